@@ -6,7 +6,7 @@
 #include "mix.h"
 
 typedef struct placer {
-    const kn__span *spans;
+    const kn__lifetime *spans;
     uint32_t *order;   /* in which spans are placed */
     uint32_t *placed;  /* by offset */
     uint64_t *offsets; /* by span */
@@ -20,47 +20,47 @@ typedef int (*compare_fn)(const void *a, const void *b, void *ctx);
 
 static int by_number(uint64_t a, uint64_t b) { return (a > b) - (a < b); }
 
-static uint32_t life(const kn__span *s) { return s->end - s->begin; }
+static uint32_t life(const kn__lifetime *s) { return s->end - s->begin; }
 
 /* Ties: the earlier one first, so that the result depends on the spans alone. */
 static int by_size(const void *a, const void *b, void *ctx) {
     const placer *p = ctx;
-    const kn__span *x = &p->spans[*(const uint32_t *)a], *y = &p->spans[*(const uint32_t *)b];
+    const kn__lifetime *x = &p->spans[*(const uint32_t *)a], *y = &p->spans[*(const uint32_t *)b];
     int c = by_number(y->size, x->size);
     return c ? c : by_number(x->begin, y->begin);
 }
 
 static int by_life(const void *a, const void *b, void *ctx) {
     const placer *p = ctx;
-    const kn__span *x = &p->spans[*(const uint32_t *)a], *y = &p->spans[*(const uint32_t *)b];
+    const kn__lifetime *x = &p->spans[*(const uint32_t *)a], *y = &p->spans[*(const uint32_t *)b];
     int c = by_number(life(y), life(x));
     return c ? c : by_size(a, b, ctx);
 }
 
 static int by_area(const void *a, const void *b, void *ctx) {
     const placer *p = ctx;
-    const kn__span *x = &p->spans[*(const uint32_t *)a], *y = &p->spans[*(const uint32_t *)b];
+    const kn__lifetime *x = &p->spans[*(const uint32_t *)a], *y = &p->spans[*(const uint32_t *)b];
     double u = (double)x->size * life(x), v = (double)y->size * life(y);
     return u != v ? (u < v ? 1 : -1) : by_size(a, b, ctx);
 }
 
 static int by_begin(const void *a, const void *b, void *ctx) {
     const placer *p = ctx;
-    const kn__span *x = &p->spans[*(const uint32_t *)a], *y = &p->spans[*(const uint32_t *)b];
+    const kn__lifetime *x = &p->spans[*(const uint32_t *)a], *y = &p->spans[*(const uint32_t *)b];
     int c = by_number(x->begin, y->begin);
     return c ? c : by_size(a, b, ctx);
 }
 
-static bool overlap(const kn__span *a, const kn__span *b) {
+static bool overlap(const kn__lifetime *a, const kn__lifetime *b) {
     return a->begin < b->end && b->begin < a->end;
 }
 
 /* The lowest gap among the placed spans that live at the same time, or the smallest one. */
-static uint64_t find_gap(const placer *p, const kn__span *span) {
+static uint64_t find_gap(const placer *p, const kn__lifetime *span) {
     uint64_t at = 0, best = UINT64_MAX, best_gap = UINT64_MAX;
     for (size_t i = 0; i < p->n_placed; i++) {
         uint32_t k = p->placed[i];
-        const kn__span *other = &p->spans[k];
+        const kn__lifetime *other = &p->spans[k];
         if (!overlap(span, other)) continue;
         uint64_t offset = p->offsets[k];
         uint64_t gap = offset > at ? offset - at : 0;
@@ -96,7 +96,7 @@ static uint64_t place_all(placer *p, uint64_t most) {
     uint64_t total = 0;
     p->n_placed = 0;
     for (size_t i = 0; i < p->n; i++) {
-        const kn__span *span = &p->spans[p->order[i]];
+        const kn__lifetime *span = &p->spans[p->order[i]];
         uint64_t offset = find_gap(p, span);
         if (offset + span->size > total) total = offset + span->size;
         if (total > most) return UINT64_MAX;
@@ -105,7 +105,7 @@ static uint64_t place_all(placer *p, uint64_t most) {
     return total;
 }
 
-static void keep(placer *p, kn__span *spans) {
+static void keep(placer *p, kn__lifetime *spans) {
     memcpy(p->best, p->order, p->n * sizeof *p->best);
     for (size_t k = 0; k < p->n; k++) spans[k].offset = p->offsets[k];
 }
@@ -125,7 +125,7 @@ static const struct {
 };
 
 /* Moves one of the highest spans to an earlier place in the order, or any span to any place. */
-static void perturb(placer *p, const kn__span *spans, uint64_t total) {
+static void perturb(placer *p, const kn__lifetime *spans, uint64_t total) {
     size_t n = p->n, from = kn__splitmix(&p->seed) % n, to = kn__splitmix(&p->seed) % n;
     memcpy(p->order, p->best, n * sizeof *p->order);
     if (kn__splitmix(&p->seed) % 4) {
@@ -147,7 +147,7 @@ static void perturb(placer *p, const kn__span *spans, uint64_t total) {
 /* Looks for a better order near the best one, for as long as WORK comparisons of two spans take. A
  * result that is as good is accepted too: the search leaves plateaus. */
 static void improve(placer *p, uint64_t *total, uint64_t peak, const char **order,
-                    kn__span *spans) {
+                    kn__lifetime *spans) {
     const uint64_t WORK = (uint64_t)1 << 28;
     uint64_t n_tries = WORK / ((uint64_t)p->n * p->n + 1);
     for (uint64_t i = 0; i<n_tries && * total> peak; i++) {
@@ -160,7 +160,8 @@ static void improve(placer *p, uint64_t *total, uint64_t peak, const char **orde
     }
 }
 
-static void place(placer *p, uint64_t *total, uint64_t peak, const char **order, kn__span *spans) {
+static void place(placer *p, uint64_t *total, uint64_t peak, const char **order,
+                  kn__lifetime *spans) {
     bool smallest = false;
     for (size_t i = 0; i<sizeof ORDERS / sizeof *ORDERS && * total> peak; i++) {
         for (uint32_t k = 0; k < p->n; k++) p->order[k] = k;
@@ -177,7 +178,7 @@ static void place(placer *p, uint64_t *total, uint64_t peak, const char **order,
     improve(p, total, peak, order, spans);
 }
 
-bool kn__place_spans(uint64_t *total, const char **order, kn__span *spans, size_t n) {
+bool kn__place_spans(uint64_t *total, const char **order, kn__lifetime *spans, size_t n) {
     uint64_t peak = 0;
     placer p = {.spans = spans, .n = n, .seed = n};
     uint32_t *words = malloc((3 * n + 1) * sizeof *words);
@@ -208,7 +209,7 @@ static int by_time(const void *a, const void *b) {
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-bool kn__place_peak(uint64_t *peak, const kn__span *spans, size_t n) {
+bool kn__place_peak(uint64_t *peak, const kn__lifetime *spans, size_t n) {
     change *changes = malloc((2 * n + 1) * sizeof *changes);
     if (!changes) return false;
     for (size_t i = 0; i < n; i++) {

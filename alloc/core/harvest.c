@@ -94,7 +94,7 @@ static kn_status move_handle(kn_pool *pool, kn__block *from, char *at, char *to,
 }
 
 /* From where on the memory of a free block may go: the plan counts on the bytes before. */
-static const char *spare_from(const kn_pool *pool, const kn__stream *by, const kn__plan *plan,
+static const char *spare_from(const kn_pool *pool, const kn__stream *by, const kn__fit *plan,
                               const kn__block *block) {
     bool left = block == plan->hole->left && kn__range_usable(pool, by, block);
     bool right = block == plan->hole->right && plan->end > block->ptr;
@@ -113,7 +113,7 @@ static void visit_large(kn_pool *pool, kn__block_fn fn, void *ctx) {
 typedef struct harvest {
     kn_pool *pool;
     const kn__stream *by;
-    const kn__plan *plan;
+    const kn__fit *plan;
     size_t bytes; /* found, or moved to the start of the hole */
     kn_status status;
 } harvest;
@@ -153,7 +153,7 @@ static bool move_handles(void *ctx, kn__block *block) {
 }
 
 /* For what the plan counts on; nothing where no wait is needed. */
-static kn_status plan_wait(kn_pool *pool, kn__stream *by, const kn__plan *plan) {
+static kn_status plan_wait(kn_pool *pool, kn__stream *by, const kn__fit *plan) {
     const kn__block *left = plan->hole->left, *right = plan->hole->right;
     if (left && left->state == KN__FREE) {
         KN_TRY(kn__epoch_wait(pool, by, left->stream, left->epoch));
@@ -162,14 +162,14 @@ static kn_status plan_wait(kn_pool *pool, kn__stream *by, const kn__plan *plan) 
     return kn__epoch_wait(pool, by, right->stream, right->epoch);
 }
 
-static kn__plan plan_ahead(kn_pool *pool, kn__stream *by, size_t size, size_t align, bool waits) {
-    kn__plan plan = kn__range_plan(pool, by, size, align, waits);
+static kn__fit plan_ahead(kn_pool *pool, kn__stream *by, size_t size, size_t align, bool waits) {
+    kn__fit plan = kn__range_plan(pool, by, size, align, waits);
     if (!waits || !plan.hole || plan_wait(pool, by, &plan) == KN_OK) return plan;
     return kn__range_plan(pool, by, size, align, false);
 }
 
 bool kn__harvest(kn_pool *pool, kn__stream *stream, size_t size, size_t align, bool waits) {
-    kn__plan plan = plan_ahead(pool, stream, size, align, waits);
+    kn__fit plan = plan_ahead(pool, stream, size, align, waits);
     if (!plan.hole) return false;
     if (plan.bytes == 0) {
         kn__arena_adopt(pool, plan.hole->left, stream);

@@ -176,9 +176,9 @@ static bool claimable(const kn_pool *pool, const kn__stream *by, const kn__block
     return waits && block && block->state == KN__FREE && !block->stream->graph;
 }
 
-kn__plan kn__range_plan(const kn_pool *pool, const kn__stream *by, size_t size, size_t align,
-                        bool waits) {
-    kn__plan best = {.bytes = SIZE_MAX};
+kn__fit kn__range_plan(const kn_pool *pool, const kn__stream *by, size_t size, size_t align,
+                       bool waits) {
+    kn__fit best = {.bytes = SIZE_MAX};
     for (kn__block *hole = pool->range.holes; hole; hole = hole->next) {
         const kn__block *left = hole->left, *right = hole->right;
         uintptr_t start = (uintptr_t)(claimable(pool, by, left, waits) ? left->ptr : hole->ptr);
@@ -189,14 +189,14 @@ kn__plan kn__range_plan(const kn_pool *pool, const kn__stream *by, size_t size, 
             if (need_end - end > hole->size + beyond) continue;
             bytes = hole->size;
         }
-        if (bytes < best.bytes) best = (kn__plan){hole, bytes, (const char *)need_end};
+        if (bytes < best.bytes) best = (kn__fit){hole, bytes, (const char *)need_end};
     }
     return best;
 }
 
 /* In whole handles of the size that fits the pool; exactly where that is too much, or the request
  * takes many handles anyway. */
-static kn_status map_plan(kn_pool *pool, const kn__plan *plan, size_t *mapped) {
+static kn_status map_plan(kn_pool *pool, const kn__fit *plan, size_t *mapped) {
     size_t handle = handle_size(pool, plan->bytes), rounded = kn__round_up(plan->bytes, handle);
     if (plan->bytes > kn__pool_headroom(pool)) return kn__over_limit(pool, plan->bytes);
     if (rounded > plan->bytes && plan->bytes < 16 * handle && rounded <= plan->hole->size &&
@@ -208,7 +208,7 @@ static kn_status map_plan(kn_pool *pool, const kn__plan *plan, size_t *mapped) {
 }
 
 kn_status kn__range_grow(kn_pool *pool, kn__stream *stream, size_t size, size_t align) {
-    kn__plan plan = kn__range_plan(pool, stream, size, align, false);
+    kn__fit plan = kn__range_plan(pool, stream, size, align, false);
     if (!plan.hole) {
         return KN_FAIL(KN_ERR_OOM, "pool %s: no room for %zu bytes in its range of %zu", pool->name,
                        size, pool->range.size);

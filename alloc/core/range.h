@@ -28,11 +28,11 @@ typedef struct kn__range {
 
 /* Where a request fits with the least new memory: the first `bytes` of a hole, together with the
  * free block before it, and the one after it when the hole is filled. */
-typedef struct kn__plan {
+typedef struct kn__fit {
     kn__block *hole;
     size_t bytes;
     const char *end; /* of the request: in the hole, or in the block after it */
-} kn__plan;
+} kn__fit;
 
 /* Reserves addresses for a device of total_bytes. Errors: the driver's; OOM: no host memory. */
 kn_status kn__range_create(kn_pool *pool, uint64_t total_bytes, uint64_t granularity_bytes);
@@ -54,8 +54,8 @@ static inline size_t kn__round_up(size_t n, size_t unit) { return (n + unit - 1)
 /* Whether the block is free and `by` may use it with no further wait; the block may be NULL. */
 bool kn__range_usable(const kn_pool *pool, const kn__stream *by, const kn__block *block);
 /* `waits`: `by` may wait, on the device, for free neighbours. No hole: there is no such place. */
-kn__plan kn__range_plan(const kn_pool *pool, const kn__stream *by, size_t size, size_t align,
-                        bool waits);
+kn__fit kn__range_plan(const kn_pool *pool, const kn__stream *by, size_t size, size_t align,
+                       bool waits);
 /* Host memory for what mapping `bytes` from `at` on will need, so that nothing fails behind it. */
 kn_status kn__range_room(kn_pool *pool, const char *at, size_t bytes);
 /* Maps `bytes` of new memory at `at`; all or nothing. *mapped says how many bytes are mapped

@@ -145,12 +145,12 @@ static size_t choose(uint32_t *chosen, kn_plan *plan) {
     return n < PLANNED_MAX ? n : PLANNED_MAX;
 }
 
-static kn_status place(kn_plan *plan, uint32_t *chosen, kn__span *spans) {
+static kn_status place(kn_plan *plan, uint32_t *chosen, kn__lifetime *spans) {
     size_t n = choose(chosen, plan);
     for (size_t i = 0; i < n; i++) {
         const planned *b = &plan->blocks[chosen[i]];
         uint64_t size = (b->size + GRAIN - 1) / GRAIN * GRAIN;
-        spans[i] = (kn__span){.size = size, .begin = b->begin, .end = b->end};
+        spans[i] = (kn__lifetime){.size = size, .begin = b->begin, .end = b->end};
     }
     if (!kn__place_peak(&plan->peak_bytes, spans, n) ||
         !kn__place_spans(&plan->region_bytes, &plan->order, spans, n)) {
@@ -175,7 +175,7 @@ static kn_status take_region(kn_plan *plan) {
 
 static kn_status make_plan(kn_plan *plan) {
     uint32_t *chosen = malloc((plan->n_blocks + 1) * sizeof *chosen);
-    kn__span *spans = malloc((plan->n_blocks + 1) * sizeof *spans);
+    kn__lifetime *spans = malloc((plan->n_blocks + 1) * sizeof *spans);
     kn_status status = KN_OK;
     if (!chosen || !spans) {
         status =

@@ -211,11 +211,12 @@ void kn__part_scale(kn_optim_part *part, const kn_optim *optim, const kn__param 
 
 static kn_status group_add(kn_optim *optim, const char *prefix, double lr_scale,
                            double decay_scale) {
-    group *groups = realloc(optim->groups, (size_t)(optim->n_groups + 1) * sizeof *groups);
+    kn__param_group *groups =
+        realloc(optim->groups, (size_t)(optim->n_groups + 1) * sizeof *groups);
     if (groups) optim->groups = groups;
     char *own = groups ? strdup(prefix) : NULL;
     if (!own) return KN_FAIL(KN_ERR_OOM, "kn_optim_group: no host memory");
-    groups[optim->n_groups++] = (group){own, lr_scale, decay_scale};
+    groups[optim->n_groups++] = (kn__param_group){own, lr_scale, decay_scale};
     int n_parts = optim->part_grad ? optim->n_dense : optim->set->n;
     for (int i = 0; optim->parts && i < n_parts; i++) {
         const kn__param *p =

@@ -9,14 +9,14 @@
 
 enum { LR = 0, STEPS, SCALE, HYPERS = 4 };
 
-typedef struct group {
+typedef struct kn__param_group {
     char *prefix;
     double lr_scale, decay_scale;
-} group;
+} kn__param_group;
 
 struct kn_optim {
     kn_params *set; /* shared */
-    group *groups;
+    kn__param_group *groups;
     int n_groups;
     kn_op op;
     kn_attr_optim attr;

@@ -15,7 +15,7 @@ enum { BACKWARD_END, STEP_END, N_ENDS };
 struct kn_forecast {
     kn_params *params; /* borrowed */
     kn_forecast_options options;
-    bucket *buckets;
+    kn__bucket *buckets;
     int n_buckets;
     const char *arena;
     size_t item;
@@ -39,7 +39,7 @@ static void gradient_ready(void *ctx, kn_tensor *w, kn_tensor *gradient) {
     if (!f->buckets || !kn_tensor_numel(w)) return;
     const char *data = kn_data(gradient);
     if (!data) return;
-    bucket *b = kn__bucket_of(f->buckets, f->n_buckets, (data - f->arena) / (int64_t)f->item);
+    kn__bucket *b = kn__bucket_of(f->buckets, f->n_buckets, (data - f->arena) / (int64_t)f->item);
     if (--b->n_left == 0) f->now[b - f->buckets] = elapsed(f);
 }
 
@@ -66,7 +66,7 @@ static kn_status buckets_make(kn_forecast *f) {
     if (!flat) return kn_check();
     int n = kn_params_count(f->params);
     int *order = malloc((size_t)n * sizeof *order + 1);
-    bucket *buckets = calloc((size_t)n + 1, sizeof *buckets);
+    kn__bucket *buckets = calloc((size_t)n + 1, sizeof *buckets);
     double *now = calloc((size_t)n + 1 + N_ENDS, sizeof *now);
     kn_status status = KN_OK;
     if (order) kn_params_order(order, f->params);

@@ -50,7 +50,7 @@ static kn_status work_enqueue(kn_parallel *p, kn__engine_what what, char *out, c
 }
 
 /* What the parts leave over. */
-static kn_status rest_enqueue(kn_parallel *p, const bucket *b, char *data, int64_t each) {
+static kn_status rest_enqueue(kn_parallel *p, const kn__bucket *b, char *data, int64_t each) {
     int64_t in_parts = each * p->comm->size, n = b->end - b->begin - in_parts;
     if (!n) return KN_OK;
     KN_SCOPE("all_reduce");
@@ -61,7 +61,7 @@ static kn_status rest_enqueue(kn_parallel *p, const bucket *b, char *data, int64
                           (size_t)n * p->item, p->stream);
 }
 
-static kn_status parts_enqueue(kn_parallel *p, const bucket *b, char *data) {
+static kn_status parts_enqueue(kn_parallel *p, const kn__bucket *b, char *data) {
     int64_t each = kn__part_numel(p, b);
     if (each) {
         KN_SCOPE("reduce_scatter");
@@ -70,13 +70,13 @@ static kn_status parts_enqueue(kn_parallel *p, const bucket *b, char *data) {
     return rest_enqueue(p, b, data, each);
 }
 
-static kn_status whole_enqueue(kn_parallel *p, const bucket *b, char *data) {
+static kn_status whole_enqueue(kn_parallel *p, const kn__bucket *b, char *data) {
     KN_SCOPE("all_reduce");
     return work_enqueue(p, KN__ENGINE_ALL_REDUCE, data, data, b->end - b->begin);
 }
 
 /* Backward's kernels of later gradients run beside it. */
-static kn_status bucket_enqueue(kn_parallel *p, bucket *b) {
+static kn_status bucket_enqueue(kn_parallel *p, kn__bucket *b) {
     char *data = p->arena + (size_t)b->begin * p->item;
     kn_stream pass = NULL;
     b->is_posted = true;
@@ -88,7 +88,7 @@ static kn_status bucket_enqueue(kn_parallel *p, bucket *b) {
 }
 
 /* Each rank gets the means of its part; the last one those of the rest as well. */
-static kn_status parts_post(kn_parallel *p, bucket *b) {
+static kn_status parts_post(kn_parallel *p, kn__bucket *b) {
     int64_t each = kn__part_numel(p, b), rest = b->end - b->begin - each * p->comm->size;
     char *out = kn__part_place(p, b);
     bool gets_rest = p->comm->rank == p->comm->size - 1;
@@ -108,7 +108,7 @@ static kn_status parts_post(kn_parallel *p, bucket *b) {
     return rest ? kn__comm_post(p->comm, &b->rest) : KN_OK;
 }
 
-static kn_status bucket_post(kn_parallel *p, bucket *b) {
+static kn_status bucket_post(kn_parallel *p, kn__bucket *b) {
     KN_ASSERT(b == &p->buckets[p->n_posted] && !b->is_posted && b->begin < b->end);
     if (p->gpu) return bucket_enqueue(p, b);
     b->job = (kn__job){.run = reduce_job,
@@ -122,7 +122,7 @@ static kn_status bucket_post(kn_parallel *p, bucket *b) {
     return p->part_data ? parts_post(p, b) : kn__comm_post(p->comm, &b->job);
 }
 
-bucket *kn__bucket_of(bucket buckets[], int n, int64_t at) {
+kn__bucket *kn__bucket_of(kn__bucket buckets[], int n, int64_t at) {
     int lo = 0, hi = n - 1;
     while (lo < hi) {
         int middle = (lo + hi) / 2;
@@ -136,7 +136,7 @@ bucket *kn__bucket_of(bucket buckets[], int n, int64_t at) {
 
 static void gradient_done(kn_parallel *p, int64_t at) {
     if (p->is_off || p->failed < 0) return;
-    bucket *b = kn__bucket_of(p->buckets, p->n_buckets, at);
+    kn__bucket *b = kn__bucket_of(p->buckets, p->n_buckets, at);
     if (b->is_posted || b->n_left == 0) {
         p->is_twice = true;
         return;
@@ -175,12 +175,13 @@ static int64_t place_of(kn_tensor *w, const char *arena, int64_t item) {
     return data ? (data - arena) / item : -1;
 }
 
-kn_status kn__buckets_cut(bucket buckets[], int *n_buckets, kn_params *params, const int order[],
-                          const char *arena, int64_t least_bytes, int64_t grain) {
+kn_status kn__buckets_cut(kn__bucket buckets[], int *n_buckets, kn_params *params,
+                          const int order[], const char *arena, int64_t least_bytes,
+                          int64_t grain) {
     int64_t item = (int64_t)kn_dtype_bytes(kn_params_dtype(params)), least = least_bytes / item;
     int n = kn_params_count(params);
-    bucket *b = buckets;
-    *b = (bucket){.begin = 0};
+    kn__bucket *b = buckets;
+    *b = (kn__bucket){.begin = 0};
     for (int k = 0; k < n; k++) {
         kn_tensor *w = kn_params_at(params, order[k], NULL);
         int64_t at = kn_tensor_numel(w) ? place_of(w, arena, item) : b->begin;
@@ -188,7 +189,7 @@ kn_status kn__buckets_cut(bucket buckets[], int *n_buckets, kn_params *params, c
         int64_t whole = (at - b->begin) / grain * grain;
         if (at - b->begin < least || !whole) continue;
         b->end = b->begin + whole;
-        b[1] = (bucket){.begin = b->end};
+        b[1] = (kn__bucket){.begin = b->end};
         b++;
     }
     kn_tensor *flat = kn_params_grad(params);
@@ -261,7 +262,7 @@ static kn_status buckets_wait(kn_parallel *p) {
         return stream_follow(p, pass, p->stream);
     }
     for (int i = 0; i < p->n_buckets; i++) {
-        bucket *b = &p->buckets[i];
+        kn__bucket *b = &p->buckets[i];
         if (!b->is_posted) continue;
         kn_status one = kn__comm_job_wait(p->comm, &b->job);
         if (status == KN_OK) status = one;

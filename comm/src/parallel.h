@@ -9,25 +9,25 @@
 
 /* Elements [begin, end) of the arena. It ends with a slice, or at the last multiple of a grain of
  * elements before: the next bucket, which is reduced later, has the rest of the slice. */
-typedef struct bucket {
+typedef struct kn__bucket {
     int64_t begin, end;
     int n_params, n_left; /* gradients that begin in it; those that this pass has not finished */
     bool is_posted;
     kn__job job, rest; /* rest: of the last bucket, if the state is cut */
-} bucket;
+} kn__bucket;
 
 /* A piece of a parameter that one rank updates. */
-typedef struct piece {
+typedef struct kn__param_piece {
     kn_tensor *w;
     int64_t in_w, in_arena, n; /* elements */
     bool is_own;
-} piece;
+} kn__param_piece;
 
 struct kn_parallel {
     kn_params *params; /* borrowed, like comm */
     kn_comm *comm;
     kn_parallel_options options;
-    bucket *buckets;
+    kn__bucket *buckets;
     int n_buckets, n_posted; /* they are posted in their order, the same on every rank */
     char *arena;
     size_t item;
@@ -42,7 +42,7 @@ struct kn_parallel {
     kn_optim *optim; /* kn_parallel_shard; borrowed */
     bool is_cut;     /* its state */
     char *part_data; /* the optimiser's gradients of this rank's parts; NULL: it reads the arena */
-    piece *pieces;
+    kn__param_piece *pieces;
     int n_pieces;
     kn_batch_ranks batch;
 };
@@ -55,18 +55,18 @@ enum { KN__PART_BYTES = 64 };
 kn_status kn__parallel_cut(kn_parallel *p);
 /* The elements of a part of a bucket; the last bucket has a rest as well, which the last rank
  * updates. */
-int64_t kn__part_numel(const kn_parallel *p, const bucket *b);
+int64_t kn__part_numel(const kn_parallel *p, const kn__bucket *b);
 /* Where the gradients of this rank's part go. */
-char *kn__part_place(const kn_parallel *p, const bucket *b);
+char *kn__part_place(const kn_parallel *p, const kn__bucket *b);
 
 /* --- parallel.c --- */
 enum { KN__BUCKET_BYTES = 1 << 20 };
 /* Cuts the arena of the gradients into buckets [n_params + 1] of at least so many bytes, less a
  * grain of elements; order: the parameters in the order of their slices. */
-kn_status kn__buckets_cut(bucket buckets[], int *n_buckets, kn_params *params, const int order[],
-                          const char *arena, int64_t least_bytes, int64_t grain);
+kn_status kn__buckets_cut(kn__bucket buckets[], int *n_buckets, kn_params *params,
+                          const int order[], const char *arena, int64_t least_bytes, int64_t grain);
 /* The bucket of an element. */
-bucket *kn__bucket_of(bucket buckets[], int n, int64_t at);
+kn__bucket *kn__bucket_of(kn__bucket buckets[], int n, int64_t at);
 
 /* --- batch.c --- */
 void kn__parallel_batch_init(kn_parallel *p);

@@ -7,17 +7,17 @@
 
 /* Parts of equal size, as collectives want them: all but the last bucket are cut so that nothing is
  * left over. */
-int64_t kn__part_numel(const kn_parallel *p, const bucket *b) {
+int64_t kn__part_numel(const kn_parallel *p, const kn__bucket *b) {
     int64_t grain = KN__PART_BYTES / (int64_t)p->item;
     return (b->end - b->begin) / p->comm->size / grain * grain;
 }
 
-char *kn__part_place(const kn_parallel *p, const bucket *b) {
+char *kn__part_place(const kn_parallel *p, const kn__bucket *b) {
     KN_ASSERT(p->part_data && b->begin % p->comm->size == 0);
     return p->part_data + (size_t)(b->begin / p->comm->size) * p->item;
 }
 
-static kn_optim_range range_of(const kn_parallel *p, const bucket *b, int rank) {
+static kn_optim_range range_of(const kn_parallel *p, const kn__bucket *b, int rank) {
     int64_t each = kn__part_numel(p, b), begin = b->begin + each * rank;
     KN_ASSERT(begin + each <= b->end);
     return (kn_optim_range){begin, rank == p->comm->size - 1 ? b->end : begin + each};
@@ -58,7 +58,7 @@ static kn_status parts_copy(kn_parallel *p, char *parts, char *whole, int rank, 
 /* Copies this rank's pieces of the parameters to the arena, or the others' from there. */
 static kn_status pieces_move(kn_parallel *p, bool own) {
     for (int i = 0; i < p->n_pieces; i++) {
-        const piece *q = &p->pieces[i];
+        const kn__param_piece *q = &p->pieces[i];
         if (q->is_own != own) continue;
         char *value = kn_data_mut(q->w), *place = p->arena + (size_t)q->in_arena * p->item;
         if (!value) return kn_check();
@@ -70,7 +70,7 @@ static kn_status pieces_move(kn_parallel *p, bool own) {
 }
 
 /* Every rank gets the parts of all others; its own one is in place. */
-static kn_status parts_gather(kn_parallel *p, kn_tensor *flat, const bucket *b) {
+static kn_status parts_gather(kn_parallel *p, kn_tensor *flat, const kn__bucket *b) {
     int size = p->comm->size, rank = p->comm->rank;
     int64_t each = kn__part_numel(p, b), end = b->begin + each * size, rest = b->end - end;
     if (each > 0) {
@@ -104,7 +104,7 @@ static void piece_add(kn_parallel *p, kn_tensor *w, int64_t at, int64_t end, int
     int64_t first = at > lo ? at : lo, last = end < hi ? end : hi;
     if (first >= last) return;
     KN_ASSERT(p->n_pieces < 3 * (kn_params_count(p->params) + p->n_buckets));
-    p->pieces[p->n_pieces++] = (piece){w, first - at, first, last - first, is_own};
+    p->pieces[p->n_pieces++] = (kn__param_piece){w, first - at, first, last - first, is_own};
 }
 
 static kn_status pieces_make(kn_parallel *p) {
@@ -118,7 +118,7 @@ static kn_status pieces_make(kn_parallel *p) {
         if (!slice) return kn_check();
         int64_t at = (slice - p->arena) / (int64_t)p->item, end = at + kn_tensor_numel(w);
         for (int k = 0; k < p->n_buckets; k++) {
-            const bucket *b = &p->buckets[k];
+            const kn__bucket *b = &p->buckets[k];
             kn_optim_range own = range_of(p, b, p->comm->rank);
             piece_add(p, w, at, end, b->begin, own.begin, false);
             piece_add(p, w, at, end, own.begin, own.end, true);

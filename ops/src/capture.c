@@ -121,7 +121,7 @@ static kn_status inputs_check(const char *name, kn_tensor *const in[], int n_in)
     return KN_OK;
 }
 
-static bool overlap(const kn__input *a, const kn__input *b) {
+static bool overlap(const kn__plan_input *a, const kn__plan_input *b) {
     return a->data < b->data + b->size_bytes && b->data < a->data + a->size_bytes;
 }
 
@@ -129,8 +129,8 @@ static kn_status inputs_note(kn__plan *plan, kn_tensor *const in[], int n_in) {
     plan->inputs = calloc((size_t)n_in + 1, sizeof *plan->inputs);
     if (!plan->inputs) return KN_FAIL(KN_ERR_OOM, "kn_capture_begin: no host memory");
     for (int i = 0; i < n_in; i++) {
-        kn__input *own = &plan->inputs[i];
-        *own = (kn__input){.storage = in[i]->storage, .data = in[i]->data};
+        kn__plan_input *own = &plan->inputs[i];
+        *own = (kn__plan_input){.storage = in[i]->storage, .data = in[i]->data};
         own->size_bytes = (size_t)in[i]->n * kn__dtype_size[in[i]->dtype];
         own->n_dims = in[i]->n_dims;
         own->dtype = in[i]->dtype;
@@ -145,7 +145,7 @@ static kn_status inputs_note(kn__plan *plan, kn_tensor *const in[], int n_in) {
     return KN_OK;
 }
 
-static bool input_fits(const kn__input *own, const kn_tensor *t) {
+static bool input_fits(const kn__plan_input *own, const kn_tensor *t) {
     return own->dtype == t->dtype && own->n_dims == t->n_dims &&
            !memcmp(own->dim, t->dim, (size_t)t->n_dims * sizeof t->dim[0]);
 }

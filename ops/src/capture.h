@@ -89,22 +89,22 @@ typedef struct kn__pieces {
 } kn__pieces;
 
 /* Memory that outputs read, too. */
-typedef struct kn__region {
+typedef struct kn__plan_memory {
     _Atomic uint32_t refs;
     kn_pool *pool;
     void *data;
     size_t size_bytes;
-} kn__region;
+} kn__plan_memory;
 
 /* The shape that an input had. */
-typedef struct kn__input {
+typedef struct kn__plan_input {
     kn_storage *storage; /* while the step is recorded */
     char *data;
     size_t size_bytes;
     uint32_t buffer; /* on a GPU: its copy in the region */
     int64_t dim[KN_DIMS_MAX];
     uint8_t n_dims, dtype;
-} kn__input;
+} kn__plan_input;
 
 /* Something that the step does on the host. */
 typedef struct kn__effect {
@@ -141,7 +141,7 @@ typedef struct kn__plan {
     kn_stream launched_on;
     uint64_t used;    /* the capture's launch that used it last */
     uint64_t variant; /* kn_capture_select */
-    kn__input *inputs;
+    kn__plan_input *inputs;
     int n_inputs;
     kn__prepared *calls;
     int32_t n_calls, calls_cap;
@@ -163,7 +163,7 @@ typedef struct kn__plan {
     int n_effects;
     kn_storage **outside; /* written storages, whose versions continue, then those that are read */
     uint32_t n_written, n_outside;
-    kn__region *region;
+    kn__plan_memory *region;
     kn_tensor **out;
     int n_out;
 } kn__plan;
@@ -212,8 +212,8 @@ void kn__plan_watch_pass(const kn__plan *plan, const kn__prepared *p);
 /* --- capture_place.c --- */
 /* Places buffers in a region, and sets the views' data. */
 kn_status kn__plan_place(kn__plan *plan);
-void kn__region_drop(kn__region *region);
-static inline bool kn__region_has(const kn__region *region, const void *data) {
+void kn__region_drop(kn__plan_memory *region);
+static inline bool kn__region_has(const kn__plan_memory *region, const void *data) {
     return (uintptr_t)data - (uintptr_t)region->data < region->size_bytes;
 }
 /* For kn__work and kn__work_end: a piece of the call that is replayed; NULL, or false: none. */

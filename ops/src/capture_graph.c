@@ -91,7 +91,7 @@ static kn_status enqueue(void *ctx, kn_stream stream) {
 }
 
 kn_status kn__plan_graph_make(kn__plan *plan) {
-    const kn_cuda_module *module = kn__cuda_module();
+    const kn__cuda_exports *module = kn__cuda_module();
     if (!module) return kn_last_error()->status;
     KN_TRY(kn_event_create(&plan->launched, plan->device));
     plan->launched_on = plan->stream;
@@ -106,7 +106,7 @@ void kn__plan_graph_end(kn__plan *plan) {
 
 static kn_status input_copy(kn__plan *plan, int i, kn__ops_thread *self, kn_tensor *t,
                             kn_stream stream) {
-    const kn__input *in = &plan->inputs[i];
+    const kn__plan_input *in = &plan->inputs[i];
     if (!in->size_bytes || plan->buffers[in->buffer].last < 0) return KN_OK;
     KN_TRY(kn__await_writer(self, t->storage, stream));
     KN_TRY(kn_device_copy(plan->device, in->data, plan->device, t->data, in->size_bytes, stream));

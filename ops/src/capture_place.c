@@ -8,7 +8,7 @@
 
 enum { GRAIN = 64, GPU_GRAIN = 256 }; /* a cache line; what libraries of GPUs want */
 
-void kn__region_drop(kn__region *region) {
+void kn__region_drop(kn__plan_memory *region) {
     if (!region || atomic_fetch_sub_explicit(&region->refs, 1, memory_order_acq_rel) != 1) return;
     kn_free(region->pool, region->data);
     free(region);
@@ -53,9 +53,9 @@ static size_t place_all(kn__buffer **order, kn__buffer **placed, uint32_t n, siz
 }
 
 static kn_status region_make(kn__plan *plan, size_t size_bytes) {
-    kn__region *region = calloc(1, sizeof *region);
+    kn__plan_memory *region = calloc(1, sizeof *region);
     if (!region) return KN_FAIL(KN_ERR_OOM, "kn_capture_end: no host memory");
-    *region = (kn__region){.refs = 1, .pool = plan->pool, .size_bytes = size_bytes};
+    *region = (kn__plan_memory){.refs = 1, .pool = plan->pool, .size_bytes = size_bytes};
     kn_status status = kn_alloc(&region->data, plan->pool, size_bytes, plan->stream);
     if (status < 0)
         free(region);

@@ -10,8 +10,8 @@
 
 enum { CHUNK_BYTES = 64 * 1024, LINE = 64 };
 
-typedef struct kn__chunk {
-    struct kn__chunk *next;
+typedef struct chunk {
+    struct chunk *next;
     size_t size_bytes;
 } chunk;
 
@@ -115,7 +115,7 @@ static void claims(kn__plan *plan, kn_storage *s) {
 
 static int32_t input_of(const kn__plan *plan, const kn_storage *s, const char *data) {
     for (int i = 0; i < plan->n_inputs; i++) {
-        const kn__input *in = &plan->inputs[i];
+        const kn__plan_input *in = &plan->inputs[i];
         if (s == in->storage && data >= in->data && data < in->data + in->size_bytes) return i;
     }
     return -1;

@@ -17,7 +17,7 @@ enum {
 
 static bool has_loops(const kn_op_call *call, const kn_op_info *info) {
     kn_dtype dtype = call->dtype ? (kn_dtype)call->dtype : KN_BOOL; /* logic alone has no T */
-    const kn_row *row = kn__row(dtype, call->op - (unsigned)info->order);
+    const kn__row_loops *row = kn__row_loops_of(dtype, call->op - (unsigned)info->order);
     return info->order ? row->d[0] != NULL : row->f != NULL;
 }
 
@@ -92,12 +92,12 @@ static void broadcast(int64_t stride[], const kn_tensor *x, const int64_t own[],
         stride[d] = d < lead || x->dim[d - lead] == 1 ? 0 : own[d - lead];
 }
 
-void kn__operand_set(kn__operand *to, kn_tensor *t, const kn__expr *e) {
+void kn__operand_set(kn__fuse_operand *to, kn_tensor *t, const kn__expr *e) {
     to->storage = NULL;
     to->data = NULL;
     if (t == KN_NONE) return;
     const kn__expr *made_by = t->storage->expr;
-    const kn__operand *shown = made_by && kn__is_view(made_by) ? &made_by->in[0] : NULL;
+    const kn__fuse_operand *shown = made_by && kn__is_view(made_by) ? &made_by->in[0] : NULL;
     int64_t own[KN_DIMS_MAX];
     to->storage = shown ? shown->storage : t->storage;
     kn__storage_share(to->storage);

@@ -10,12 +10,12 @@ _Static_assert((int)KN__CHAIN_DIMS == (int)KN_DIMS_MAX, "of any tensor");
 
 bool kn__chain_device(const kn_device *device) {
     if (kn_device_kind_get(device) != KN_DEVICE_CUDA) return false;
-    const kn_cuda_module *module = kn__cuda_module();
+    const kn__cuda_exports *module = kn__cuda_module();
     return module && module->chains();
 }
 
 void kn_fuse_wait(void) {
-    const kn_cuda_module *module = kn__cuda_module_loaded();
+    const kn__cuda_exports *module = kn__cuda_module_loaded();
     if (module) module->chains_wait();
 }
 
@@ -37,7 +37,7 @@ static void strides_of(int64_t to[KN_DIMS_MAX], const int64_t stride[], const kn
     for (int d = 0; d < e->n_dims; d++) to[lead + d] = e->dim[d] == 1 ? 0 : stride[d];
 }
 
-static uint8_t kind_of(const kn__operand *x, const int64_t stride[KN_DIMS_MAX]) {
+static uint8_t kind_of(const kn__fuse_operand *x, const int64_t stride[KN_DIMS_MAX]) {
     if (x->dense) return KN__CHAIN_DENSE;
     for (int d = 0; d < KN_DIMS_MAX; d++) {
         if (stride[d]) return KN__CHAIN_STRIDED;
@@ -46,7 +46,7 @@ static uint8_t kind_of(const kn__operand *x, const int64_t stride[KN_DIMS_MAX]) 
 }
 
 /* The number of an operand, which may be there already; -1: there are too many. */
-static int add_operand(builder *b, const kn__operand *x, const kn__expr *e) {
+static int add_operand(builder *b, const kn__fuse_operand *x, const kn__expr *e) {
     kn__chain *c = &b->chain;
     int64_t stride[KN_DIMS_MAX] = {0};
     if (!x->dense) strides_of(stride, x->stride, e, b);
@@ -122,7 +122,7 @@ static bool add_step(builder *b, const kn__fuse_plan *p, int i) {
     b->args.p[i].real = e->p, b->args.q[i].real = e->q;
     if (kn__is_part(p, i)) add_part(b, p, i);
     for (int k = 0; k < e->n_in; k++) {
-        const kn__operand *x = &e->in[k];
+        const kn__fuse_operand *x = &e->in[k];
         int at = KN__CHAIN_ABSENT;
         if (x->storage && x->storage->expr)
             at = x->storage->expr->place;
@@ -176,7 +176,7 @@ static kn_status call_kernel(kn_op_call *call) {
 }
 
 /* The elements of a strided operand one after the other. */
-static kn_status copy_strided(void *to, const kn__expr *e, const kn__operand *x) {
+static kn_status copy_strided(void *to, const kn__expr *e, const kn__fuse_operand *x) {
     kn_attr_strided attr = {.n_dims = e->n_dims};
     kn_tensor in = {.n = x->n, .dtype = x->dtype, .data = kn__operand_data(x)};
     kn_tensor out = {.n = e->n, .dtype = x->dtype, .data = to}, *inputs[] = {&in};
@@ -190,7 +190,7 @@ static kn_status copy_strided(void *to, const kn__expr *e, const kn__operand *x)
 }
 
 /* Whether x is an array that is broadcast; t: its shape. */
-static bool is_array(kn_tensor *t, const kn__expr *e, const kn__operand *x) {
+static bool is_array(kn_tensor *t, const kn__expr *e, const kn__fuse_operand *x) {
     int64_t dense[KN_DIMS_MAX];
     t->n_dims = e->n_dims;
     for (int d = 0; d < e->n_dims; d++) t->dim[d] = x->stride[d] ? e->dim[d] : 1;
@@ -202,7 +202,7 @@ static bool is_array(kn_tensor *t, const kn__expr *e, const kn__operand *x) {
 }
 
 /* t: operand x of e; *copy: memory for the time of the call, or NULL. */
-static kn_status header_of(kn_tensor *t, void **copy, const kn__expr *e, const kn__operand *x,
+static kn_status header_of(kn_tensor *t, void **copy, const kn__expr *e, const kn__fuse_operand *x,
                            void *const data[]) {
     bool is_step = x->storage->expr != NULL;
     *t = (kn_tensor){.n = x->n, .dtype = x->dtype};
@@ -298,7 +298,7 @@ static kn_status run_steps(const kn__fuse_plan *p) {
 
 kn_status kn__chain_run(const kn__fuse_plan *p) {
     const kn_storage *s = kn__plan_root(p)->storage;
-    const kn_cuda_module *module = kn__cuda_module();
+    const kn__cuda_exports *module = kn__cuda_module();
     if (!module) return kn_last_error()->status;
     builder b;
     bool launched = false;

@@ -127,7 +127,7 @@ void kn__fuse_plan_make(kn__fuse_plan *p, kn__expr *root, bool closes) {
 
 static void operand_place(kn__fused_step *step, const kn__expr *e, int k, const kn__fuse_plan *p,
                           kn__fused *f) {
-    const kn__operand *x = &e->in[k];
+    const kn__fuse_operand *x = &e->in[k];
     kn__row_job *j = &step->job;
     j->in[k] = NULL;
     j->same[k] = true;
@@ -184,7 +184,8 @@ static void step_make(kn__fused *f, int i, const kn__fuse_plan *p) {
     j->order = info->order;
     j->row = step->is_cast || step->reduces
                  ? NULL
-                 : kn__row(e->dtype ? (kn_dtype)e->dtype : KN_BOOL, e->op - (unsigned)info->order);
+                 : kn__row_loops_of(e->dtype ? (kn_dtype)e->dtype : KN_BOOL,
+                                    e->op - (unsigned)info->order);
     j->n_in = e->n_in;
     j->n_out = info->order ? info->row : 1;
     j->form = KN__ROW_VV;
@@ -226,7 +227,7 @@ static bool is_free_after(const kn__fuse_plan *p, int i, const kn_storage *s, co
     uint32_t n = 0;
     for (int j = 0; j < p->n; j++) {
         for (int k = 0; k < p->expr[j]->n_in; k++) {
-            const kn__operand *x = &p->expr[j]->in[k];
+            const kn__fuse_operand *x = &p->expr[j]->in[k];
             if (x->storage != s) continue;
             if (j > i || !ends[j] || !x->dense || kn__operand_data(x) != s->data) return false;
             n++;

@@ -13,7 +13,7 @@
 enum { KN__NOWHERE = -1 };
 enum { KN__PLAIN_OF = UINT16_MAX }; /* in place of an op: in[0]'s data in plain order */
 
-typedef struct kn__operand {
+typedef struct kn__fuse_operand {
     kn_storage *storage; /* NULL: absent */
     void *data;          /* NULL: the storage's, once it is computed */
     int64_t n;           /* of its tensor */
@@ -22,7 +22,7 @@ typedef struct kn__operand {
     int64_t stride[KN_DIMS_MAX];
     uint8_t dtype;
     bool dense; /* its elements lie like the expression's */
-} kn__operand;
+} kn__fuse_operand;
 
 struct kn__expr {
     kn__expr *prev, *next; /* the thread's pending ones, the oldest first; next: the free list */
@@ -42,7 +42,7 @@ struct kn__expr {
     int64_t row;  /* in its pass rows of so many elements are reduced: fuse_rows.c; 0: none are */
     bool by_rows; /* it has an element for each of them */
     kn__recipe recipe; /* of a reduction */
-    kn__operand in[KN__ROW_OPERANDS];
+    kn__fuse_operand in[KN__ROW_OPERANDS];
 };
 
 typedef struct kn__fuse_plan {
@@ -77,7 +77,7 @@ static inline bool kn__plan_covers(const kn__fuse_plan *p) {
 static inline kn__expr *kn__plan_root(const kn__fuse_plan *p) {
     return p->whole ? p->whole : p->expr[p->n - 1];
 }
-static inline void *kn__operand_data(const kn__operand *x) {
+static inline void *kn__operand_data(const kn__fuse_operand *x) {
     return x->data ? x->data : x->storage->data;
 }
 /* Of the array whose row-major dimensions these are. */
@@ -99,7 +99,7 @@ static inline kn_tensor *kn__expr_header(kn_storage *s) {
  * NULL: an error is recorded. */
 kn__expr *kn__expr_make(kn__ops_thread *self, const kn_op_call *call, kn_tensor *t);
 /* Sets an operand of e to t, or KN_NONE; of a pending view to the tensor it shows. */
-void kn__operand_set(kn__operand *to, kn_tensor *t, const kn__expr *e);
+void kn__operand_set(kn__fuse_operand *to, kn_tensor *t, const kn__expr *e);
 /* Whether one plan can compute the inputs and `more` steps; those of other shapes, except one
  * element for each of its rows, are computed first, and then the largest. */
 kn_status kn__fuse_fit(kn__ops_thread *self, const kn_op_call *call, int64_t n, int64_t row,

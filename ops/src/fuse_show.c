@@ -89,7 +89,7 @@ uint64_t kn__fuse_plan_bytes(const kn__fuse_plan *p) {
         const kn__expr *e = p->expr[i];
         if (p->stored[i]) bytes += e->storage->size_bytes;
         for (int k = 0; k < e->n_in; k++) {
-            const kn__operand *x = &e->in[k];
+            const kn__fuse_operand *x = &e->in[k];
             if (x->storage && !x->storage->expr) bytes += (uint64_t)x->n * kn__dtype_size[x->dtype];
         }
     }

@@ -46,8 +46,8 @@ static bool is_slice_cheap(const kn__expr *e) {
 }
 
 /* to: the part of x, an operand of an expression with dimensions dim[]. */
-static void operand_slice(kn__operand *to, const kn__operand *x, int n_dims, const int64_t dim[],
-                          const kn_attr_box *box) {
+static void operand_slice(kn__fuse_operand *to, const kn__fuse_operand *x, int n_dims,
+                          const int64_t dim[], const kn_attr_box *box) {
     *to = *x;
     if (!x->storage) return;
     kn__storage_share(x->storage);
@@ -71,7 +71,7 @@ kn_status kn__fuse_defer_slice(kn__ops_thread *self, const kn_op_call *call) {
     const kn__expr *from = x->storage->expr;
     e->dtype = x->dtype;
     if (!from) {
-        kn__operand whole;
+        kn__fuse_operand whole;
         kn__expr like = {.n = x->n};
         kn__operand_set(&whole, x, &like);
         operand_slice(&e->in[0], &whole, x->n_dims, x->dim, box);
@@ -120,7 +120,7 @@ static void add_part(kn__expr *whole, const kn_op_call *call) {
     const kn_attr_box *box = call->attr;
     kn_tensor *g = call->in[0];
     kn__expr like = {.n = g->n};
-    kn__operand *part = &whole->in[whole->n_in];
+    kn__fuse_operand *part = &whole->in[whole->n_in];
     kn__operand_set(part, g, &like);
     memcpy(part->stride, box->start, sizeof part->stride);
     whole->n_in++;

@@ -34,13 +34,13 @@ static inline KN_HOST_DEVICE uint64_t kn__integer_below(uint64_t word, uint64_t 
  */
 enum { KN_PERMUTATION_KEYS = 16 };
 
-typedef struct kn_feistel {
+typedef struct kn__feistel {
     uint32_t key[KN_PERMUTATION_KEYS]; /* the words of four counters */
     int right_bits;
     uint32_t left_mask, right_mask;
-} kn_feistel;
+} kn__feistel;
 
-static inline KN_HOST_DEVICE void kn__permutation_make(kn_feistel *p, uint64_t n, uint64_t seed,
+static inline KN_HOST_DEVICE void kn__permutation_make(kn__feistel *p, uint64_t n, uint64_t seed,
                                                        uint64_t offset) {
     int bits = 5;
     while ((UINT64_C(1) << bits) < 2 * n) bits++;
@@ -58,14 +58,14 @@ static inline KN_HOST_DEVICE uint32_t kn__permutation_mix(uint32_t x, uint32_t k
 }
 
 /* Two rounds, with the keys k and k + 1. */
-static inline KN_HOST_DEVICE void kn__permutation_rounds(const kn_feistel *p, int k, uint32_t *left,
-                                                         uint32_t *right) {
+static inline KN_HOST_DEVICE void kn__permutation_rounds(const kn__feistel *p, int k,
+                                                         uint32_t *left, uint32_t *right) {
     *left ^= kn__permutation_mix(*right, p->key[k]) & p->left_mask;
     *right ^= kn__permutation_mix(*left, p->key[k + 1]) & p->right_mask;
 }
 
 /* One pass through the network. */
-static inline KN_HOST_DEVICE uint32_t kn__permutation_step(const kn_feistel *p, uint32_t x) {
+static inline KN_HOST_DEVICE uint32_t kn__permutation_step(const kn__feistel *p, uint32_t x) {
     uint32_t left = x >> p->right_bits, right = x & p->right_mask;
     for (int k = 0; k < KN_PERMUTATION_KEYS; k += 2) kn__permutation_rounds(p, k, &left, &right);
     return left << p->right_bits | right;

@@ -154,7 +154,7 @@
  * lands on a CUDA device: programs without a GPU don't pay for loading cuBLAS and cuDNN. It exports
  * this one function. */
 typedef kn_status (*kn__enqueue_fn)(void *ctx, kn_stream stream);
-typedef struct kn_cuda_module {
+typedef struct kn__cuda_exports {
     uint32_t abi; /* KN_CUDA_MODULE_ABI */
     const kn_kernel_fn *kernels;
     /* Text of the versions of CUDA runtime, cuBLAS and cuDNN for `knet info`. */
@@ -174,15 +174,15 @@ typedef struct kn_cuda_module {
     kn_status (*graph_make)(void **out, kn_device *device, kn__enqueue_fn enqueue, void *ctx);
     kn_status (*graph_launch)(void *graph, kn_device *device, kn_stream stream);
     void (*graph_destroy)(void *graph, kn_device *device); /* its launches continue */
-} kn_cuda_module;
+} kn__cuda_exports;
 enum { KN_CUDA_MODULE_ABI = 7 };
-typedef const kn_cuda_module *(*kn_cuda_module_fn)(void);
+typedef const kn__cuda_exports *(*kn__cuda_exports_fn)(void);
 #define KN_CUDA_MODULE_SYMBOL "kn_cuda_module_get"
 
 /* The loaded module; NULL with the error recorded (not pending) when it can't be loaded. */
-const kn_cuda_module *kn__cuda_module(void);
+const kn__cuda_exports *kn__cuda_module(void);
 /* The same if it was loaded before, or NULL without an error. */
-const kn_cuda_module *kn__cuda_module_loaded(void);
+const kn__cuda_exports *kn__cuda_module_loaded(void);
 
 /* The host's kernels. NONE is never defined: NULL. */
 kn_status kn__host_row1(kn_op_call *call);
@@ -216,7 +216,7 @@ KN_API kn_status kn__widened(kn_op_call *call, kn_kernel_fn kernel);
 static inline bool kn__is_half(unsigned dtype) { return dtype == KN_F16 || dtype == KN_BF16; }
 
 /* What truncated_normal's kernels get. */
-KN_API kn_truncated kn__truncated_of(const kn_attr_truncated *attr);
+KN_API kn__truncated kn__truncated_of(const kn_attr_truncated *attr);
 
 /* Host: runs body(ctx, i) for i in 0 … n-1 on up to `threads` threads, in any order. Inside it the
  * libraries' own threading is off. Split the work by shape alone, so that results don't depend on

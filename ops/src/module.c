@@ -13,7 +13,7 @@
 #endif
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static const kn_cuda_module *_Atomic loaded;
+static const kn__cuda_exports *_Atomic loaded;
 static char why[512]; /* it could not be loaded */
 
 /* Beside this library first, then where the system looks. */
@@ -38,10 +38,10 @@ static void *open_module(void) {
 static void load(void) {
     void *module = open_module();
     if (!module) return;
-    kn_cuda_module_fn get = NULL;
+    kn__cuda_exports_fn get = NULL;
     void *symbol = dlsym(module, KN_CUDA_MODULE_SYMBOL);
     memcpy(&get, &symbol, sizeof get);
-    const kn_cuda_module *found = get ? get() : NULL;
+    const kn__cuda_exports *found = get ? get() : NULL;
     if (!found) {
         snprintf(why, sizeof why, MODULE_FILE " has no usable " KN_CUDA_MODULE_SYMBOL);
     } else if (found->abi != KN_CUDA_MODULE_ABI) {
@@ -52,9 +52,9 @@ static void load(void) {
     }
 }
 
-const kn_cuda_module *kn__cuda_module_loaded(void) { return loaded; }
+const kn__cuda_exports *kn__cuda_module_loaded(void) { return loaded; }
 
-const kn_cuda_module *kn__cuda_module(void) {
+const kn__cuda_exports *kn__cuda_module(void) {
     pthread_once(&once, load);
     if (!loaded) KN_FAIL(KN_ERR_UNSUPPORTED, "the CUDA kernels can't be loaded: %s", why);
     return loaded;

@@ -5,11 +5,11 @@
 
 #include "philox.h"
 
-typedef struct kn_truncated { /* of kn_attr_truncated */
+typedef struct kn__truncated { /* of kn_attr_truncated */
     double mean, stddev, lo, hi;
     double p_lo, p_hi; /* probabilities of what lies below the ends */
     int mirrored;      /* those of the upper tail: numbers change sign */
-} kn_truncated;
+} kn__truncated;
 
 /* c[0]·x^(n-1) + … + c[n-1] over d, of the same form. */
 static inline KN_HOST_DEVICE double kn__ratio(const double c[8], const double d[8], double x) {
@@ -52,7 +52,7 @@ static inline KN_HOST_DEVICE double kn__normal_quantile(double p) {
 }
 
 /* From the two words of an element. */
-static inline KN_HOST_DEVICE double kn__truncated_normal(const kn_truncated *t, uint32_t low,
+static inline KN_HOST_DEVICE double kn__truncated_normal(const kn__truncated *t, uint32_t low,
                                                          uint32_t high) {
     double u = KN_ADD_F64(kn__unit_f64(low, high), 0x1p-54);
     double p = KN_ADD_F64(t->p_lo, KN_MUL_F64(u, t->p_hi - t->p_lo));

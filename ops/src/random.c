@@ -175,8 +175,8 @@ bool kn__infer_truncated(kn_op_call *call) {
 static double below(double x) { return 0.5 * erfc(-x * 0.70710678118654752440); }
 
 /* The lower tail has all digits, the upper one is its mirror image. */
-kn_truncated kn__truncated_of(const kn_attr_truncated *attr) {
-    kn_truncated t = {attr->mean, attr->stddev, attr->lo, attr->hi, 0, 0, 0};
+kn__truncated kn__truncated_of(const kn_attr_truncated *attr) {
+    kn__truncated t = {attr->mean, attr->stddev, attr->lo, attr->hi, 0, 0, 0};
     double lo = (attr->lo - attr->mean) / attr->stddev, hi = (attr->hi - attr->mean) / attr->stddev;
     t.mirrored = lo > 0;
     t.p_lo = t.mirrored ? below(-hi) : below(lo);
@@ -200,7 +200,7 @@ kn_tensor *(kn_truncated_normal)(kn_shape shape, double mean, double stddev, dou
             "stddev is %g, lo is %g, hi is %g; stddev must be above 0 and lo below hi", stddev, lo,
             hi);
     }
-    kn_truncated t = kn__truncated_of(&attr);
+    kn__truncated t = kn__truncated_of(&attr);
     if (!(t.p_lo < t.p_hi)) {
         return kn_op_fail(KN_OP_truncated_normal, KN_ERR_INVALID,
                           "%g … %g is too far from mean %g with deviation %g", lo, hi, mean,

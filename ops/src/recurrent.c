@@ -197,7 +197,7 @@ static bool reserve(int64_t *n, const kn_op_call *call) {
     const kn_attr_rnn *attr = call->attr;
     *n = kn__host_rnn_reserve(attr, (kn_dtype)call->dtype);
     if (kn_device_kind_get(call->device) != KN_DEVICE_CUDA) return true;
-    const kn_cuda_module *module = kn__cuda_module();
+    const kn__cuda_exports *module = kn__cuda_module();
     if (!module) {
         kn_error_defer(kn_last_error()->status);
         return false;

@@ -17,12 +17,12 @@ typedef struct kn__resize {
 } kn__resize;
 
 /* Element i of the result is (1 - weight)·x[at] + weight·x[next]. */
-typedef struct kn__source {
+typedef struct kn__taps {
     int64_t at, next;
     double weight;
-} kn__source;
+} kn__taps;
 
-static inline KN_HOST_DEVICE kn__source kn__resize_source(const kn__resize *r, int d, int64_t i) {
+static inline KN_HOST_DEVICE kn__taps kn__resize_source(const kn__resize *r, int d, int64_t i) {
     int64_t n = r->in[d], at;
     double ratio = r->ratio[d], place = (double)i;
     if (!r->is_linear) {
@@ -31,7 +31,7 @@ static inline KN_HOST_DEVICE kn__source kn__resize_source(const kn__resize *r, i
             at = (int64_t)(half ? (place + 0.5) * ratio : place * ratio);
         else
             at = half ? (2 * i + 1) * n / (2 * r->out[d]) : i * n / r->out[d];
-        kn__source s = {at < n ? at : n - 1, 0, 0};
+        kn__taps s = {at < n ? at : n - 1, 0, 0};
         s.next = s.at;
         return s;
     }
@@ -41,7 +41,7 @@ static inline KN_HOST_DEVICE kn__source kn__resize_source(const kn__resize *r, i
         place = KN_ADD_F64(KN_MUL_F64(place + 0.5, ratio), -0.5);
     if (!(place > 0)) place = 0;
     at = place < (double)(n - 1) ? (int64_t)place : n - 1;
-    kn__source s = {at, at < n - 1 ? at + 1 : at, place - (double)at};
+    kn__taps s = {at, at < n - 1 ? at + 1 : at, place - (double)at};
     if (s.next == s.at) s.weight = 0;
     return s;
 }

@@ -271,7 +271,7 @@ kn_kernel_fn kn__device_kernel(const kn_device *device, kn_op op) {
         case KN_DEVICE_CUDA:
             break;
     }
-    const kn_cuda_module *module = kn__cuda_module();
+    const kn__cuda_exports *module = kn__cuda_module();
     if (!module) return NULL;
     if (!module->kernels[op]) {
         KN_FAIL(KN_ERR_UNSUPPORTED, "kn_%s: %s has no kernel for it", kn_op_name(op),
@@ -291,6 +291,6 @@ bool kn_op_supported(kn_op op, kn_device_kind kind) {
         case KN_DEVICE_CUDA:
             break;
     }
-    const kn_cuda_module *module = kn__cuda_module();
+    const kn__cuda_exports *module = kn__cuda_module();
     return module && module->kernels[op];
 }

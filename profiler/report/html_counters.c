@@ -40,12 +40,12 @@ typedef struct series {
     const kn__trace_counter *counter; /* NULL: no sample yet */
     kn__text points;
     uint64_t written_ns, grain;
-    const kn__sample *least, *most, *last;
+    const kn__timeline_point *least, *most, *last;
 } series;
 
-static long double value_of(const kn__sample *s) { return kn__trace_value(&s->event); }
+static long double value_of(const kn__timeline_point *s) { return kn__trace_value(&s->event); }
 
-static void add_point(series *s, const kn__sample *sample, uint64_t from_ns) {
+static void add_point(series *s, const kn__timeline_point *sample, uint64_t from_ns) {
     uint64_t at = sample->event.start - from_ns;
     if (s->points.length) kn__text_add(&s->points, ",", 1);
     kn__page_number(&s->points, at - s->written_ns);
@@ -58,15 +58,16 @@ static void add_point(series *s, const kn__sample *sample, uint64_t from_ns) {
 static void end_grain(series *s, uint64_t from_ns) {
     if (!s->last) return;
     bool least_first = s->least < s->most;
-    const kn__sample *first = least_first ? s->least : s->most;
-    const kn__sample *second = least_first ? s->most : s->least;
+    const kn__timeline_point *first = least_first ? s->least : s->most;
+    const kn__timeline_point *second = least_first ? s->most : s->least;
     add_point(s, first, from_ns);
     if (second != first) add_point(s, second, from_ns);
     if (s->last != second) add_point(s, s->last, from_ns);
     s->least = s->most = s->last = NULL;
 }
 
-static void add_sample(series *s, const kn__sample *sample, uint64_t from_ns, uint64_t grain_ns) {
+static void add_sample(series *s, const kn__timeline_point *sample, uint64_t from_ns,
+                       uint64_t grain_ns) {
     uint64_t grain = grain_ns ? (sample->event.start - from_ns) / grain_ns : s->grain + 1;
     if (grain != s->grain) end_grain(s, from_ns);
     s->grain = grain;
@@ -93,7 +94,7 @@ static void add_series(kn__page *p, series *s) {
 }
 
 void kn__html_samples_add(kn__page *p, const kn__timeline *line) {
-    const kn__sample *all = line->samples.at;
+    const kn__timeline_point *all = line->samples.at;
     size_t n = line->samples.n, n_series = line->counters.n_used;
     if (!n) return;
     series *each = calloc(n_series, sizeof *each);

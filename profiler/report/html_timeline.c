@@ -38,7 +38,7 @@ static bool is_same_lane(const block *a, const block *b) {
 
 static void collect(blocks *out, const kn__timeline *line) {
     const kn__span *spans = line->spans.at;
-    const kn__work *works = line->works.at;
+    const kn__work_record *works = line->works.at;
     for (size_t i = 0; i < line->spans.n; i++) {
         const kn__span *s = &spans[i];
         out->at[out->n++] = (block){.start = s->start_ns - line->from_ns,

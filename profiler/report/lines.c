@@ -7,7 +7,7 @@
 #include "text.h"
 
 typedef struct builder {
-    kn__lines *out;
+    kn__table_lines *out;
     const kn__report *report;
     const kn__lines_options *options;
 } builder;
@@ -37,7 +37,7 @@ static void add_threads(const builder *b, kn__text *label, const kn__row *row) {
 }
 
 static void add_line(builder *b, kn__line line) {
-    kn__lines *out = b->out;
+    kn__table_lines *out = b->out;
     if (line.label && out->n == out->size) {
         size_t size = out->size ? 2 * out->size : 64;
         kn__line *all = realloc(out->all, size * sizeof *all);
@@ -198,17 +198,18 @@ static void add_level(builder *b, const kn__row *first, int depth) {
     if (has_sum) add_sum(b, first, depth);
 }
 
-void kn__lines_make(kn__lines *out, const kn__report *report, const kn__lines_options *options) {
+void kn__lines_make(kn__table_lines *out, const kn__report *report,
+                    const kn__lines_options *options) {
     builder b = {out, report, options};
-    *out = (kn__lines){0};
+    *out = (kn__table_lines){0};
     add_level(&b, shown(&b, report->root.first), 0);
 }
 
-void kn__lines_release(kn__lines *lines) {
+void kn__lines_release(kn__table_lines *lines) {
     for (size_t i = 0; i < lines->n; i++) {
         free(lines->all[i].label);
         free(lines->all[i].sum);
     }
     free(lines->all);
-    *lines = (kn__lines){0};
+    *lines = (kn__table_lines){0};
 }

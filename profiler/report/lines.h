@@ -13,7 +13,7 @@ typedef struct kn__line {
     uint64_t own_ns;
 } kn__line;
 
-typedef struct kn__lines {
+typedef struct kn__table_lines {
     kn__line *all;
     size_t n, size;
     bool failed;    /* there was no memory for all */
@@ -23,7 +23,7 @@ typedef struct kn__lines {
     bool has_rates; /* the table shows rates */
     bool has_share; /* and parts of the whole time */
     bool has_runs;  /* and times of one run */
-} kn__lines;
+} kn__table_lines;
 
 typedef struct kn__lines_options {
     int depth, top; /* levels, and rows of each; 0: all */
@@ -34,8 +34,9 @@ typedef struct kn__lines_options {
 
 /* A row whose time, GPU time and bytes are all below the minimum is summed up with its siblings
  * that are. A row and its only child are one line if both have the same number of calls. */
-void kn__lines_make(kn__lines *out, const kn__report *report, const kn__lines_options *options);
-void kn__lines_release(kn__lines *lines);
+void kn__lines_make(kn__table_lines *out, const kn__report *report,
+                    const kn__lines_options *options);
+void kn__lines_release(kn__table_lines *lines);
 
 /* Whether scopes ran in several threads at the same time. */
 bool kn__report_is_parallel(const kn__report *report);

@@ -127,7 +127,7 @@ static bool has_bound(const kn__row *row) {
 }
 
 /* Explains each sign that the table has. */
-static void add_legend(kn__text *text, const kn__report *report, const kn__lines *lines,
+static void add_legend(kn__text *text, const kn__report *report, const kn__table_lines *lines,
                        bool has_peaks, const kn__table_options *options) {
     kn__text line = {0};
     const char *separator = " ";
@@ -166,7 +166,7 @@ static void add_owners(kn__text *text, const kn__owner *owners, int n, int width
     }
 }
 
-void kn__notes_add_foot(kn__text *text, const kn__report *report, const kn__lines *lines,
+void kn__notes_add_foot(kn__text *text, const kn__report *report, const kn__table_lines *lines,
                         bool has_peaks, const kn__table_options *options) {
     add_legend(text, report, lines, has_peaks, options);
     kn__counters_add_table(text, &report->counters, options->width);

@@ -140,7 +140,7 @@ static void read_work(reader *r, const cJSON *event) {
 static void read_arrow_end(reader *r, const cJSON *event) {
     kn__items *works = &r->line->works;
     if (!r->is_ours || !r->last_work || r->last_work->next != event || !works->n) return;
-    ((kn__work *)works->at)[works->n - 1].launch = number_of(event, "id", UINT32_MAX);
+    ((kn__work_record *)works->at)[works->n - 1].launch = number_of(event, "id", UINT32_MAX);
 }
 
 static void read_arrow(reader *r, const cJSON *event, char phase) {
@@ -288,7 +288,7 @@ static void read_block(reader *r, const cJSON *event) {
     if (strcmp(text_of(event, "name"), "[memory]") != 0) return;
     const cJSON *args = get(event, "args");
     int64_t type = bytes_of(args, "Device Type", 0), device = bytes_of(args, "Device Id", 0);
-    kn__change change = {
+    kn__block_change change = {
         .at = {thread_of(r, event), number_of(args, "Addr", 1.8e19), start_of(r, event), NULL},
         .device = (uint64_t)type << 32 ^ (uint64_t)device,
         .bytes = bytes_of(args, "Bytes", 0),

@@ -82,10 +82,10 @@ typedef struct layout {
     const kn__table_options *options;
     bool shown[N_COLUMNS];
     int label; /* characters of the label column: L of the layout's description */
-    kn__lines lines;
+    kn__table_lines lines;
 } layout;
 
-static int longest_label(const kn__lines *lines) {
+static int longest_label(const kn__table_lines *lines) {
     int longest = 0;
     for (size_t i = 0; i < lines->n; i++) {
         int width = kn__text_width(lines->all[i].label) + 2 * lines->all[i].depth + 2;
@@ -109,10 +109,10 @@ static int fixed_width(const layout *l) {
     return width;
 }
 
-static kn__lines make_lines(const kn__report *report, const kn__table_options *options) {
+static kn__table_lines make_lines(const kn__report *report, const kn__table_options *options) {
     kn__names names = {
         0}; /* a kernel's name is shortened for the eye; JSON and CSV have it whole */
-    kn__lines lines;
+    kn__table_lines lines;
     kn__names_add_kernels(&names, report->root.first);
     kn__names_settle(&names);
     kn__lines_options how = {.depth = options->depth,

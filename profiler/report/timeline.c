@@ -141,9 +141,9 @@ kn_status kn__timeline_launch(kn__timeline *line, uint32_t thread, uint64_t id, 
 
 kn_status kn__timeline_work(kn__timeline *line, const kn__record *record, uint64_t launch) {
     const kn__trace_name *name = name_of(line, record->name ? record->name : "(unnamed)", NULL);
-    kn__work *work = name ? add_item(&line->works, sizeof *work) : NULL;
+    kn__work_record *work = name ? add_item(&line->works, sizeof *work) : NULL;
     if (!work) return no_memory();
-    *work = (kn__work){*record, launch};
+    *work = (kn__work_record){*record, launch};
     work->record.name = name->label;
     if (record->end_ns < record->start_ns) work->record.end_ns = record->start_ns;
     extend(line, record->start_ns, work->record.end_ns);
@@ -186,15 +186,16 @@ kn_status kn__timeline_sample(kn__timeline *line, const char *name, const char *
     const kn__trace_counters *counter = counter_of(line, name, unit, &is_full);
     line->n_refused += is_full;
     if (is_full) return KN_OK;
-    kn__sample *sample = counter ? add_item(&line->samples, sizeof *sample) : NULL;
+    kn__timeline_point *sample = counter ? add_item(&line->samples, sizeof *sample) : NULL;
     if (!sample) return no_memory();
-    *sample = (kn__sample){kn__trace_sample(counter, at_ns, value), line->samples.n};
+    *sample = (kn__timeline_point){kn__trace_sample(counter, at_ns, value), line->samples.n};
     extend(line, at_ns, at_ns);
     return KN_OK;
 }
 
-kn_status kn__timeline_change(kn__timeline *line, const kn__change *change) {
-    kn__change *c = change->at.thread != KN__NO_THREAD ? add_item(&line->changes, sizeof *c) : NULL;
+kn_status kn__timeline_change(kn__timeline *line, const kn__block_change *change) {
+    kn__block_change *c =
+        change->at.thread != KN__NO_THREAD ? add_item(&line->changes, sizeof *c) : NULL;
     if (!c) return no_memory();
     *c = *change;
     c->number = line->changes.n;
@@ -221,13 +222,14 @@ static int compare_launches(const void *a_of, const void *b_of) {
 }
 
 static int compare_threads(const void *a_of, const void *b_of) {
-    const kn__change *a = a_of, *b = b_of;
+    const kn__block_change *a = a_of, *b = b_of;
     int order = compare_launches(&a->at, &b->at);
     return order ? order : ORDER(a->number, b->number);
 }
 
 static int compare_works(const void *a_of, const void *b_of) {
-    const kn__record *a = &((const kn__work *)a_of)->record, *b = &((const kn__work *)b_of)->record;
+    const kn__record *a = &((const kn__work_record *)a_of)->record,
+                     *b = &((const kn__work_record *)b_of)->record;
     if (a->start_ns != b->start_ns) return ORDER(a->start_ns, b->start_ns);
     return ORDER(a->end_ns, b->end_ns);
 }
@@ -237,7 +239,7 @@ static int compare_levels(const void *a_of, const void *b_of) {
 }
 
 static int compare_samples(const void *a_of, const void *b_of) {
-    const kn__sample *a = a_of, *b = b_of;
+    const kn__timeline_point *a = a_of, *b = b_of;
     if (a->event.start != b->event.start) return ORDER(a->event.start, b->event.start);
     return ORDER(a->number, b->number);
 }
@@ -322,7 +324,7 @@ static kn_status place_spans(kn__timeline *line) {
     kn__span *all = line->spans.at;
     stack s = {.n = 0};
     queue launches = {&line->launches, sizeof(kn__work_launch), 0};
-    queue changes = {&line->changes, sizeof(kn__change), 0};
+    queue changes = {&line->changes, sizeof(kn__block_change), 0};
     for (size_t i = 0; i <= line->spans.n && line->spans.n; i++) {
         bool is_last = i == line->spans.n;
         if (i && (is_last || all[i].thread != all[i - 1].thread)) {
@@ -407,7 +409,8 @@ static kn_status extra_row(kn__row **out, kn__report *report) {
     return KN_OK;
 }
 
-static kn_status place_work(kn__timeline *line, const kn__hash *launches, const kn__work *work) {
+static kn_status place_work(kn__timeline *line, const kn__hash *launches,
+                            const kn__work_record *work) {
     kn__report *report = line->report;
     kn__balance *b = &report->balance;
     const kn__record *r = &work->record;
@@ -465,7 +468,7 @@ static void count_use(kn__gpu_use *gpu, const kn__record *r) {
 static kn_status place_works(kn__timeline *line) {
     kn__hash launches = {0};
     kn_status status = index_launches(&launches, line);
-    const kn__work *all = line->works.at;
+    const kn__work_record *all = line->works.at;
     for (size_t i = 0; i < line->works.n && status >= 0; i++) {
         status = place_work(line, &launches, &all[i]);
         count_use(&line->report->gpu, &all[i].record);
@@ -502,7 +505,7 @@ static void fill_live(kn__timeline *line) {
 static kn_status count_samples(kn__timeline *line) {
     kn__report *report = line->report;
     kn__counter *counters[KN__TRACE_COUNTERS_MAX] = {NULL};
-    const kn__sample *all = line->samples.at;
+    const kn__timeline_point *all = line->samples.at;
     report->counters.n_lost += line->n_refused;
     for (size_t i = 0; i < line->samples.n; i++) {
         const kn__trace_counter *of = kn__trace_counter_of(&all[i].event);
@@ -520,10 +523,10 @@ static kn_status count_samples(kn__timeline *line) {
 void kn__timeline_sort(kn__timeline *line) {
     sort(&line->spans, sizeof(kn__span), compare_spans);
     sort(&line->launches, sizeof(kn__work_launch), compare_launches);
-    sort(&line->works, sizeof(kn__work), compare_works);
+    sort(&line->works, sizeof(kn__work_record), compare_works);
     sort(&line->levels, sizeof(kn__level), compare_levels);
-    sort(&line->samples, sizeof(kn__sample), compare_samples);
-    sort(&line->changes, sizeof(kn__change), compare_threads);
+    sort(&line->samples, sizeof(kn__timeline_point), compare_samples);
+    sort(&line->changes, sizeof(kn__block_change), compare_threads);
 }
 
 kn_status kn__timeline_report(kn__timeline *line) {

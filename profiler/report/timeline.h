@@ -37,29 +37,29 @@ typedef struct kn__work_launch {
     kn__row *row;
 } kn__work_launch;
 
-typedef struct kn__work {
+typedef struct kn__work_record {
     kn__record record;
     uint64_t launch; /* the id of its launch; 0: not known */
-} kn__work;
+} kn__work_record;
 
 typedef struct kn__level {
     uint64_t at_ns, bytes;
 } kn__level;
 
-typedef struct kn__sample {
+typedef struct kn__timeline_point {
     kn__trace_event event; /* of a counter; its time is in ns */
     uint64_t number;       /* its place among those added */
-} kn__sample;
+} kn__timeline_point;
 
 /* A block was allocated, or freed: `at.id` is its address, `at.row` the row that was open. */
-typedef struct kn__change {
+typedef struct kn__block_change {
     kn__work_launch at;
     uint64_t number; /* its place among those added */
     uint64_t device;
     int64_t bytes; /* below 0: freed */
     int64_t total; /* of the device, after it; -1: not known */
     uint64_t live; /* of all devices, after it; kn__timeline_count's */
-} kn__change;
+} kn__block_change;
 
 /* An array that grows. */
 typedef struct kn__items {
@@ -106,7 +106,7 @@ KN_MUST_CHECK kn_status kn__timeline_sample(kn__timeline *line, const char *name
                                             uint64_t at_ns, long double value);
 
 /* A block of a thread; number and live are left 0. */
-KN_MUST_CHECK kn_status kn__timeline_change(kn__timeline *line, const kn__change *change);
+KN_MUST_CHECK kn_status kn__timeline_change(kn__timeline *line, const kn__block_change *change);
 /* After the last change: adds their levels. Errors: OOM. */
 KN_MUST_CHECK kn_status kn__timeline_count(kn__timeline *line);
 

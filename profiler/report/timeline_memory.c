@@ -10,14 +10,14 @@ static const int64_t bytes_most = (int64_t)1 << 56; /* a damaged file may tell a
 static kn_status no_memory(void) { return KN_FAIL(KN_ERR_OOM, "no memory for the trace"); }
 
 static int compare_changes(const void *a_of, const void *b_of) {
-    const kn__change *a = a_of, *b = b_of;
+    const kn__block_change *a = a_of, *b = b_of;
     if (a->at.at_ns != b->at.at_ns) return a->at.at_ns < b->at.at_ns ? -1 : 1;
     return (a->number > b->number) - (a->number < b->number);
 }
 
 void kn__timeline_changes_sort(kn__timeline *line) {
     if (line->changes.n > 1)
-        qsort(line->changes.at, line->changes.n, sizeof(kn__change), compare_changes);
+        qsort(line->changes.at, line->changes.n, sizeof(kn__block_change), compare_changes);
 }
 
 /* --- levels --- */
@@ -37,7 +37,7 @@ static int64_t bounded(int64_t bytes) {
 }
 
 /* A device's bytes before its first change are known where the trace tells those after it. */
-static device *device_of(devices *d, const kn__change *c) {
+static device *device_of(devices *d, const kn__block_change *c) {
     for (int i = 0; i < d->n; i++) {
         if (d->all[i].id == c->device) return &d->all[i];
     }
@@ -55,12 +55,12 @@ static uint64_t sum_of(const devices *d) {
 
 kn_status kn__timeline_count(kn__timeline *line) {
     devices all = {.n = 0};
-    kn__change *changes = line->changes.at;
+    kn__block_change *changes = line->changes.at;
     kn__timeline_changes_sort(line);
     for (size_t i = 0; i < line->changes.n; i++) (void)device_of(&all, &changes[i]);
     line->live_before = sum_of(&all);
     for (size_t i = 0; i < line->changes.n; i++) {
-        kn__change *c = &changes[i];
+        kn__block_change *c = &changes[i];
         device *of = device_of(&all, c);
         of->bytes = bounded(c->total >= 0 ? c->total : of->bytes + c->bytes);
         c->live = sum_of(&all);
@@ -72,7 +72,7 @@ kn_status kn__timeline_count(kn__timeline *line) {
 /* --- marks: the most that was live while a span was open --- */
 
 /* The most of any two neighbours, of any two of these, and so on: leaves from n on. */
-static uint64_t *make_marks(const kn__change *changes, size_t n) {
+static uint64_t *make_marks(const kn__block_change *changes, size_t n) {
     uint64_t *marks = malloc(2 * n * sizeof *marks);
     if (!marks) return NULL;
     marks[0] = 0;
@@ -91,7 +91,7 @@ static uint64_t most_of(const uint64_t *marks, size_t n, size_t from, size_t to)
 }
 
 /* How many changes came before the moment. */
-static size_t count_before(const kn__change *changes, size_t n, uint64_t at_ns) {
+static size_t count_before(const kn__block_change *changes, size_t n, uint64_t at_ns) {
     size_t from = 0, to = n;
     while (from < to) {
         size_t middle = from + (to - from) / 2;
@@ -105,7 +105,7 @@ static size_t count_before(const kn__change *changes, size_t n, uint64_t at_ns) 
 }
 
 static void mark_spans(const kn__timeline *line, const uint64_t *marks) {
-    const kn__change *changes = line->changes.at;
+    const kn__block_change *changes = line->changes.at;
     const kn__span *spans = line->spans.at;
     size_t n = line->changes.n;
     for (size_t i = 0; i < line->spans.n; i++) {
@@ -128,7 +128,7 @@ typedef struct block {
     uint64_t bytes;
 } block;
 
-static block *find_block(const kn__hash *blocks, const kn__change *c) {
+static block *find_block(const kn__hash *blocks, const kn__block_change *c) {
     block *b = kn__hash_find(blocks, sizeof *b, kn__hash_pair(c->device, c->at.id));
     while (b->key && (b->address != c->at.id || b->device != c->device))
         b = kn__hash_after(blocks, sizeof *b, b);
@@ -137,7 +137,7 @@ static block *find_block(const kn__hash *blocks, const kn__change *c) {
 
 static void hold(kn__row *row, uint64_t more) { row->held = (int64_t)((uint64_t)row->held + more); }
 
-static kn_status add_change(kn__hash *blocks, const kn__change *c) {
+static kn_status add_change(kn__hash *blocks, const kn__block_change *c) {
     if (kn__hash_is_full(blocks) && !kn__hash_grow(blocks, sizeof(block), BLOCKS_MIN))
         return no_memory();
     block *b = find_block(blocks, c);
@@ -159,7 +159,7 @@ static kn_status add_change(kn__hash *blocks, const kn__change *c) {
 }
 
 /* The first change after which as much was live as at any time. */
-static size_t top_of(const kn__change *changes, size_t n) {
+static size_t top_of(const kn__block_change *changes, size_t n) {
     size_t top = 0;
     for (size_t i = 1; i < n; i++) {
         if (changes[i].live > changes[top].live) top = i;
@@ -168,7 +168,7 @@ static size_t top_of(const kn__change *changes, size_t n) {
 }
 
 static kn_status add_owners(kn__timeline *line) {
-    kn__change *changes = line->changes.at;
+    kn__block_change *changes = line->changes.at;
     size_t n = line->changes.n, top = top_of(changes, n);
     kn__hash blocks = {0};
     kn_status status = KN_OK;

@@ -26,7 +26,7 @@ static size_t add_moments(moment *out, const kn__timeline *line, uint64_t later)
     const kn__span *spans = line->spans.at;
     const kn__work_launch *launches = line->launches.at;
     const kn__level *levels = line->levels.at;
-    const kn__sample *samples = line->samples.at;
+    const kn__timeline_point *samples = line->samples.at;
     size_t n = 0;
     for (size_t i = 0; i < line->spans.n; i++) {
         uint64_t start = spans[i].start_ns + later, end = spans[i].end_ns + later;
@@ -77,7 +77,7 @@ static void put_threads(kn__trace_writer *w, const kn__timeline *line, const mom
 }
 
 static void put_works(kn__trace_writer *w, const kn__timeline *line, uint64_t later) {
-    const kn__work *all = line->works.at;
+    const kn__work_record *all = line->works.at;
     for (size_t i = 0; i < line->works.n; i++) {
         kn__record record = all[i].record;
         record.start_ns += later;

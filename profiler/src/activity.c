@@ -52,7 +52,7 @@ typedef struct segment {
 } segment;
 
 /* One producer, its thread; one consumer, the drain. Lines are apart as in a segment. */
-struct kn__ring {
+struct kn__launch_ring {
     segment *writes;        /* hot on the launching thread */
     kn__count n_launched;   /* hot there too */
     kn__count n_lost;       /* launches that found no room */
@@ -111,19 +111,19 @@ static void free_segment(segment *s) {
     free(s);
 }
 
-static struct kn__ring *make_ring(kn__tree *tree) {
+static struct kn__launch_ring *make_ring(kn__tree *tree) {
     segment *first = make_segment(SEGMENT_ENTRIES_MIN);
-    struct kn__ring *ring = first ? kn__budget_alloc(sizeof *ring) : NULL;
+    struct kn__launch_ring *ring = first ? kn__budget_alloc(sizeof *ring) : NULL;
     if (!ring) {
         if (first) free_segment(first);
         return NULL;
     }
-    *ring = (struct kn__ring){.writes = first, .reads = first};
+    *ring = (struct kn__launch_ring){.writes = first, .reads = first};
     KN__STORE(tree->ring, ring);
     return ring;
 }
 
-static struct kn__ring *my_ring(kn__tree *tree) {
+static struct kn__launch_ring *my_ring(kn__tree *tree) {
     if (!tree) return NULL;
     return tree->ring ? tree->ring : make_ring(tree);
 }
@@ -131,7 +131,7 @@ static struct kn__ring *my_ring(kn__tree *tree) {
 static bool is_full(const segment *s) { return s->tail - s->head_seen == s->n_entries; }
 
 /* Where the next entry goes; NULL: the drain is behind and there is no memory left. */
-static segment *find_room(struct kn__ring *ring) {
+static segment *find_room(struct kn__launch_ring *ring) {
     segment *s = ring->writes;
     if (!is_full(s)) return s;
     s->head_seen = KN__LOAD(s->head);
@@ -145,7 +145,7 @@ static segment *find_room(struct kn__ring *ring) {
 }
 
 /* Never waits for the drain. */
-static bool push(struct kn__ring *ring, entry e) {
+static bool push(struct kn__launch_ring *ring, entry e) {
     segment *s = find_room(ring);
     if (!s) return false;
     KN_ASSERT(!is_full(s) && !s->next);
@@ -156,7 +156,7 @@ static bool push(struct kn__ring *ring, entry e) {
 
 /* Anything but a launch: without it a record may not find its launch. */
 static void push_other(kn__tree *tree, entry e) {
-    struct kn__ring *ring = my_ring(tree);
+    struct kn__launch_ring *ring = my_ring(tree);
     if (ring && !push(ring, e)) KN__STORE(ring->n_lost_other, ring->n_lost_other + 1);
 }
 
@@ -186,7 +186,7 @@ void kn__activity_launch(uint32_t id) {
         return;
     }
     kn__tree *tree = kn__tree_get();
-    struct kn__ring *ring = my_ring(tree);
+    struct kn__launch_ring *ring = my_ring(tree);
     if (!ring) {
         atomic_fetch_add_explicit(&n_without_tree, 1, memory_order_relaxed);
         return;
@@ -204,7 +204,7 @@ void kn__activity_alias(uint32_t id, uint32_t launch_id) {
 }
 
 void kn__activity_cancel(uint32_t launch_id) {
-    struct kn__ring *ring = my_ring(kn__tree_get());
+    struct kn__launch_ring *ring = my_ring(kn__tree_get());
     if (!ring && is_wanted()) {
         atomic_fetch_sub_explicit(&n_without_tree, 1, memory_order_relaxed);
     } else if (ring && !push(ring, (entry){launch_id, launch_id, 0})) {
@@ -336,7 +336,7 @@ static void take_entry(const entry *e) {
 }
 
 /* `next` is read before `tail`: once there is a successor the tail stays. */
-static void drain_ring(struct kn__ring *ring) {
+static void drain_ring(struct kn__launch_ring *ring) {
     for (;;) {
         segment *s = ring->reads, *next = KN__LOAD(s->next);
         uint64_t head = s->head, tail = KN__LOAD(s->tail);
@@ -351,7 +351,7 @@ static void drain_ring(struct kn__ring *ring) {
 
 static void drain_rings(void) {
     for (kn__tree *tree = kn__tree_first(); tree; tree = tree->next) {
-        struct kn__ring *ring = KN__LOAD(tree->ring);
+        struct kn__launch_ring *ring = KN__LOAD(tree->ring);
         if (ring) drain_ring(ring);
     }
 }
@@ -385,7 +385,7 @@ static const kn__tree_node *captured_in(const kn__record *r) {
 }
 
 static void add_work(launch *l, const kn__record *r) {
-    kn__work work = {r->name, captured_in(r), 0, r->bytes};
+    kn__gpu_work work = {r->name, captured_in(r), 0, r->bytes};
     bool timed = has_time(r);
     count_launch(l, timed);
     if (timed) {
@@ -400,7 +400,7 @@ static void add_work(launch *l, const kn__record *r) {
 
 static void add_alloc(kn__tree_node *node, const kn__record *r) {
     kn__external_alloc(r->start_ns, r->address, r->bytes);
-    if (node) (void)kn__kernel_add(node, &(kn__work){"[device malloc]", NULL, 0, r->bytes});
+    if (node) (void)kn__kernel_add(node, &(kn__gpu_work){"[device malloc]", NULL, 0, r->bytes});
 }
 
 static void add_overhead(const kn__record *r) {
@@ -431,7 +431,7 @@ static uint64_t sum_rings(uint64_t *lost) {
     uint64_t launched = atomic_load_explicit(&n_without_tree, memory_order_relaxed);
     *lost = launched + n_unknown + n_forgotten;
     for (kn__tree *tree = kn__tree_first(); tree; tree = tree->next) {
-        const struct kn__ring *ring = KN__LOAD(tree->ring);
+        const struct kn__launch_ring *ring = KN__LOAD(tree->ring);
         if (!ring) continue;
         *lost += KN__LOAD(ring->n_lost);
         launched += KN__LOAD(ring->n_launched);
@@ -442,7 +442,7 @@ static uint64_t sum_rings(uint64_t *lost) {
 static uint64_t sum_lost_entries(void) {
     uint64_t n = n_unknown;
     for (kn__tree *tree = kn__tree_first(); tree; tree = tree->next) {
-        const struct kn__ring *ring = KN__LOAD(tree->ring);
+        const struct kn__launch_ring *ring = KN__LOAD(tree->ring);
         if (ring) n += KN__LOAD(ring->n_lost) + KN__LOAD(ring->n_lost_other);
     }
     return n;

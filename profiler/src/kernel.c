@@ -90,7 +90,7 @@ static kn__kernel *find_kernel(kn__tree_node *node, const kn__tree_node *capture
     return is_known ? at->kernel : find_new(node, captured, name);
 }
 
-bool kn__kernel_add(kn__tree_node *node, const kn__work *work) {
+bool kn__kernel_add(kn__tree_node *node, const kn__gpu_work *work) {
     kn__kernel *k = find_kernel(node, work->captured, work->name ? work->name : "(unnamed)");
     if (!k) k = node->kernels;
     if (!k) return false;

@@ -18,11 +18,11 @@ struct kn__kernel {
 };
 
 /* A piece of GPU work. */
-typedef struct kn__work {
+typedef struct kn__gpu_work {
     const char *name; /* NULL: "(unnamed)" */
     const kn__tree_node *captured;
     uint64_t gpu_ns, bytes;
-} kn__work;
+} kn__gpu_work;
 
 /* In place of a scope: of a graph that was captured before the timer was on, and of a node there
  * was no room for. */
@@ -30,6 +30,6 @@ extern kn__tree_node kn__captured_before, kn__captured_lost;
 
 /* Adds a piece of work to the leaf of its name. Without memory it goes to a leaf of the node that
  * exists, or is lost: then false. */
-bool kn__kernel_add(kn__tree_node *node, const kn__work *work);
+bool kn__kernel_add(kn__tree_node *node, const kn__gpu_work *work);
 
 #endif

@@ -109,7 +109,7 @@ struct kn__tree {
     kn__hash children; /* of kn__child */
     struct kn__chunk *chunks;
     kn__tree *next, *next_idle;
-    struct kn__ring *ring;          /* of launches (activity.c); KN__LOAD */
+    struct kn__launch_ring *ring;   /* of launches (activity.c); KN__LOAD */
     struct kn__trace_buffer *trace; /* events (trace.c); KN__LOAD */
     kn__count n_unrecorded;         /* scopes opened too deep or beyond the number of nodes */
 };

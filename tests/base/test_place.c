@@ -4,12 +4,12 @@
 
 enum { MOST = 400, FEW = 60 };
 
-static void assert_valid(const kn__span *spans, size_t n, uint64_t total) {
+static void assert_valid(const kn__lifetime *spans, size_t n, uint64_t total) {
     uint64_t end = 0;
     for (size_t i = 0; i < n; i++) {
         if (spans[i].offset + spans[i].size > end) end = spans[i].offset + spans[i].size;
         for (size_t k = 0; k < i; k++) {
-            const kn__span *a = &spans[i], *b = &spans[k];
+            const kn__lifetime *a = &spans[i], *b = &spans[k];
             bool together = a->begin < b->end && b->begin < a->end;
             bool share = a->offset < b->offset + b->size && b->offset < a->offset + a->size;
             if (together && share) fail_msg("spans %zu and %zu of %zu share bytes", i, k, n);
@@ -18,23 +18,23 @@ static void assert_valid(const kn__span *spans, size_t n, uint64_t total) {
     assert_int_equal(end, total);
 }
 
-static size_t random_spans(kn__span *spans, uint64_t most) {
+static size_t random_spans(kn__lifetime *spans, uint64_t most) {
     size_t n = 1 + test_random_below(most);
     uint32_t steps = (uint32_t)(2 + test_random_below(500));
     for (size_t i = 0; i < n; i++) {
         uint32_t begin = (uint32_t)test_random_below(steps);
         uint32_t life = (uint32_t)(1 + test_random_below(steps / 4 + 1));
-        spans[i] = (kn__span){.size = 1 + test_random_below(1000),
-                              .begin = begin,
-                              .end = begin + life,
-                              .offset = 12345};
+        spans[i] = (kn__lifetime){.size = 1 + test_random_below(1000),
+                                  .begin = begin,
+                                  .end = begin + life,
+                                  .offset = 12345};
     }
     return n;
 }
 
 static void blocks_that_live_together_share_no_byte(void **state) {
     (void)state;
-    kn__span spans[MOST];
+    kn__lifetime spans[MOST];
     for (int round = 0; round < 60; round++) {
         uint64_t total, peak;
         const char *order;
@@ -49,7 +49,7 @@ static void blocks_that_live_together_share_no_byte(void **state) {
 
 static void placement_depends_on_the_spans_alone(void **state) {
     (void)state;
-    kn__span spans[MOST], again[MOST];
+    kn__lifetime spans[MOST], again[MOST];
     uint64_t total, other;
     const char *order;
     size_t n = random_spans(spans, FEW);
@@ -63,9 +63,9 @@ static void placement_depends_on_the_spans_alone(void **state) {
 
 static void successive_blocks_share_all_bytes(void **state) {
     (void)state;
-    kn__span spans[] = {{.size = 100, .begin = 0, .end = 1},
-                        {.size = 300, .begin = 1, .end = 2},
-                        {.size = 200, .begin = 2, .end = 3}};
+    kn__lifetime spans[] = {{.size = 100, .begin = 0, .end = 1},
+                            {.size = 300, .begin = 1, .end = 2},
+                            {.size = 200, .begin = 2, .end = 3}};
     uint64_t total, peak;
     const char *order;
     assert_true(kn__place_spans(&total, &order, spans, 3));
@@ -78,9 +78,9 @@ static void successive_blocks_share_all_bytes(void **state) {
 /* In the order of their starts, a hole of 1 is left below the block of 2: others find 3. */
 static void several_orders_are_tried(void **state) {
     (void)state;
-    kn__span spans[] = {{.size = 1, .begin = 0, .end = 2},
-                        {.size = 1, .begin = 0, .end = 4},
-                        {.size = 2, .begin = 2, .end = 4}};
+    kn__lifetime spans[] = {{.size = 1, .begin = 0, .end = 2},
+                            {.size = 1, .begin = 0, .end = 4},
+                            {.size = 2, .begin = 2, .end = 4}};
     uint64_t total;
     const char *order;
     assert_true(kn__place_spans(&total, &order, spans, 3));

@@ -5,20 +5,20 @@
 #include "host/conv/conv_route.h"
 #include "kernels_test.h"
 
-static const kn_conv_sizes plain_sizes = {.batch = 4,
-                                          .groups = 1,
-                                          .channels = 32,
-                                          .outputs = 32,
-                                          .in = {1, 6, 6},
-                                          .out = {1, 6, 6},
-                                          .window = {1, 3, 3},
-                                          .stride = {1, 1, 1},
-                                          .padding = {0, 1, 1},
-                                          .padding_end = {0, 1, 1},
-                                          .dilation = {1, 1, 1},
-                                          .in_plane = 36,
-                                          .out_plane = 36,
-                                          .window_size = 9};
+static const kn__conv_sizes plain_sizes = {.batch = 4,
+                                           .groups = 1,
+                                           .channels = 32,
+                                           .outputs = 32,
+                                           .in = {1, 6, 6},
+                                           .out = {1, 6, 6},
+                                           .window = {1, 3, 3},
+                                           .stride = {1, 1, 1},
+                                           .padding = {0, 1, 1},
+                                           .padding_end = {0, 1, 1},
+                                           .dilation = {1, 1, 1},
+                                           .in_plane = 36,
+                                           .out_plane = 36,
+                                           .window_size = 9};
 
 /* Forward, data, weight. */
 static inline kn_tensor *conv_pass(int which, kn_tensor *x, kn_tensor *w, kn_tensor *dy,

@@ -18,15 +18,15 @@ static kn_status rnn_reserve(size_t *out, const kn_op_call *call) {
 static bool chains(void) { return false; }
 static void chains_wait(void) {}
 
-static const kn_cuda_module module = {.abi = KN_CUDA_MODULE_ABI,
-                                      .kernels = kernels,
-                                      .versions = versions,
-                                      .rnn_reserve = rnn_reserve,
-                                      .chains = chains,
-                                      .chains_wait = chains_wait};
+static const kn__cuda_exports module = {.abi = KN_CUDA_MODULE_ABI,
+                                        .kernels = kernels,
+                                        .versions = versions,
+                                        .rnn_reserve = rnn_reserve,
+                                        .chains = chains,
+                                        .chains_wait = chains_wait};
 
-__attribute__((visibility("default"))) const kn_cuda_module *kn_cuda_module_get(void);
-const kn_cuda_module *kn_cuda_module_get(void) {
+__attribute__((visibility("default"))) const kn__cuda_exports *kn_cuda_module_get(void);
+const kn__cuda_exports *kn_cuda_module_get(void) {
     for (int op = 0; op < KN_OP_COUNT; op++) kernels[op] = kn_op_table[op].host;
     return &module;
 }

@@ -219,7 +219,7 @@ static void the_route_follows_the_instruction_set(void **state) {
     (void)state;
     KN_FRAME();
     kn_op_call call = {.dtype = KN_BF16};
-    kn_conv_sizes s = plain_sizes;
+    kn__conv_sizes s = plain_sizes;
     bool takes = true;
     assert_int_equal(kn__conv_takes_bf16(&takes, &call, &s), KN_OK);
     assert_int_equal(takes, kn__dnnl_has_bf16());

@@ -106,7 +106,7 @@ static void assert_terms(const conv_case *c, terms t, kn_tensor *got, const doub
     free(t.sum);
 }
 
-static void check_way(const conv_case *c, kn_dtype dtype, kn_conv_way way) {
+static void check_way(const conv_case *c, kn_dtype dtype, kn__conv_route way) {
     KN_FRAME();
     kn__conv_prefer(way);
     kn_shape x_shape = shape_of(c->n_spatial, c->batch, c->channels * c->attr.groups, c->in);
@@ -255,7 +255,7 @@ static void the_bias_is_added_to_each_output_plane(void **state) {
     (void)state;
     FOR_BOTH_DTYPES(dtype) for (int way = KN_CONV_OURS; way <= KN_CONV_WINOGRAD; way++) {
         KN_FRAME();
-        kn__conv_prefer((kn_conv_way)way);
+        kn__conv_prefer((kn__conv_route)way);
         kn_tensor *x = random_tensor(dtype, KN_SHAPE(2, 4, 7, 9));
         kn_tensor *w = random_tensor(dtype, KN_SHAPE(6, 2, 3, 3));
         kn_tensor *b = random_tensor(dtype, KN_SHAPE(6));
@@ -285,7 +285,7 @@ static void the_number_of_threads_changes_no_bit(void **state) {
                 random_tensor(dtype, KN_SHAPE(cases[i].batch, cases[i].outputs, out, out));
             for (int which = 0; which < 3; which++)
                 for (int way = KN_CONV_OURS; way <= KN_CONV_WINOGRAD; way++) {
-                    kn__conv_prefer((kn_conv_way)way);
+                    kn__conv_prefer((kn__conv_route)way);
                     assert_same_bits(conv_pass(which, x, w, dy, &attr, 1),
                                      conv_pass(which, x, w, dy, &attr, 3));
                 }
@@ -309,14 +309,14 @@ static void our_kernels_run_when_the_library_declines(void **state) {
                     .groups = 3,
                     .n_spatial = 2,
                     .flip = 0}};
-    kn_conv_sizes s = plain_sizes;
+    kn__conv_sizes s = plain_sizes;
     s.groups = 3, s.channels = 3, s.outputs = 5;
     s.in[1] = s.in[2] = 9, s.out[1] = s.out[2] = 15, s.padding[1] = s.padding[2] = 4;
     s.padding_end[1] = s.padding_end[2] = 4;
     int declined = 0;
     for (int pass_i = KN_PASS_FORWARD; pass_i <= KN_PASS_WEIGHT; pass_i++) {
-        kn_conv_plan *plan = NULL;
-        assert_int_equal(kn__conv_plan_get(&plan, (kn_pass)pass_i, &s, 1, false), KN_OK);
+        kn__host_conv_plan *plan = NULL;
+        assert_int_equal(kn__conv_plan_get(&plan, (kn__conv_pass)pass_i, &s, 1, false), KN_OK);
         declined += plan->primitive == NULL;
         kn__conv_plan_drop(plan);
     }
@@ -326,14 +326,14 @@ static void our_kernels_run_when_the_library_declines(void **state) {
 
 static void plans_are_shared_and_their_number_is_bounded(void **state) {
     (void)state;
-    kn_conv_sizes s = plain_sizes;
-    kn_conv_plan *first = NULL, *again = NULL;
+    kn__conv_sizes s = plain_sizes;
+    kn__host_conv_plan *first = NULL, *again = NULL;
     assert_int_equal(kn__conv_plan_get(&first, KN_PASS_FORWARD, &s, 1, false), KN_OK);
     assert_int_equal(kn__conv_plan_get(&again, KN_PASS_FORWARD, &s, 1, false), KN_OK);
     assert_ptr_equal(first, again);
     kn__conv_plan_drop(again);
     for (int64_t images = 2; images < KN_PLANS_MAX + 20; images++) {
-        kn_conv_plan *plan = NULL;
+        kn__host_conv_plan *plan = NULL;
         assert_int_equal(kn__conv_plan_get(&plan, KN_PASS_FORWARD, &s, images, false), KN_OK);
         assert_ptr_not_equal(plan, first);
         kn__conv_plan_drop(plan);
@@ -349,8 +349,8 @@ static void plans_are_shared_and_their_number_is_bounded(void **state) {
 
 /* Whether the library has a primitive of its own depends on the processor alone. */
 static bool has_primitive(int64_t images) {
-    kn_conv_sizes s = plain_sizes;
-    kn_conv_plan *plan = NULL;
+    kn__conv_sizes s = plain_sizes;
+    kn__host_conv_plan *plan = NULL;
     assert_int_equal(kn__conv_plan_get(&plan, KN_PASS_DATA, &s, images, false), KN_OK);
     bool has = plan->primitive;
     kn__conv_plan_drop(plan);
@@ -364,10 +364,10 @@ typedef struct plan_user {
 } plan_user;
 
 static void *use_plans(void *ctx) {
-    kn_conv_sizes s = plain_sizes;
+    kn__conv_sizes s = plain_sizes;
     plan_user *user = ctx;
     for (int i = 0; i < 40; i++) {
-        kn_conv_plan *plan = NULL;
+        kn__host_conv_plan *plan = NULL;
         user->failures += kn__conv_plan_get(&plan, KN_PASS_DATA, &s, 1 + i % PLANS, false) != KN_OK;
         user->has_primitive[i % PLANS] = plan && plan->primitive;
         kn__conv_plan_drop(plan);
@@ -402,7 +402,7 @@ static void the_gradient_of_an_empty_batch_is_zero(void **state) {
 }
 
 /* As ops of their own, to the bit; `way`: who convolves. */
-static void check_finish(kn_conv_way way, kn_dtype dtype, kn_shape xs, kn_shape ws, kn_shape ys,
+static void check_finish(kn__conv_route way, kn_dtype dtype, kn_shape xs, kn_shape ws, kn_shape ys,
                          int64_t padding) {
     KN_FRAME(.dtype = dtype, .threads = 2);
     kn_tensor *x = random_tensor(dtype, xs), *w = random_tensor(dtype, ws);

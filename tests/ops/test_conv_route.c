@@ -5,38 +5,38 @@
 #include "conv_sizes.h"
 #include "host/base/loops.h"
 
-static kn_conv_way way_of(const kn_conv_sizes *s, kn_dtype dtype, kn_pass which) {
+static kn__conv_route way_of(const kn__conv_sizes *s, kn_dtype dtype, kn__conv_pass which) {
     kn_tensor result = {.dtype = (uint8_t)dtype};
     kn_op_call call = {.threads = 1};
-    kn_conv_way way = KN_CONV_OURS;
+    kn__conv_route way = KN_CONV_OURS;
     call.out[0] = &result;
     assert_int_equal(kn__conv_way(&way, &call, which, s), KN_OK);
     return way;
 }
 
 /* Whether a pass is the library's. */
-static bool is_library(const kn_conv_sizes *s, kn_dtype dtype, kn_pass which) {
+static bool is_library(const kn__conv_sizes *s, kn_dtype dtype, kn__conv_pass which) {
     return way_of(s, dtype, which) != KN_CONV_OURS;
 }
 
 static void flips_and_doubles_stay_ours(void **state) {
     (void)state;
-    kn_conv_sizes s = plain_sizes;
+    kn__conv_sizes s = plain_sizes;
     kn__conv_prefer(KN_CONV_DNNL);
     for (int pass_i = KN_PASS_FORWARD; pass_i <= KN_PASS_WEIGHT; pass_i++) {
-        assert_true(is_library(&s, KN_F32, (kn_pass)pass_i));
-        assert_false(is_library(&s, KN_F64, (kn_pass)pass_i));
+        assert_true(is_library(&s, KN_F32, (kn__conv_pass)pass_i));
+        assert_false(is_library(&s, KN_F64, (kn__conv_pass)pass_i));
         s.flip = true;
-        assert_false(is_library(&s, KN_F32, (kn_pass)pass_i));
+        assert_false(is_library(&s, KN_F32, (kn__conv_pass)pass_i));
         s.flip = false;
     }
     kn__conv_prefer(KN_CONV_TABLED);
 }
 
 /* A batch of squares without padding or steps. */
-static kn_conv_sizes squares(int64_t batch, int64_t channels, int64_t outputs, int64_t in,
-                             int64_t window) {
-    kn_conv_sizes s = plain_sizes;
+static kn__conv_sizes squares(int64_t batch, int64_t channels, int64_t outputs, int64_t in,
+                              int64_t window) {
+    kn__conv_sizes s = plain_sizes;
     int64_t out = in - window + 1;
     s.batch = batch, s.channels = channels, s.outputs = outputs;
     s.padding[1] = s.padding[2] = s.padding_end[1] = s.padding_end[2] = 0;
@@ -47,12 +47,12 @@ static kn_conv_sizes squares(int64_t batch, int64_t channels, int64_t outputs, i
 
 static void many_channels_are_the_librarys_and_few_are_ours(void **state) {
     (void)state;
-    kn_conv_sizes many = squares(32, 256, 256, 14, 3), first = squares(128, 1, 20, 28, 5),
-                  second = squares(128, 20, 50, 12, 5); /* LeNet's */
+    kn__conv_sizes many = squares(32, 256, 256, 14, 3), first = squares(128, 1, 20, 28, 5),
+                   second = squares(128, 20, 50, 12, 5); /* LeNet's */
     for (int pass_i = KN_PASS_FORWARD; pass_i <= KN_PASS_WEIGHT; pass_i++) {
-        if (pass_i != KN_PASS_WEIGHT) assert_true(is_library(&many, KN_F32, (kn_pass)pass_i));
-        assert_false(is_library(&first, KN_F32, (kn_pass)pass_i));
-        assert_false(is_library(&second, KN_F32, (kn_pass)pass_i));
+        if (pass_i != KN_PASS_WEIGHT) assert_true(is_library(&many, KN_F32, (kn__conv_pass)pass_i));
+        assert_false(is_library(&first, KN_F32, (kn__conv_pass)pass_i));
+        assert_false(is_library(&second, KN_F32, (kn__conv_pass)pass_i));
     }
 }
 
@@ -63,7 +63,7 @@ static void one_way_is_measured_and_kept(void **state) {
     kn_tensor *x = random_tensor(KN_F32, KN_SHAPE(16, 32, 12, 12)),
               *w = random_tensor(KN_F32, KN_SHAPE(32, 32, 3, 3)), *y[3];
     for (int i = 0; i < 3; i++) {
-        kn__conv_prefer((kn_conv_way)(KN_CONV_OURS + i));
+        kn__conv_prefer((kn__conv_route)(KN_CONV_OURS + i));
         y[i] = kn_conv(x, w, KN_NONE, &same);
     }
     size_t bytes = (size_t)kn_tensor_numel(y[0]) * sizeof(float);
@@ -77,7 +77,7 @@ static void one_way_is_measured_and_kept(void **state) {
 }
 
 /* NMSE of one pass in f32 by a way, against f64. */
-static double error_of(kn_conv_way way, int which, kn_tensor *const x[3],
+static double error_of(kn__conv_route way, int which, kn_tensor *const x[3],
                        const kn_attr_conv *attr) {
     kn__conv_prefer(way);
     kn_tensor *got = conv_pass(which, x[0], x[1], x[2], attr, 2);
@@ -118,21 +118,22 @@ static void winograd_errs_by_1e_11_at_most(void **state) {
 static void winograd_is_for_many_tiles(void **state) {
     (void)state;
     if (!kn__loops_isa(KN_F32, 4) || kn__loops(KN_F32) != kn__loops_isa(KN_F32, 4)) skip();
-    kn_conv_sizes s = plain_sizes;
+    kn__conv_sizes s = plain_sizes;
     s.batch = 32, s.channels = s.outputs = 64;
     s.in[1] = s.in[2] = s.out[1] = s.out[2] = 28;
     s.in_plane = s.out_plane = 28 * 28;
     for (int which = 0; which < 3; which++) {
-        assert_int_equal(way_of(&s, KN_F32, (kn_pass)which), KN_CONV_WINOGRAD);
-        kn_conv_sizes other = s;
+        assert_int_equal(way_of(&s, KN_F32, (kn__conv_pass)which), KN_CONV_WINOGRAD);
+        kn__conv_sizes other = s;
         other.batch = 1;
-        if (which == 0) assert_int_equal(way_of(&other, KN_F32, (kn_pass)which), KN_CONV_OURS);
+        if (which == 0)
+            assert_int_equal(way_of(&other, KN_F32, (kn__conv_pass)which), KN_CONV_OURS);
         other = s, other.dilation[1] = other.dilation[2] = 2;
-        assert_int_not_equal(way_of(&other, KN_F32, (kn_pass)which), KN_CONV_WINOGRAD);
+        assert_int_not_equal(way_of(&other, KN_F32, (kn__conv_pass)which), KN_CONV_WINOGRAD);
         other = s, other.groups = 2;
-        assert_int_not_equal(way_of(&other, KN_F32, (kn_pass)which), KN_CONV_WINOGRAD);
+        assert_int_not_equal(way_of(&other, KN_F32, (kn__conv_pass)which), KN_CONV_WINOGRAD);
         other = s, other.batch = 8, other.in[1] = other.in[2] = other.out[1] = other.out[2] = 7;
-        assert_int_not_equal(way_of(&other, KN_F32, (kn_pass)which), KN_CONV_WINOGRAD);
+        assert_int_not_equal(way_of(&other, KN_F32, (kn__conv_pass)which), KN_CONV_WINOGRAD);
     }
 }
 
@@ -140,15 +141,15 @@ static void winograd_is_for_many_tiles(void **state) {
 static void winograd_is_for_large_tensors(void **state) {
     (void)state;
     if (!kn__loops_isa(KN_F32, 4) || kn__loops(KN_F32) != kn__loops_isa(KN_F32, 4)) skip();
-    kn_conv_sizes s = plain_sizes;
+    kn__conv_sizes s = plain_sizes;
     s.batch = 64, s.channels = 32, s.outputs = 64;
     s.in[1] = s.in[2] = s.out[1] = s.out[2] = 8;
     s.in_plane = s.out_plane = 64;
     for (int which = 0; which < 3; which++) {
-        assert_int_not_equal(way_of(&s, KN_F32, (kn_pass)which), KN_CONV_WINOGRAD);
-        kn_conv_sizes other = s;
+        assert_int_not_equal(way_of(&s, KN_F32, (kn__conv_pass)which), KN_CONV_WINOGRAD);
+        kn__conv_sizes other = s;
         other.batch = 2048;
-        assert_int_equal(way_of(&other, KN_F32, (kn_pass)which), KN_CONV_WINOGRAD);
+        assert_int_equal(way_of(&other, KN_F32, (kn__conv_pass)which), KN_CONV_WINOGRAD);
     }
 }
 
@@ -163,13 +164,13 @@ static void dx_may_go_over_dy(void **state) {
                  {KN_F32, 2, 32, 12, 1, 1}, {KN_F32, 3, 3, 5, 1, 1},    {KN_F64, 2, 16, 4, 5, 2},
                  {KN_F32, 4, 16, 12, 3, 4}, {KN_F32, 8, 12, 9, 3, 12},  {KN_F32, 32, 32, 16, 3, 1},
                  {KN_F32, 2, 96, 28, 1, 1}, {KN_F32, 1, 160, 13, 3, 1}, {KN_F32, 17, 1, 8, 3, 1}};
-    static const kn_conv_way ways[][2] = {{KN_CONV_OURS, KN_CONV_OURS},
-                                          {KN_CONV_DNNL, KN_CONV_DNNL},
-                                          {KN_CONV_WINOGRAD, KN_CONV_WINOGRAD},
-                                          {KN_CONV_TABLED, KN_CONV_MEASURED}};
+    static const kn__conv_route ways[][2] = {{KN_CONV_OURS, KN_CONV_OURS},
+                                             {KN_CONV_DNNL, KN_CONV_DNNL},
+                                             {KN_CONV_WINOGRAD, KN_CONV_WINOGRAD},
+                                             {KN_CONV_TABLED, KN_CONV_MEASURED}};
     for (size_t i = 0; i < 4 * sizeof cases / sizeof *cases; i++) {
         KN_FRAME(.threads = 2);
-        const kn_conv_way *way = ways[i % 4];
+        const kn__conv_route *way = ways[i % 4];
         kn_dtype dtype = cases[i / 4].dtype;
         int64_t n = cases[i / 4].channels, side = cases[i / 4].side, window = cases[i / 4].window;
         int64_t groups = cases[i / 4].groups;
@@ -212,7 +213,7 @@ static void gradients_of_large_weights_take_few_parts(void **state) {
     size_t bytes = 512 * 512 * 9 * sizeof(float);
     for (int way = KN_CONV_OURS; way <= KN_CONV_DNNL; way++) {
         kn_pool_stats before, after;
-        kn__conv_prefer((kn_conv_way)way);
+        kn__conv_prefer((kn__conv_route)way);
         kn_pool_stats_read(&before, sizeof before, pool);
         kn_pool_peaks_reset(pool);
         kn_tensor *dw = conv_pass(KN_PASS_WEIGHT, x, w, dy, &attr, 2);
@@ -233,14 +234,14 @@ static void the_environment_chooses_the_route(void **state) {
                  {"onednn", true, true},
                  {"winograd", true, true},
                  {"ours", false, false}};
-    kn_conv_sizes many = squares(32, 256, 256, 14, 3), few = squares(128, 1, 20, 28, 5);
+    kn__conv_sizes many = squares(32, 256, 256, 14, 3), few = squares(128, 1, 20, 28, 5);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        kn__conv_prefer((kn_conv_way)-1);
+        kn__conv_prefer((kn__conv_route)-1);
         setenv("KNET_CONV_ROUTE", cases[i].word, 1);
         assert_int_equal(is_library(&many, KN_F32, KN_PASS_FORWARD), cases[i].many);
         assert_int_equal(is_library(&few, KN_F32, KN_PASS_FORWARD), cases[i].few);
     }
-    kn__conv_prefer((kn_conv_way)-1);
+    kn__conv_prefer((kn__conv_route)-1);
     setenv("KNET_CONV_ROUTE", "fast", 1);
     KN_FRAME();
     kn_tensor *x = kn_ones(KN_SHAPE(1, 1, 3, 3)), *w = kn_ones(KN_SHAPE(1, 1, 3, 3));

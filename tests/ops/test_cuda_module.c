@@ -6,7 +6,7 @@
 #include "test.h"
 
 static const char *path;
-static const kn_cuda_module *module;
+static const kn__cuda_exports *module;
 
 static int load(void **state) {
     (void)state;
@@ -15,7 +15,7 @@ static int load(void **state) {
         print_error("%s\n", dlerror());
         return -1;
     }
-    kn_cuda_module_fn get = NULL;
+    kn__cuda_exports_fn get = NULL;
     void *symbol = dlsym(file, KN_CUDA_MODULE_SYMBOL);
     memcpy(&get, &symbol, sizeof get);
     module = get ? get() : NULL;

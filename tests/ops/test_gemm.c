@@ -180,7 +180,7 @@ static void each_instruction_set_fills_its_whole_tile(void **state) {
     (void)state;
     int n_found = 0;
     for (int isa = 2; isa <= 4; isa++) FOR_BOTH_DTYPES(dtype) {
-            const kn_loops *loops = kn__loops_isa(dtype, isa);
+            const kn__loop_table *loops = kn__loops_isa(dtype, isa);
             if (!loops) continue;
             n_found++;
             int m = loops->tile_rows, n = loops->tile_columns;

@@ -234,7 +234,7 @@ static void sigm_has_the_same_bits_for_every_instruction_set(void **state) {
         const void *from = wide ? (const void *)x : x32;
         kn__row_isa(dtype, KN_OP_sigm, 2)->f(want, &from, N, 0, 0, false);
         for (int isa = 3; isa <= 4; isa++) {
-            const kn_row *row = kn__row_isa(dtype, KN_OP_sigm, isa);
+            const kn__row_loops *row = kn__row_isa(dtype, KN_OP_sigm, isa);
             if (!row) continue;
             row->f(got, &from, N, 0, 0, false);
             assert_memory_equal(got, want, N * kn_dtype_bytes(dtype));

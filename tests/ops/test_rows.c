@@ -120,7 +120,7 @@ static void every_instruction_set_gives_the_same_bits(void **state) {
             const void *in = dtype == KN_F64 ? (const void *)x64 : x32;
             kn__row_isa(dtype, (unsigned)functions[k].op, 2)->f(y64, &in, N, 0, 0, false);
             for (int isa = 3; isa <= 4; isa++) {
-                const kn_row *row = kn__row_isa(dtype, (unsigned)functions[k].op, isa);
+                const kn__row_loops *row = kn__row_isa(dtype, (unsigned)functions[k].op, isa);
                 if (!row) continue;
                 row->f(other64, &in, N, 0, 0, false);
                 if (memcmp(y64, other64, N * kn_dtype_bytes(dtype))) {
@@ -137,7 +137,7 @@ static void gelu_is_right_to_the_last_places_but_for_its_tail(void **state) {
     const void *in = x32;
     for (int i = 0; i < N; i++) x32[i] = (float)(-13.5 + 20 * (double)i / N);
     for (int isa = 2; isa <= 4; isa++) {
-        const kn_row *row = kn__row_isa(KN_F32, KN_OP_gelu, isa);
+        const kn__row_loops *row = kn__row_isa(KN_F32, KN_OP_gelu, isa);
         if (!row) continue;
         row->f(y32, &in, N, 0, 0, false);
         for (int i = 0; i < N; i++) {
@@ -211,9 +211,9 @@ static void functions_of_two_are_rounded_once(void **state) {
         const function2 *f = &functions2[k / 4];
         fill2(a, b, k % 4);
         for (int isa = 2; isa <= 4; isa++) {
-            const kn_row *row = kn__row_isa(KN_F32, (unsigned)f->op, isa);
+            const kn__row_loops *row = kn__row_isa(KN_F32, (unsigned)f->op, isa);
             if (!row) continue;
-            const kn_row_loop loops[] = {row->f, row->vs, row->sv};
+            const kn__row_loop loops[] = {row->f, row->vs, row->sv};
             for (int form = 0; form < 3; form++) {
                 loops[form](y32, (const void *[]){a, b}, N2, 0, 0, false);
                 assert_near2(f, a, b, form, isa);
@@ -313,7 +313,7 @@ static void special_functions_agree_with_golden_values(void **state) {
 
 enum { N_ADDED = 1100 }; /* more than two blocks of loops that add by blocks */
 
-static void assert_adds(kn_row_loop loop, const void *const in[], bool f64, const char *op,
+static void assert_adds(kn__row_loop loop, const void *const in[], bool f64, const char *op,
                         int isa) {
     static union {
         float f32[N_ADDED];
@@ -348,11 +348,11 @@ static void gradients_add_what_they_overwrite_with(void **state) {
         bool is_f64 = k / 3 % 2;
         const kn_op_info *info = &kn_op_table[op];
         if (!info->row || info->order) continue;
-        const kn_row *row = kn__row_isa(is_f64 ? KN_F64 : KN_F32, (unsigned)op, isa);
+        const kn__row_loops *row = kn__row_isa(is_f64 ? KN_F64 : KN_F32, (unsigned)op, isa);
         const void *in[5];
         for (int j = 0; j < 5; j++) in[j] = is_f64 ? (void *)f64[j] : (void *)f32[j];
         for (int j = 0; row && j < 12; j++) {
-            kn_row_loop loop = j < 3 ? row->d[j] : row->dd[j / 3 - 1][j % 3];
+            kn__row_loop loop = j < 3 ? row->d[j] : row->dd[j / 3 - 1][j % 3];
             if (loop) assert_adds(loop, in, is_f64, info->name, isa);
         }
     }

@@ -58,15 +58,15 @@ enum { ROW_LOOPS = 12 };
 /* All that the loops make of d, one after the other. */
 typedef struct results {
     double rows[KN_OP_COUNT][ROW_LOOPS][N];
-    kn_cell folds[KN__FOLD_N][2][KN_COLUMNS];
-    kn_cell best[2][2][KN_COLUMNS];
+    kn__cell folds[KN__FOLD_N][2][KN_COLUMNS];
+    kn__cell best[2][2][KN_COLUMNS];
     int64_t places[2][2][KN_COLUMNS];
     double scans[KN_SCAN_N][2][N];
 } results;
 
 /* Every loop of a row: forward, forms, derivatives; each also added to its own result. */
-static void run_row(double out[ROW_LOOPS][N], const kn_row *row, int op, const data *d) {
-    const kn_row_loop loops[ROW_LOOPS] = {
+static void run_row(double out[ROW_LOOPS][N], const kn__row_loops *row, int op, const data *d) {
+    const kn__row_loop loops[ROW_LOOPS] = {
         row->f,        row->vs,       row->sv,       row->d[0],     row->d[1],     row->d[2],
         row->dd[0][0], row->dd[0][1], row->dd[0][2], row->dd[1][1], row->dd[1][2], row->dd[2][2]};
     const kn_op_info *info = &kn_op_table[op];
@@ -84,8 +84,8 @@ static void run_row(double out[ROW_LOOPS][N], const kn_row *row, int op, const d
 enum { FOLD_ROWS = 13, FOLD_COLUMNS = 101 };
 
 /* Every reduction along rows and along columns. */
-static void run_folds(results *r, const kn_folds *folds, const data *d) {
-    kn_cell shift[KN_COLUMNS];
+static void run_folds(results *r, const kn__fold_table *folds, const data *d) {
+    kn__cell shift[KN_COLUMNS];
     for (int i = 0; i < KN_COLUMNS; i++) shift[i].f = 100;
     for (int f = 0; f < KN__FOLD_N; f++) {
         if (!folds->rows[f]) continue;
@@ -100,19 +100,20 @@ static void run_folds(results *r, const kn_folds *folds, const data *d) {
                              FOLD_COLUMNS, max);
     }
     for (int scan = 0; scan < KN_SCAN_N; scan++) {
-        kn_scan_way way = {scan == 1, scan == 2};
-        kn_cell carry[KN_COLUMNS] = {{0}};
+        kn__scan_way way = {scan == 1, scan == 2};
+        kn__cell carry[KN_COLUMNS] = {{0}};
         folds->scan_row[scan](r->scans[scan][0], d->x, d->y, carry, 1, N, 1, way);
         folds->scan_columns[scan](r->scans[scan][1], d->x, d->y, carry, FOLD_COLUMNS, FOLD_ROWS,
                                   FOLD_COLUMNS, way);
     }
 }
 
-static void run_all(results *r, const kn_folds *folds, kn_dtype dtype, int isa, const data *d) {
+static void run_all(results *r, const kn__fold_table *folds, kn_dtype dtype, int isa,
+                    const data *d) {
     memset(r, 0, sizeof *r);
     for (int op = 0; op < KN_OP_COUNT; op++) {
         const kn_op_info *info = &kn_op_table[op];
-        const kn_row *row =
+        const kn__row_loops *row =
             info->row && !info->order ? kn__row_isa(dtype, (unsigned)op, isa) : NULL;
         if (row && row->f) run_row(r->rows[op], row, op, d);
     }
@@ -127,7 +128,7 @@ static void instruction_sets_agree_bit_for_bit(void **state) {
         data d = random_data(dtypes[t]);
         run_all(&want, kn__folds_isa(dtypes[t], 2), dtypes[t], 2, &d);
         for (int isa = 3; isa <= 4; isa++) {
-            const kn_folds *folds = kn__folds_isa(dtypes[t], isa);
+            const kn__fold_table *folds = kn__folds_isa(dtypes[t], isa);
             if (!folds) continue;
             run_all(&got, folds, dtypes[t], isa, &d);
             for (int op = 0; op < KN_OP_COUNT; op++) {
@@ -156,11 +157,11 @@ static void derivatives_are_linear_in_g(void **state) {
         for (int op = 0; op < KN_OP_COUNT; op++) {
             const kn_op_info *info = &kn_op_table[op];
             if (!info->row || info->order) continue;
-            const kn_row *row = kn__row(dtype, (unsigned)op);
+            const kn__row_loops *row = kn__row_loops_of(dtype, (unsigned)op);
             const void *x0 = info->in[0] == KN_CLASS_BOOL ? (const void *)d.c : d.x;
             const void *in[5] = {d.y, x0, d.x, d.y, d.x};
             for (int i = 0; i < 12; i++) {
-                kn_row_loop loop = i < 3 ? row->d[i] : row->dd[i % 3][i / 3 - 1];
+                kn__row_loop loop = i < 3 ? row->d[i] : row->dd[i % 3][i / 3 - 1];
                 if (!loop) continue;
                 in[0] = d.y;
                 loop(once, in, N, 0.7, 1.1, false);
@@ -188,7 +189,7 @@ static void integers_have_the_rows_of_their_classes(void **state) {
         for (int t = 0; t < 3; t++) {
             unsigned last = info->in[info->n_in - 1];
             bool wanted = last >> dtypes[t] & 1 || (last == KN_CLASS_BOOL && dtypes[t] == KN_U8);
-            assert_int_equal(kn__row(dtypes[t], (unsigned)op)->f != NULL, wanted);
+            assert_int_equal(kn__row_loops_of(dtypes[t], (unsigned)op)->f != NULL, wanted);
         }
     }
     KN_FRAME();

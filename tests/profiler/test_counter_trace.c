@@ -223,7 +223,7 @@ static void a_page_has_the_last_samples(void **state) {
     assert_ok(kn__trace_finish());
     assert_ok(kn__trace_shown(&report));
     const kn__timeline *line = report.timeline;
-    const kn__sample *samples = line->samples.at;
+    const kn__timeline_point *samples = line->samples.at;
     size_t last = line->samples.n - 1;
     assert_int_equal(line->samples.n, n - 1000);
     assert_int_equal(line->n_before, 1001);

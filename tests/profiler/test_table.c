@@ -268,7 +268,7 @@ static void lines_show_each_row_once(void **state) {
         }
         kn__report_finish(&report);
         kn__report_sort(&report, KN__SORT_TIME);
-        kn__lines lines;
+        kn__table_lines lines;
         kn__names names = {0};
         double min = test_random_below(2) ? 0.05 : 0;
         kn__lines_options options = {.min = min, .top = (int)test_random_below(4), .names = &names};

@@ -102,7 +102,7 @@ static void work_of_gpus_stands_where_it_was_launched(void **state) {
     memset(name, 'x', 5); /* the name was borrowed */
     assert_ok(kn__trace_finish());
     const kn__timeline *line = shown();
-    const kn__work *works = line->works.at;
+    const kn__work_record *works = line->works.at;
     const kn__span *span = line->spans.at;
     assert_int_equal(line->works.n, KN__KEPT_MAX);
     assert_int_equal(line->n_before, 20000 - KN__KEPT_MAX);

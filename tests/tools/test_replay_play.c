@@ -357,7 +357,7 @@ static void places_are_those_of_the_play(void **state) {
     (void)state;
     kn__trace trace = make_trace(1);
     uintptr_t *at = calloc(trace.n_blocks, sizeof *at);
-    kn__place *places = calloc(trace.n_blocks, sizeof *places);
+    kn__block_life *places = calloc(trace.n_blocks, sizeof *places);
     for (int i = 0; i < N_POLICIES; i++) {
         static kn__played p;
         uint64_t live = 0;

@@ -18,7 +18,9 @@ static const uint64_t GAP_BYTES = (uint64_t)2 << 20; /* addresses without blocks
 enum { BLOCK_BYTES = 40, DATA_BYTES = 960000, PLAYS_BYTES = 4096 };
 
 /* Bytes times steps. */
-static double weight(const kn__place *p) { return (double)p->size * (double)(p->to - p->from); }
+static double weight(const kn__block_life *p) {
+    return (double)p->size * (double)(p->to - p->from);
+}
 
 static int by_weight(const void *a, const void *b) {
     double x = weight(a), y = weight(b);
@@ -26,19 +28,19 @@ static int by_weight(const void *a, const void *b) {
 }
 
 static int by_address(const void *a, const void *b) {
-    const kn__place *x = a, *y = b;
+    const kn__block_life *x = a, *y = b;
     if (x->at != y->at) return x->at < y->at ? -1 : 1;
     return (x->from > y->from) - (x->from < y->from);
 }
 
 /* Blocks as [step, steps, place, size], places from 0 without the gaps; and where the pieces
  * between gaps are, as [place, address]. */
-static void add_blocks(kn__text *text, const kn__place *places, size_t n) {
+static void add_blocks(kn__text *text, const kn__block_life *places, size_t n) {
     kn__text pieces = {0};
     uint64_t end = 0, shift = 0;
     kn__text_puts(text, ",\"blocks\":[");
     for (size_t i = 0; i < n; i++) {
-        const kn__place *p = &places[i];
+        const kn__block_life *p = &places[i];
         if (i == 0 || p->at > end + GAP_BYTES) {
             uint64_t place = i ? end - shift + GAP_BYTES / 2 : 0;
             shift = p->at - place;
@@ -79,7 +81,7 @@ static void add_numbers(kn__text *text, const kn__trace *t, const kn__played *p,
 }
 
 /* Keeps the blocks that were placed and can be drawn; returns their number. */
-static size_t choose(kn__place *places, uint32_t n_blocks, size_t n_max) {
+static size_t choose(kn__block_life *places, uint32_t n_blocks, size_t n_max) {
     size_t n = 0;
     for (uint32_t i = 0; i < n_blocks; i++) {
         if (places[i].size && places[i].to > places[i].from) places[n++] = places[i];
@@ -91,7 +93,7 @@ static size_t choose(kn__place *places, uint32_t n_blocks, size_t n_max) {
 }
 
 void kn__replay_page_add(kn__replay_page *page, const char *file, const kn__trace *trace,
-                         const kn__played *played, kn__place *places, double driver_us) {
+                         const kn__played *played, kn__block_life *places, double driver_us) {
     int n_plays = page->plays_max > 0 ? page->plays_max : 1;
     size_t room = DATA_BYTES / (size_t)n_plays;
     size_t n_max = room > PLAYS_BYTES ? (room - PLAYS_BYTES) / BLOCK_BYTES : 0;

@@ -15,7 +15,7 @@ typedef struct kn__replay_page {
 /* `places` has a record for each block; the order of the blocks is lost. The blocks that take the
  * most bytes for the longest are drawn, as many as the page holds. */
 void kn__replay_page_add(kn__replay_page *page, const char *file, const kn__trace *trace,
-                         const kn__played *played, kn__place *places, double driver_us);
+                         const kn__played *played, kn__block_life *places, double driver_us);
 /* False after a message. */
 bool kn__replay_page_write(const kn__replay_page *page, const char *path);
 void kn__replay_page_release(kn__replay_page *page);

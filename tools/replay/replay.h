@@ -84,16 +84,16 @@ kn_status kn__build_fail(const kn__builder *b, const char *fmt, ...) KN_PRINTF(2
 
 /* Playing. */
 
-typedef struct kn__place { /* of a block: its address, and the steps [from, to) of its life */
+typedef struct kn__block_life { /* of a block: its address, and the steps [from, to) of its life */
     uint64_t at, size;
     size_t from, to;
-} kn__place;
+} kn__block_life;
 
 typedef struct kn__play_options {
     uint64_t device_bytes;       /* 0: eight times the peak, 1 GiB at least */
     int repeats;                 /* timed; 0: by the time they take */
     const kn_pool_options *pool; /* of the policy arena; NULL: the defaults */
-    kn__place *places;           /* a record for each block of the trace, to fill; may be NULL */
+    kn__block_life *places;      /* a record for each block of the trace, to fill; may be NULL */
     bool untimed;                /* no time is measured */
     /* Told now and then; may be NULL. `share` 0 … 1. */
     void (*progress)(void *ctx, double share);

@@ -103,14 +103,14 @@ static kn_status run_placed(play *p, size_t from, size_t to, size_t *done) {
     *done = from;
     for (size_t i = from; i < to && status == KN_OK; i++) {
         const kn__step *step = &p->trace->steps[i];
-        kn__place *place = &p->options->places[step->block];
+        kn__block_life *place = &p->options->places[step->block];
         status = p->policy->run(p->ctx, p->trace->steps, i, i + 1, p->slots, done);
         if (status < 0 || step->kind == KN__STEP_USE) continue;
         if (step->kind == KN__STEP_ALLOC) {
-            *place = (kn__place){.at = (uintptr_t)p->slots[step->block],
-                                 .size = step->size,
-                                 .from = i,
-                                 .to = p->trace->n_steps};
+            *place = (kn__block_life){.at = (uintptr_t)p->slots[step->block],
+                                      .size = step->size,
+                                      .from = i,
+                                      .to = p->trace->n_steps};
         } else {
             place->to = i;
         }

@@ -23,12 +23,12 @@ extern "C" {
 
 enum { KN__OPERANDS_MAX = 8 }; /* the result, and up to seven inputs */
 
-typedef struct kn__region {
+typedef struct kn__operand_region {
     int64_t n; /* elements */
     int n_dims;
     int64_t dim[KN_DIMS_MAX];
     int64_t stride[KN__OPERANDS_MAX][KN_DIMS_MAX];
-} kn__region;
+} kn__operand_region;
 
 /* --- pointwise.cu, pointwise_back.cu: ops.def's rows and comparisons --- */
 typedef enum kn__row_id {
@@ -41,24 +41,24 @@ typedef enum kn__row_id {
     KN__ROW_COUNT
 } kn__row_id;
 
-typedef struct kn__row {
+typedef struct kn__row_args {
     kn__row_id row;
     int order;                            /* 0: the row, 1: its back, 2: its back2 */
     kn_dtype dtype;                       /* of the operands that aren't BOOL */
-    kn__region region;                    /* operand 0: the results, dense; then the inputs */
+    kn__operand_region region;            /* operand 0: the results, dense; then the inputs */
     void *out[3];                         /* NULL: not wanted */
     const void *in[KN__OPERANDS_MAX - 1]; /* in the call's order; NULL: not read */
     unsigned accumulate;                  /* bit r: out[r] is added to; backs alone */
     double p, q;                          /* the scalars */
     int64_t p_integer, q_integer;         /* for integer dtypes: toward zero, saturated */
-} kn__row;
+} kn__row_args;
 /* cudaErrorNotSupported: the row has no kernel for the dtype. */
-cudaError_t kn__launch_row(const kn__row *r, cudaStream_t stream);
-cudaError_t kn__launch_row_back(const kn__row *r, cudaStream_t stream); /* order 1 or 2 */
+cudaError_t kn__launch_row(const kn__row_args *r, cudaStream_t stream);
+cudaError_t kn__launch_row_back(const kn__row_args *r, cudaStream_t stream); /* order 1 or 2 */
 
 /* --- move.cu: any dtype, by element size --- */
 typedef struct kn__copy {
-    kn__region region; /* operand 0: out, operand 1: in */
+    kn__operand_region region; /* operand 0: out, operand 1: in */
     size_t element_bytes;
     void *out;
     const void *in;
@@ -102,12 +102,13 @@ cudaError_t kn__launch_join(int64_t *out, const void *index, kn_dtype dtype, int
                             int64_t size, bool first, cudaStream_t stream);
 
 /* --- pad.cu --- */
-typedef struct kn__frame { /* x [in], and `before` and more of one element around it: out [dim] */
+typedef struct kn__frame_args { /* x [in], and `before` and more of one element around it: out [dim]
+                                 */
     int n_dims;
     int64_t dim[KN_DIMS_MAX], in[KN_DIMS_MAX], before[KN_DIMS_MAX];
-} kn__frame;
+} kn__frame_args;
 cudaError_t kn__launch_frame(void *out, const void *x, size_t element_bytes, uint64_t element,
-                             const kn__frame *f, cudaStream_t stream);
+                             const kn__frame_args *f, cudaStream_t stream);
 typedef struct kn__padding { /* x [outer, n, inner] → [outer, before + n + after, inner] */
     int64_t outer, n, inner, before, after; /* circular: after may be -before, which rolls */
     int mode;                               /* kn_pad_mode, not constant */
@@ -160,7 +161,7 @@ void kn__reduce_plan(kn__reduce *r);
 cudaError_t kn__launch_reduce(const kn__reduce *r, cudaStream_t stream);
 
 /* --- place.cu: x [outer, n, inner] → the first extremes [outer, inner], and where; NaN wins --- */
-typedef struct kn__place {
+typedef struct kn__place_args {
     bool max;
     kn_dtype dtype;
     kn__lines lines;
@@ -169,10 +170,10 @@ typedef struct kn__place {
     void *values;    /* NULL: not wanted */
     int64_t n_chunks, chunk;
     void *parts; /* work space of 16 bytes a chunk of a line; NULL when n_chunks is 1 */
-} kn__place;
+} kn__place_args;
 /* How many chunks a line is cut into, from its shape alone. */
-void kn__place_plan(kn__place *p);
-cudaError_t kn__launch_place(const kn__place *p, cudaStream_t stream);
+void kn__place_plan(kn__place_args *p);
+cudaError_t kn__launch_place(const kn__place_args *p, cudaStream_t stream);
 
 /* --- scan.cu: along the middle of [outer, n, inner] --- */
 typedef struct kn__scan {
@@ -190,7 +191,7 @@ void kn__scan_plan(kn__scan *p);
 cudaError_t kn__launch_scan(const kn__scan *p, cudaStream_t stream);
 
 /* --- sort.cu: along the middle of [outer, n, inner] --- */
-typedef struct kn__sort {
+typedef struct kn__sort_args {
     kn_dtype dtype;
     bool descending;
     kn__lines lines;
@@ -199,9 +200,9 @@ typedef struct kn__sort {
     void *values;    /* NULL: not wanted */
     int64_t *places; /* NULL: not wanted */
     void *work;      /* kn__sort_bytes */
-} kn__sort;
-size_t kn__sort_bytes(const kn__sort *p); /* 0: a block sorts a line */
-cudaError_t kn__launch_sort(const kn__sort *p, cudaStream_t stream);
+} kn__sort_args;
+size_t kn__sort_bytes(const kn__sort_args *p); /* 0: a block sorts a line */
+cudaError_t kn__launch_sort(const kn__sort_args *p, cudaStream_t stream);
 /* Elements of `large` [outer, n, inner] at index [outer, k, inner], from `from` to `to`: taken, or
  * put. */
 cudaError_t kn__launch_along(void *to, const void *from, const int64_t *index, size_t element_bytes,
@@ -354,7 +355,7 @@ cudaError_t kn__launch_integers(int64_t *out, int64_t n, int64_t lo, uint64_t ra
 cudaError_t kn__launch_permutation(int64_t *out, int64_t n, const int64_t *state,
                                    cudaStream_t stream);
 cudaError_t kn__launch_truncated_normal(void *out, kn_dtype dtype, int64_t n,
-                                        const kn_truncated *truncated, const int64_t *state,
+                                        const kn__truncated *truncated, const int64_t *state,
                                         cudaStream_t stream);
 cudaError_t kn__launch_dropout(void *out, const void *x, kn_dtype dtype, int64_t n, double p,
                                const int64_t *state, cudaStream_t stream);

@@ -32,15 +32,15 @@ static void write_versions(char *out, size_t out_bytes) {
              dnn / 100 % 100, dnn % 100);
 }
 
-KN_API const kn_cuda_module *kn_cuda_module_get(void);
+KN_API const kn__cuda_exports *kn_cuda_module_get(void);
 
-const kn_cuda_module *kn_cuda_module_get(void) {
+const kn__cuda_exports *kn_cuda_module_get(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    static const kn_cuda_module module = {KN_CUDA_MODULE_ABI,    kernels,
-                                          write_versions,        kn__cuda_rnn_reserve,
-                                          kn__cuda_chains,       kn__cuda_chain,
-                                          kn__cuda_chains_wait,  kn__cuda_graph_make,
-                                          kn__cuda_graph_launch, kn__cuda_graph_destroy};
+    static const kn__cuda_exports module = {KN_CUDA_MODULE_ABI,    kernels,
+                                            write_versions,        kn__cuda_rnn_reserve,
+                                            kn__cuda_chains,       kn__cuda_chain,
+                                            kn__cuda_chains_wait,  kn__cuda_graph_make,
+                                            kn__cuda_graph_launch, kn__cuda_graph_destroy};
     pthread_once(&once, fill_table);
     return &module;
 }

@@ -74,7 +74,7 @@ kn_status kn__no_kernel(const kn_op_call *call, kn_dtype dtype);
 /* --- region.c --- */
 /* Merges neighbouring dimensions that every one of the first n_operands operands walks through in
  * one stride, and drops those of one element. */
-void kn__region_merge(kn__region *r, int n_operands);
+void kn__region_merge(kn__operand_region *r, int n_operands);
 /* Row-major strides of `t` seen as `shape_of`'s shape, 0 where it is broadcast. */
 void kn__region_strides(int64_t *stride, const kn_tensor *t, const kn_tensor *shape_of);
 

@@ -1,19 +1,19 @@
 /* Regions: index spaces with the strides of each operand, brought to as few dimensions as go. */
 #include "cuda/base/module.h"
 
-static bool mergeable(const kn__region *r, int outer, int inner, int n_operands) {
+static bool mergeable(const kn__operand_region *r, int outer, int inner, int n_operands) {
     for (int k = 0; k < n_operands; k++) {
         if (r->stride[k][outer] != r->stride[k][inner] * r->dim[inner]) return false;
     }
     return true;
 }
 
-static void move_dim(kn__region *r, int to, int from, int n_operands) {
+static void move_dim(kn__operand_region *r, int to, int from, int n_operands) {
     r->dim[to] = r->dim[from];
     for (int k = 0; k < n_operands; k++) r->stride[k][to] = r->stride[k][from];
 }
 
-void kn__region_merge(kn__region *r, int n_operands) {
+void kn__region_merge(kn__operand_region *r, int n_operands) {
     int n = 0; /* dimensions kept so far; the last one may still grow */
     for (int d = 0; d < r->n_dims; d++) {
         if (r->dim[d] == 1) continue;

@@ -14,8 +14,8 @@ struct range {
 
 // Axis after axis.
 struct tables {
-    const kn__source *source;  // of the result's elements
-    const range *readers;      // of x's elements
+    const kn__taps *source;  // of the result's elements
+    const range *readers;    // of x's elements
 };
 
 // The first result in `all` whose source `at` (by_next: `next`) is at least i. Both never decrease
@@ -23,7 +23,7 @@ struct tables {
 __device__ int64_t first_reader(const kn__resize &r, int d, range all, bool by_next, int64_t i) {
     while (all.first < all.end) {
         int64_t middle = all.first + (all.end - all.first) / 2;
-        kn__source s = kn__resize_source(&r, d, middle);
+        kn__taps s = kn__resize_source(&r, d, middle);
         if ((by_next ? s.next : s.at) >= i)
             all.end = middle;
         else
@@ -34,7 +34,7 @@ __device__ int64_t first_reader(const kn__resize &r, int d, range all, bool by_n
 
 // readers: NULL forward.
 __global__ void __launch_bounds__(BLOCK, 1)
-    resize_table_kernel(const __grid_constant__ kn__resize r, kn__source *source, range *readers) {
+    resize_table_kernel(const __grid_constant__ kn__resize r, kn__taps *source, range *readers) {
     for (int d = 0; d < 3; d++) {
         for (int64_t i = thread_index(); i < r.out[d]; i += thread_count())
             source[i] = kn__resize_source(&r, d, i);
@@ -73,13 +73,13 @@ __global__ void __launch_bounds__(BLOCK, 1)
     resize_kernel(const __grid_constant__ kn__resize r, T *y, const T *x, tables t, int64_t n) {
     for (int64_t i = thread_index(); i < n / V; i += thread_count()) {
         place<I> p = place_of((I)i, (I)r.out[0], (I)r.out[1], (I)(r.out[2] / V));
-        kn__source a = t.source[p.at[0]], b = t.source[r.out[0] + (int64_t)p.at[1]];
-        const kn__source *columns = t.source + r.out[0] + r.out[1] + p.at[2] * V;
+        kn__taps a = t.source[p.at[0]], b = t.source[r.out[0] + (int64_t)p.at[1]];
+        const kn__taps *columns = t.source + r.out[0] + r.out[1] + p.at[2] * V;
         const T *plane = x + (int64_t)p.plane * r.in[0] * r.in[1] * r.in[2];
         pack<T, V> sum;
 #pragma unroll
         for (int v = 0; v < V; v++) {
-            kn__source c = columns[v];
+            kn__taps c = columns[v];
             sum.v[v] = T(0);
             for (int k = 0; k < (!r.is_linear ? 1 : a.weight == 0 ? 4 : 8); k++) {
                 double w = (k & 4 ? a.weight : 1 - a.weight) * (k & 2 ? b.weight : 1 - b.weight) *
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(BLOCK, 1)
 }
 
 // By how much what reads `s` reads element i.
-__device__ double weight_of(const kn__source &s, int64_t i) {
+__device__ double weight_of(const kn__taps &s, int64_t i) {
     double w = 0;
     if (s.at == i) w += 1 - s.weight;
     if (s.next == i) w += s.weight;
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(BLOCK, 1)
                        int64_t n) {
     for (int64_t i = thread_index(); i < n; i += thread_count()) {
         place<I> p = place_of((I)i, (I)r.in[0], (I)r.in[1], (I)r.in[2]);
-        const kn__source *rows = t.source + r.out[0], *columns = rows + r.out[1];
+        const kn__taps *rows = t.source + r.out[0], *columns = rows + r.out[1];
         const range *readers = t.readers;
         range ra = readers[p.at[0]], rb = readers[r.in[0] + p.at[1]];
         range rc = readers[r.in[0] + r.in[1] + p.at[2]];
@@ -150,13 +150,13 @@ int64_t sum_of_axes(const int64_t (&dim)[3]) { return dim[0] + dim[1] + dim[2]; 
 extern "C" {
 
 size_t kn__resize_bytes(const kn__resize *r, bool back) {
-    return (size_t)sum_of_axes(r->out) * sizeof(kn__source) +
+    return (size_t)sum_of_axes(r->out) * sizeof(kn__taps) +
            (back ? (size_t)sum_of_axes(r->in) * sizeof(range) : 0);
 }
 
 cudaError_t kn__launch_resize(void *y, const void *x, kn_dtype dtype, int64_t planes,
                               const kn__resize *r, bool back, void *work, cudaStream_t stream) {
-    kn__source *source = (kn__source *)work;
+    kn__taps *source = (kn__taps *)work;
     range *readers = back ? (range *)(source + sum_of_axes(r->out)) : NULL;
     int64_t longest = 1;
     for (int d = 0; d < 3; d++) longest = max(longest, max(r->in[d], r->out[d]));

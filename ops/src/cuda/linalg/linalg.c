@@ -135,7 +135,7 @@ static kn_status copy(const job *j, void *to, const void *from, int64_t elements
 static kn_status to_rows(const job *j, void *to, int64_t to_row, const void *from,
                          int64_t from_column, int64_t rows, int64_t columns) {
     kn__copy p = {.element_bytes = j->bytes, .out = to, .in = from};
-    p.region = (kn__region){.n = rows * columns, .n_dims = 2, .dim = {rows, columns}};
+    p.region = (kn__operand_region){.n = rows * columns, .n_dims = 2, .dim = {rows, columns}};
     p.region.stride[0][0] = to_row, p.region.stride[0][1] = 1;
     p.region.stride[1][0] = 1, p.region.stride[1][1] = from_column;
     return KN__CUDA_NAMED("copy_kernel", kn__launch_copy(&p, j->call->stream));

@@ -5,7 +5,7 @@
 #include "convert.h"
 #include "cuda/movement/move.h"
 
-static bool all_divide(const kn__region *r, int64_t by) {
+static bool all_divide(const kn__operand_region *r, int64_t by) {
     int last = r->n_dims - 1;
     if (r->stride[0][last] != 1 || r->stride[1][last] != 1 || r->dim[last] % by) return false;
     for (int d = 0; d < last; d++) {
@@ -16,7 +16,7 @@ static bool all_divide(const kn__region *r, int64_t by) {
 
 /* Where rows are dense on both sides, moves as many bytes at once as sizes and addresses allow. */
 static void widen(kn__copy *copy) {
-    kn__region *r = &copy->region;
+    kn__operand_region *r = &copy->region;
     size_t addresses = (size_t)copy->out | (size_t)copy->in;
     for (size_t bytes = 16; bytes > copy->element_bytes; bytes /= 2) {
         int64_t by = (int64_t)(bytes / copy->element_bytes);
@@ -114,7 +114,7 @@ kn_status kn__cuda_broadcast(kn_op_call *call) {
 }
 
 /* [batch, rows, cols] → [batch, cols, rows], seen in the result's merged dimensions. */
-static bool swaps_two(const kn__region *r) {
+static bool swaps_two(const kn__operand_region *r) {
     int n = r->n_dims;
     if (n != 2 && n != 3) return false;
     int64_t rows = r->dim[n - 1], cols = r->dim[n - 2];
@@ -130,7 +130,7 @@ kn_status kn__cuda_transpose(kn_op_call *call) {
     kn__window(stride, x, x->data, zero);
     for (int d = 0; d < x->n_dims; d++) copy.region.stride[1][d] = stride[attr->axis[d]];
     kn__region_merge(&copy.region, 2);
-    const kn__region *r = &copy.region;
+    const kn__operand_region *r = &copy.region;
     if (!swaps_two(r)) return kn__copy_run(&copy, call);
     int n = r->n_dims;
     return KN__CUDA_NAMED(

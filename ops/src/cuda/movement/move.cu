@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(BLOCK, 1)
 }
 
 bool has_packs(const kn__copy *p, int by) {
-    const kn__region *r = &p->region;
+    const kn__operand_region *r = &p->region;
     int last = r->n_dims - 1;
     for (int d = 0; d < last; d++)
         if (r->stride[0][d] % by) return false;
@@ -69,7 +69,7 @@ bool has_packs(const kn__copy *p, int by) {
 
 template <class E, bool ADD = false>
 cudaError_t launch_copy(const kn__copy *p, cudaStream_t stream) {
-    const kn__region *r = &p->region;
+    const kn__operand_region *r = &p->region;
     constexpr int V = 16 / sizeof(E);
     bool packs = V > 1 && !ADD && has_packs(p, V);
     int64_t by = packs ? V : 1, n = r->n / by;

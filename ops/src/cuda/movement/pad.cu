@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(BLOCK, 1)
 
 // Where a row of the result has its first column in x.
 template <class I>
-__device__ bool find_row(int64_t *from, I row, const kn__frame &f) {
+__device__ bool find_row(int64_t *from, I row, const kn__frame_args &f) {
     int last = f.n_dims - 1;
     int64_t step = f.in[last];
     bool inside = true;
@@ -53,8 +53,8 @@ __device__ bool find_row(int64_t *from, I row, const kn__frame &f) {
 
 // The same with one element around x.
 template <class I, int V, class E>
-__global__ void __launch_bounds__(BLOCK, 1)
-    frame_kernel(E *out, const E *x, E value, int64_t n_out, const __grid_constant__ kn__frame f) {
+__global__ void __launch_bounds__(BLOCK, 1) frame_kernel(E *out, const E *x, E value, int64_t n_out,
+                                                         const __grid_constant__ kn__frame_args f) {
     int last = f.n_dims - 1;
     int64_t first = f.before[last], end = first + f.in[last];
     for (int64_t e = thread_index() * V; e < n_out; e += thread_count() * V) {
@@ -225,7 +225,7 @@ cudaError_t kn__launch_pad(void *out, const void *x, size_t element_bytes, const
 }
 
 cudaError_t kn__launch_frame(void *out, const void *x, size_t element_bytes, uint64_t element,
-                             const kn__frame *f, cudaStream_t stream) {
+                             const kn__frame_args *f, cudaStream_t stream) {
     int64_t n = 1;
     for (int d = 0; d < f->n_dims; d++) n *= f->dim[d];
     return with_bytes(element_bytes, [&](auto t) {

@@ -59,8 +59,8 @@ kn_status kn__cuda_strided_put(kn_op_call *call) {
 }
 
 /* Dimensions that are not padded are merged with the one before. */
-static kn__frame frame_of(const kn_attr_pad *attr, const kn_tensor *x, const kn_tensor *out) {
-    kn__frame f = {.n_dims = 1, .dim = {1}, .in = {1}};
+static kn__frame_args frame_of(const kn_attr_pad *attr, const kn_tensor *x, const kn_tensor *out) {
+    kn__frame_args f = {.n_dims = 1, .dim = {1}, .in = {1}};
     for (int d = 0; d < out->n_dims; d++) {
         if (x->dim[d] == out->dim[d]) {
             int last = f.n_dims - 1;
@@ -82,7 +82,7 @@ kn_status kn__cuda_pad(kn_op_call *call) {
     if (x->n == 0)
         return KN__CUDA_NAMED("fill_kernel",
                               kn__launch_fill(out->data, bytes, value, out->n, call->stream));
-    kn__frame f = frame_of(attr, x, out);
+    kn__frame_args f = frame_of(attr, x, out);
     return KN__CUDA_NAMED("frame_kernel",
                           kn__launch_frame(out->data, x->data, bytes, value, &f, call->stream));
 }

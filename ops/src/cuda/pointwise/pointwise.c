@@ -27,8 +27,9 @@ int64_t kn__integer_of(double value, kn_dtype dtype) {
 }
 
 /* An index space of out's shape, or of its elements in a row, without operands. */
-static kn__row row_of(const kn_op_call *call, const kn_tensor *out, kn_dtype dtype) {
-    kn__row r = {.row = of_op[call->op].row, .order = kn_op_table[call->op].order, .dtype = dtype};
+static kn__row_args row_of(const kn_op_call *call, const kn_tensor *out, kn_dtype dtype) {
+    kn__row_args r = {
+        .row = of_op[call->op].row, .order = kn_op_table[call->op].order, .dtype = dtype};
     r.region.n = r.region.dim[0] = out->n, r.region.n_dims = 1, r.region.stride[0][0] = 1;
     if (!call->flat) {
         r.region.n_dims = out->n_dims;
@@ -43,7 +44,7 @@ static kn__row row_of(const kn_op_call *call, const kn_tensor *out, kn_dtype dty
     return r;
 }
 
-static void add_operand(kn__row *r, int k, const kn_op_call *call, const kn_tensor *out) {
+static void add_operand(kn__row_args *r, int k, const kn_op_call *call, const kn_tensor *out) {
     const kn_tensor *x = call->in[k];
     if (call->flat)
         r->region.stride[k + 1][0] = 1;
@@ -52,7 +53,7 @@ static void add_operand(kn__row *r, int k, const kn_op_call *call, const kn_tens
     r->in[k] = x->data;
 }
 
-static kn_status launch(kn__row *r, const kn_op_call *call) {
+static kn_status launch(kn__row_args *r, const kn_op_call *call) {
     const char *label = of_op[call->op].label;
     if (!call->flat) kn__region_merge(&r->region, call->n_in + 1);
     cudaError_t error = KN_PROF_CALL(
@@ -64,7 +65,7 @@ static kn_status launch(kn__row *r, const kn_op_call *call) {
 kn_status kn__cuda_row(kn_op_call *call) {
     kn_tensor *out = call->out[0];
     /* of comparisons and of where, the last input has the dtype that counts */
-    kn__row r = row_of(call, out, (kn_dtype)call->in[call->n_in - 1]->dtype);
+    kn__row_args r = row_of(call, out, (kn_dtype)call->in[call->n_in - 1]->dtype);
     for (int k = 0; k < call->n_in; k++) add_operand(&r, k, call, out);
     r.out[0] = out->data;
     return launch(&r, call);
@@ -107,7 +108,7 @@ static kn_status run_back(kn_op_call *call) {
             KN_TRY(kn__zeros(call, j));
     }
     if (!all) return KN_OK;
-    kn__row r = row_of(call, out, (kn_dtype)out->dtype);
+    kn__row_args r = row_of(call, out, (kn_dtype)out->dtype);
     r.accumulate = call->accumulate;
     for (int j = 0; j < call->n_out; j++) r.out[j] = reads[j] ? call->out[j]->data : NULL;
     for (int k = 0; k < call->n_in; k++) {
@@ -134,12 +135,12 @@ kn_status kn__no_kernel(const kn_op_call *call, kn_dtype dtype) {
 }
 
 kn_status kn__bias_add(const kn_op_call *call, kn_tensor *y, const kn_tensor *bias, int axis) {
-    kn__row r = {.row = KN__ROW_add,
-                 .dtype = (kn_dtype)y->dtype,
-                 .out = {y->data},
-                 .in = {y->data, bias->data},
-                 .region = {.n = y->n, .n_dims = 3, .dim = {1, y->dim[axis], 1}}};
-    kn__region *region = &r.region;
+    kn__row_args r = {.row = KN__ROW_add,
+                      .dtype = (kn_dtype)y->dtype,
+                      .out = {y->data},
+                      .in = {y->data, bias->data},
+                      .region = {.n = y->n, .n_dims = 3, .dim = {1, y->dim[axis], 1}}};
+    kn__operand_region *region = &r.region;
     for (int d = 0; d < axis; d++) region->dim[0] *= y->dim[d];
     for (int d = axis + 1; d < y->n_dims; d++) region->dim[2] *= y->dim[d];
     for (int k = 0; k < 2; k++) {
@@ -153,11 +154,11 @@ kn_status kn__bias_add(const kn_op_call *call, kn_tensor *y, const kn_tensor *bi
 
 kn_status kn__activate(const kn_op_call *call, kn_act act) {
     kn_tensor *y = call->out[0];
-    kn__row r = {.row = act == KN_ACT_GELU ? KN__ROW_gelu : KN__ROW_relu,
-                 .dtype = (kn_dtype)y->dtype,
-                 .region = {.n = y->n, .n_dims = 1, .dim = {y->n}, .stride = {{1}, {1}}},
-                 .out = {y->data},
-                 .in = {y->data}};
+    kn__row_args r = {.row = act == KN_ACT_GELU ? KN__ROW_gelu : KN__ROW_relu,
+                      .dtype = (kn_dtype)y->dtype,
+                      .region = {.n = y->n, .n_dims = 1, .dim = {y->n}, .stride = {{1}, {1}}},
+                      .out = {y->data},
+                      .in = {y->data}};
     return KN__CUDA_NAMED(act == KN_ACT_GELU ? "gelu_kernel" : "relu_kernel",
                           kn__launch_row(&r, call->stream));
 }

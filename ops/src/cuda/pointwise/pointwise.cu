@@ -6,7 +6,7 @@ using namespace kn_dev;
 
 extern "C" {
 
-cudaError_t kn__launch_row(const kn__row *r, cudaStream_t stream) {
+cudaError_t kn__launch_row(const kn__row_args *r, cudaStream_t stream) {
     switch (r->row) {
 #define CASE(name)                                                                                 \
     case KN__ROW_##name:                                                                           \

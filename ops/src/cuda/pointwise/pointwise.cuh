@@ -340,7 +340,7 @@ bool find_kernels(row_kernels *out, kn_dtype dtype) {
     return false;
 }
 
-inline row_job job_of(const kn__row &r) {
+inline row_job job_of(const kn__row_args &r) {
     row_job job = {r.region.n, {},  {},          r.accumulate, 0,
                    r.p,        r.q, r.p_integer, r.q_integer,  r.dtype};
     for (int j = 0; j < 3; j++) job.out[j] = r.out[j];
@@ -367,8 +367,8 @@ inline bool is_aligned(const row_kernels &kernels, const row_job &job) {
 }
 
 // Entries first … first + n - 1 of the outermost dimension; without that dimension if n is 1.
-inline kn__row part_of(const row_kernels &kernels, kn__row r, int64_t first, int64_t n) {
-    kn__region *region = &r.region;
+inline kn__row_args part_of(const row_kernels &kernels, kn__row_args r, int64_t first, int64_t n) {
+    kn__operand_region *region = &r.region;
     int64_t inner = region->n / region->dim[0];
     for (int j = 0; j < 3; j++)
         if (r.out[j]) r.out[j] = (char *)r.out[j] + first * inner * kernels.out_bytes;
@@ -388,7 +388,7 @@ inline kn__row part_of(const row_kernels &kernels, kn__row r, int64_t first, int
 
 // Whether packs of the last dimension are neighbours, or one element, in each operand; sets
 // job->single.
-inline bool has_packs(const row_kernels &kernels, const kn__region &region, row_job *job) {
+inline bool has_packs(const row_kernels &kernels, const kn__operand_region &region, row_job *job) {
     int last = region.n_dims - 1;
     if (!kernels.packed || region.dim[last] % kernels.width) return false;
     job->single = 0;
@@ -404,8 +404,8 @@ inline bool has_packs(const row_kernels &kernels, const kn__region &region, row_
 
 // Indices have 32 bits, whose divisions are several times cheaper: more elements take several
 // launches.
-inline void launch_strided(const row_kernels &kernels, const kn__row &r, cudaStream_t stream) {
-    const kn__region *region = &r.region;
+inline void launch_strided(const row_kernels &kernels, const kn__row_args &r, cudaStream_t stream) {
+    const kn__operand_region *region = &r.region;
     if (region->n > KN_INDEX_MAX) {
         int64_t half = region->dim[0] / 2;
         launch_strided(kernels, part_of(kernels, r, 0, half), stream);
@@ -428,7 +428,7 @@ inline void launch_strided(const row_kernels &kernels, const kn__row &r, cudaStr
 }
 
 template <class Row, int ORDER>
-cudaError_t launch_row(const kn__row *r, cudaStream_t stream) {
+cudaError_t launch_row(const kn__row_args *r, cudaStream_t stream) {
     row_kernels kernels;
     if (!find_kernels<Row, ORDER>(&kernels, r->dtype)) return cudaErrorNotSupported;
     row_job job = job_of(*r);

@@ -60,7 +60,7 @@ kn_status kn__cuda_permutation(kn_op_call *call) {
 
 kn_status kn__cuda_truncated_normal(kn_op_call *call) {
     const kn_tensor *out = call->out[0];
-    kn_truncated t = kn__truncated_of(call->attr);
+    kn__truncated t = kn__truncated_of(call->attr);
     return KN__CUDA_NAMED("truncated_normal_kernel",
                           kn__launch_truncated_normal(out->data, (kn_dtype)out->dtype, out->n, &t,
                                                       call->in[0]->data, call->stream));

@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(BLOCK, 1)
 
 __global__ void __launch_bounds__(BLOCK, 1)
     permutation_kernel(int64_t *out, int64_t n, const int64_t *state) {
-    kn_feistel p;
+    kn__feistel p;
     kn__permutation_make(&p, (uint64_t)n, (uint64_t)state[0], (uint64_t)state[1]);
     for (int64_t i = thread_index(); i < n; i += thread_count()) {
         uint32_t x = (uint32_t)i;
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(BLOCK, 1)
 
 template <class T>
 __global__ void __launch_bounds__(BLOCK, 1)
-    truncated_normal_kernel(T *out, int64_t n, int64_t counters, kn_truncated t,
+    truncated_normal_kernel(T *out, int64_t n, int64_t counters, kn__truncated t,
                             const int64_t *state) {
     for (int64_t c = thread_index(); c < counters; c += thread_count()) {
         uint32_t w[4];
@@ -211,7 +211,7 @@ cudaError_t kn__launch_permutation(int64_t *out, int64_t n, const int64_t *state
 }
 
 cudaError_t kn__launch_truncated_normal(void *out, kn_dtype dtype, int64_t n,
-                                        const kn_truncated *truncated, const int64_t *state,
+                                        const kn__truncated *truncated, const int64_t *state,
                                         cudaStream_t stream) {
     return with_float(dtype, [&](auto t) {
         using T = decltype(t);

@@ -187,7 +187,7 @@ cudaError_t launch(place_job<T> j, cudaStream_t stream) {
 
 extern "C" {
 
-void kn__place_plan(kn__place *p) {
+void kn__place_plan(kn__place_args *p) {
     // Blocks that fill any GPU, each with some turns of its warps.
     enum { BLOCKS = 1024, ROW_CHUNK = 2048, COLUMN_CHUNK = 32 };
     const kn__lines &lines = p->lines;
@@ -201,7 +201,7 @@ void kn__place_plan(kn__place *p) {
     p->n_chunks = (lines.n + p->chunk - 1) / p->chunk;
 }
 
-cudaError_t kn__launch_place(const kn__place *p, cudaStream_t stream) {
+cudaError_t kn__launch_place(const kn__place_args *p, cudaStream_t stream) {
     return with_any(p->dtype, [&](auto t) {
         using T = decltype(t);
         place_job<T> j = {p->places,

@@ -69,12 +69,12 @@ kn_status kn__cuda_place(kn_op_call *call) {
     const kn_tensor *x = call->in[0];
     bool pair = call->n_out > 1;
     const kn_tensor *values = pair ? call->out[0] : NULL, *places = call->out[pair ? 1 : 0];
-    kn__place p = {.max = call->op == KN_OP_argmax || call->op == KN_OP_max_index,
-                   .dtype = (kn_dtype)x->dtype,
-                   .lines = kn__lines_of(x, attr->mask),
-                   .in = x->data,
-                   .places = places ? places->data : NULL,
-                   .values = values ? values->data : NULL};
+    kn__place_args p = {.max = call->op == KN_OP_argmax || call->op == KN_OP_max_index,
+                        .dtype = (kn_dtype)x->dtype,
+                        .lines = kn__lines_of(x, attr->mask),
+                        .in = x->data,
+                        .places = places ? places->data : NULL,
+                        .values = values ? values->data : NULL};
     kn__place_plan(&p);
     KN_TRY(chunks_for(&p.parts, call, p.lines, p.n_chunks));
     return KN__CUDA_NAMED("place_kernel", kn__launch_place(&p, call->stream));
@@ -101,13 +101,13 @@ kn_status kn__cuda_scan(kn_op_call *call) {
 kn_status kn__cuda_sort(kn_op_call *call) {
     const kn_attr_sort *attr = call->attr;
     const kn_tensor *x = call->in[0];
-    kn__sort p = {.dtype = (kn_dtype)x->dtype,
-                  .descending = attr->descending != 0,
-                  .lines = kn__lines_of(x, attr->mask),
-                  .k = attr->k,
-                  .in = x->data,
-                  .values = call->out[0] ? call->out[0]->data : NULL,
-                  .places = call->out[1] ? call->out[1]->data : NULL};
+    kn__sort_args p = {.dtype = (kn_dtype)x->dtype,
+                       .descending = attr->descending != 0,
+                       .lines = kn__lines_of(x, attr->mask),
+                       .k = attr->k,
+                       .in = x->data,
+                       .values = call->out[0] ? call->out[0]->data : NULL,
+                       .places = call->out[1] ? call->out[1]->data : NULL};
     size_t bytes = kn__sort_bytes(&p);
     if (bytes) KN_TRY(kn__work(&p.work, call, bytes));
     return KN__CUDA_NAMED("sort_kernel", kn__launch_sort(&p, call->stream));

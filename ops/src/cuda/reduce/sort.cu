@@ -91,7 +91,7 @@ bool is_wide_line(int64_t n) {
 }
 
 template <class T, class K>
-cudaError_t launch_sort(const kn__sort *p, cudaStream_t stream) {
+cudaError_t launch_sort(const kn__sort_args *p, cudaStream_t stream) {
     const kn__lines &lines = p->lines;
     int64_t n_lines = lines.outer * lines.inner;
     elements<T> source = {(const T *)p->in, lines, p->descending};
@@ -135,7 +135,7 @@ cudaError_t launch_along(void *to, const void *from, const int64_t *index, kn__l
 
 extern "C" {
 
-size_t kn__sort_bytes(const kn__sort *p) {
+size_t kn__sort_bytes(const kn__sort_args *p) {
     size_t bytes = 0;
     if (p->lines.n <= LINE_KEYS_MAX) return 0;
     with_any(p->dtype, [&](auto t) {
@@ -146,7 +146,7 @@ size_t kn__sort_bytes(const kn__sort *p) {
     return bytes;
 }
 
-cudaError_t kn__launch_sort(const kn__sort *p, cudaStream_t stream) {
+cudaError_t kn__launch_sort(const kn__sort_args *p, cudaStream_t stream) {
     return with_any(p->dtype, [&](auto t) {
         using T = decltype(t);
         return is_wide_line<T>(p->lines.n) ? launch_sort<T, uint64_t>(p, stream)

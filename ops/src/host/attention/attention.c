@@ -15,14 +15,14 @@ enum { KEYS = 256, QUERIES = 48, QUERIES_PIECE = 5 * QUERIES }; /* 48: whole til
 typedef struct job {
     const kn_op_call *call;
     const kn_attr_attention *attr;
-    const kn_loops *loops;
+    const kn__loop_table *loops;
     size_t bytes;
     int64_t heads, groups, queries, keys, d, e;
     int64_t n_pieces; /* forward: of a head's queries */
     const char *q, *k, *v, *mask;
     int64_t mask_stride[4];
     int64_t panels_k, panels_v, panels_k_rows; /* elements of work space, each */
-    kn_slots slots;
+    kn__slots slots;
     /* forward */
     char *y, *lse;
     /* back */
@@ -59,44 +59,44 @@ static void job_make(job *j, kn_op_call *call, const kn_tensor *state) {
 
 /* Products of [m,k] by packed rows first … of b. */
 static void multiply(const job *j, char *c, int64_t ldc, const char *a, int64_t stride,
-                     int64_t stride_k, int64_t m, int64_t k, int64_t n, kn_panels b, int64_t first,
+                     int64_t stride_k, int64_t m, int64_t k, int64_t n, kn__panels b, int64_t first,
                      char *pack) {
-    kn_panel_product p = {c, ldc, a, stride, stride_k, m, k, n, first};
+    kn__panel_job p = {c, ldc, a, stride, stride_k, m, k, n, first};
     if (m && n && k) kn__panel_product(j->loops, j->bytes, &p, b, pack);
 }
 
 /* The transpose of rows [n,width], packed: [width,n]; and the rows themselves, [n,width]. Blocks of
  * KEYS rows each, so that products may start at any of them. */
-static kn_panels pack_columns(const job *j, char *to, const char *rows, int64_t n, int64_t width) {
+static kn__panels pack_columns(const job *j, char *to, const char *rows, int64_t n, int64_t width) {
     if (n && width) j->loops->gemm_pack(to, rows, width, 1, n, width, j->loops->tile_columns, true);
-    return (kn_panels){to, width};
+    return (kn__panels){to, width};
 }
-static kn_panels pack_rows(const job *j, char *to, const char *rows, int64_t n, int64_t width) {
+static kn__panels pack_rows(const job *j, char *to, const char *rows, int64_t n, int64_t width) {
     if (n && width) j->loops->gemm_pack(to, rows, 1, width, width, n, j->loops->tile_columns, true);
-    return (kn_panels){to, n};
+    return (kn__panels){to, n};
 }
 
 /* Panels of the keys from `first` on, which is a multiple of KEYS, hence of tile_columns. */
-static kn_panels from_key(const job *j, kn_panels p, int64_t first) {
+static kn__panels from_key(const job *j, kn__panels p, int64_t first) {
     p.data = el(j, p.data, first * p.depth);
     return p;
 }
 
 /* Scores of queries first … against keys from `key` on: what the loops need to know. */
-static kn_attention_rows rows_of(const job *j, int64_t b, int64_t h, int64_t first, int64_t m,
-                                 int64_t key, int64_t n, char *scores) {
+static kn__attention_rows rows_of(const job *j, int64_t b, int64_t h, int64_t first, int64_t m,
+                                  int64_t key, int64_t n, char *scores) {
     const int64_t *stride = j->mask_stride;
     int64_t at = b * stride[0] + h * stride[1] + first * stride[2] + key * stride[3];
-    return (kn_attention_rows){.rows = m,
-                               .n = n,
-                               .stride = KEYS,
-                               .scores = scores,
-                               .scale = j->attr->scale,
-                               .mask = j->mask ? el(j, j->mask, at) : NULL,
-                               .mask_row = stride[2],
-                               .mask_column = stride[3],
-                               .seen = j->attr->causal ? first + j->attr->offset + 1 - key : n,
-                               .step = j->attr->causal};
+    return (kn__attention_rows){.rows = m,
+                                .n = n,
+                                .stride = KEYS,
+                                .scores = scores,
+                                .scale = j->attr->scale,
+                                .mask = j->mask ? el(j, j->mask, at) : NULL,
+                                .mask_row = stride[2],
+                                .mask_column = stride[3],
+                                .seen = j->attr->causal ? first + j->attr->offset + 1 - key : n,
+                                .step = j->attr->causal};
 }
 
 /* How many keys the last of m queries sees. */
@@ -133,7 +133,7 @@ static void fill_with(const job *j, char *x, int64_t n, double value) {
 
 static void forward_block(const job *j, const space *s, int64_t b, int64_t h, int64_t first,
                           int64_t m) {
-    kn_panels k = {s->k, j->d}, v = {s->v, j->keys};
+    kn__panels k = {s->k, j->d}, v = {s->v, j->keys};
     int64_t row = (b * j->heads + h) * j->queries + first, seen = keys_seen(j, first, m);
     char *most = s->small, *sum = el(j, most, QUERIES), *factor = el(j, sum, QUERIES);
     char *y = el(j, j->y, row * j->e);
@@ -142,7 +142,7 @@ static void forward_block(const job *j, const space *s, int64_t b, int64_t h, in
     memset(y, 0, (size_t)(m * j->e) * j->bytes);
     for (int64_t key = 0; key < seen; key += KEYS) {
         int64_t n = at_most(KEYS, j->keys - key);
-        kn_attention_rows r = rows_of(j, b, h, first, m, key, n, s->scores);
+        kn__attention_rows r = rows_of(j, b, h, first, m, key, n, s->scores);
         r.most = most, r.sum = sum, r.factor = factor;
         memset(s->scores, 0, (size_t)(m * KEYS) * j->bytes);
         multiply(j, s->scores, KEYS, el(j, j->q, row * j->d), j->d, 1, m, j->d, n,
@@ -216,10 +216,10 @@ static void back_block(const job *j, const space *s, int64_t b, int64_t h, int64
     int64_t head = b * j->heads + h, row = head * j->queries + first;
     int64_t rows = b * j->groups + h / (j->heads / j->groups), seen = keys_seen(j, first, m);
     const char *q = el(j, j->q, row * j->d), *g = el(j, j->g, row * j->e);
-    kn_panels k = {s->k, j->d}, v = {s->v, j->e}, k_rows = {s->k_rows, j->keys};
+    kn__panels k = {s->k, j->d}, v = {s->v, j->e}, k_rows = {s->k_rows, j->keys};
     char *dq = el(j, s->dq, 0), *delta = s->small;
-    kn_panels q_rows = {el(j, dq, QUERIES * j->d), m};
-    kn_panels g_rows = {el(j, q_rows.data, QUERIES * kn__panel_columns(j->loops, j->d)), m};
+    kn__panels q_rows = {el(j, dq, QUERIES * j->d), m};
+    kn__panels g_rows = {el(j, q_rows.data, QUERIES * kn__panel_columns(j->loops, j->d)), m};
     pack_rows(j, (char *)(uintptr_t)q_rows.data, q, m, j->d);
     pack_rows(j, (char *)(uintptr_t)g_rows.data, g, m, j->e);
     j->loops->attention_delta(delta, el(j, j->result, row * j->e), g, m, j->e);
@@ -227,7 +227,7 @@ static void back_block(const job *j, const space *s, int64_t b, int64_t h, int64
     if (j->dmask) memset(el(j, j->dmask, row * j->keys), 0, (size_t)(m * j->keys) * j->bytes);
     for (int64_t key = 0; key < seen; key += KEYS) {
         int64_t n = at_most(KEYS, j->keys - key), at = rows * j->keys + key;
-        kn_attention_rows r = rows_of(j, b, h, first, m, key, n, s->scores);
+        kn__attention_rows r = rows_of(j, b, h, first, m, key, n, s->scores);
         r.dp = s->dp, r.lse = el(j, j->sums, row), r.delta = delta;
         memset(s->scores, 0, (size_t)(m * KEYS) * j->bytes);
         memset(s->dp, 0, (size_t)(m * KEYS) * j->bytes);

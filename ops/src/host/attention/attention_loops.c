@@ -10,13 +10,14 @@
 #define LOG log
 #endif
 
-static inline int64_t seen_of(const kn_attention_rows *r, int64_t row) {
+static inline int64_t seen_of(const kn__attention_rows *r, int64_t row) {
     int64_t n = r->seen + row * r->step;
     return n < 0 ? 0 : (n > r->n ? r->n : n);
 }
 
 /* s = s·scale + mask; returns the largest, which no NaN is. */
-static inline real scores_of(const kn_attention_rows *r, int64_t row, real *restrict s, int64_t n) {
+static inline real scores_of(const kn__attention_rows *r, int64_t row, real *restrict s,
+                             int64_t n) {
     const real *restrict mask = r->mask ? (const real *)r->mask + row * r->mask_row : NULL;
     const real scale = (real)r->scale;
     for (int64_t j = 0; j < n; j++) s[j] *= scale;
@@ -28,10 +29,10 @@ static inline real scores_of(const kn_attention_rows *r, int64_t row, real *rest
     real most = -(real)INFINITY;
     int64_t j = 0;
     if (n >= KN_LANES) {
-        kn_vec best = kn_vec_load(s);
+        kn__vec best = kn__vec_load(s);
         for (j = KN_LANES; j + KN_LANES <= n; j += KN_LANES) {
-            kn_vec v = kn_vec_load(s + j);
-            best = kn_vec_select(best > v, best, v);
+            kn__vec v = kn__vec_load(s + j);
+            best = kn__vec_select(best > v, best, v);
         }
         for (int l = 0; l < KN_LANES; l++) most = best[l] > most ? best[l] : most;
     }
@@ -40,15 +41,15 @@ static inline real scores_of(const kn_attention_rows *r, int64_t row, real *rest
 }
 
 static real sum_of(const real *x, int64_t n) {
-    kn_vec sum = {0};
+    kn__vec sum = {0};
     real rest = 0;
     int64_t j = 0;
-    for (; j + KN_LANES <= n; j += KN_LANES) sum += kn_vec_load(x + j);
+    for (; j + KN_LANES <= n; j += KN_LANES) sum += kn__vec_load(x + j);
     for (; j < n; j++) rest += x[j];
-    return kn_vec_sum(sum) + rest;
+    return kn__vec_sum(sum) + rest;
 }
 
-void KN_LOOP(attention_scores)(const kn_attention_rows *r) {
+void KN_LOOP(attention_scores)(const kn__attention_rows *r) {
     real *all_most = r->most, *all_sum = r->sum, *factor = r->factor;
     for (int64_t row = 0; row < r->rows; row++) {
         real *restrict s = (real *)r->scores + row * r->stride;
@@ -66,7 +67,7 @@ void KN_LOOP(attention_scores)(const kn_attention_rows *r) {
     }
 }
 
-void KN_LOOP(attention_scores_back)(const kn_attention_rows *r) {
+void KN_LOOP(attention_scores_back)(const kn__attention_rows *r) {
     const real *lse = r->lse, *delta = r->delta, scale = (real)r->scale;
     for (int64_t row = 0; row < r->rows; row++) {
         real *restrict s = (real *)r->scores + row * r->stride;
@@ -107,11 +108,11 @@ void KN_LOOP(attention_finish)(void *y, void *lse, const void *most, const void 
 void KN_LOOP(attention_delta)(void *delta, const void *y, const void *g, int64_t rows, int64_t n) {
     for (int64_t row = 0; row < rows; row++) {
         const real *a = (const real *)y + row * n, *b = (const real *)g + row * n;
-        kn_vec sum = {0};
+        kn__vec sum = {0};
         real rest = 0;
         int64_t j = 0;
-        for (; j + KN_LANES <= n; j += KN_LANES) sum += kn_vec_load(a + j) * kn_vec_load(b + j);
+        for (; j + KN_LANES <= n; j += KN_LANES) sum += kn__vec_load(a + j) * kn__vec_load(b + j);
         for (; j < n; j++) rest += a[j] * b[j];
-        ((real *)delta)[row] = kn_vec_sum(sum) + rest;
+        ((real *)delta)[row] = kn__vec_sum(sum) + rest;
     }
 }

@@ -9,7 +9,7 @@ enum { CHUNK = 16384 }; /* elements of a piece, at least */
 
 typedef struct rotary_run {
     const kn_attr_rotary *attr;
-    const kn_loops *loops;
+    const kn__loop_table *loops;
     kn_dtype dtype;
     size_t bytes;
     int64_t rows, steps, width, pairs, each; /* rows: of a piece of x, of the table: steps */

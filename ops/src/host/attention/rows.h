@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-typedef struct kn_attention_rows {
+typedef struct kn__attention_rows {
     int64_t rows, n, stride; /* of scores and dp, in elements */
     void *scores, *dp;
     double scale;
@@ -13,6 +13,6 @@ typedef struct kn_attention_rows {
     int64_t seen, step;        /* row i has seen + i·step elements, at most n; none: 0 or less */
     void *most, *sum, *factor; /* [rows] */
     const void *lse, *delta;   /* [rows] */
-} kn_attention_rows;
+} kn__attention_rows;
 
 #endif

@@ -26,49 +26,49 @@ bool kn__dnnl_has_bf16(void) {
 
 #if DNNL_VERSION_MAJOR >= 3
 
-dnnl_status_t kn__layout_create(kn_layout *out, int n_dims, const dnnl_dims_t dims,
+dnnl_status_t kn__layout_create(kn__layout *out, int n_dims, const dnnl_dims_t dims,
                                 dnnl_data_type_t type, dnnl_format_tag_t tag) {
     return dnnl_memory_desc_create_with_tag(out, n_dims, dims, type, tag);
 }
-dnnl_status_t kn__layout_strided(kn_layout *out, int n_dims, const dnnl_dims_t dims,
+dnnl_status_t kn__layout_strided(kn__layout *out, int n_dims, const dnnl_dims_t dims,
                                  dnnl_data_type_t type, const dnnl_dims_t strides) {
     return dnnl_memory_desc_create_with_strides(out, n_dims, dims, type, strides);
 }
-dnnl_status_t kn__layout_copy(kn_layout *out, kn_layout_ref from) {
+dnnl_status_t kn__layout_copy(kn__layout *out, kn__layout_ref from) {
     return dnnl_memory_desc_clone(out, from);
 }
-void kn__layout_destroy(kn_layout layout) {
+void kn__layout_destroy(kn__layout layout) {
     if (layout) dnnl_memory_desc_destroy(layout);
 }
 
 #else
 
-dnnl_status_t kn__layout_copy(kn_layout *out, kn_layout_ref from) {
-    kn_layout copy = malloc(sizeof *copy);
+dnnl_status_t kn__layout_copy(kn__layout *out, kn__layout_ref from) {
+    kn__layout copy = malloc(sizeof *copy);
     if (!copy) return dnnl_out_of_memory;
     *copy = *from;
     *out = copy;
     return dnnl_success;
 }
-dnnl_status_t kn__layout_create(kn_layout *out, int n_dims, const dnnl_dims_t dims,
+dnnl_status_t kn__layout_create(kn__layout *out, int n_dims, const dnnl_dims_t dims,
                                 dnnl_data_type_t type, dnnl_format_tag_t tag) {
     dnnl_memory_desc_t desc;
     dnnl_status_t status = dnnl_memory_desc_init_by_tag(&desc, n_dims, dims, type, tag);
     return status == dnnl_success ? kn__layout_copy(out, &desc) : status;
 }
-dnnl_status_t kn__layout_strided(kn_layout *out, int n_dims, const dnnl_dims_t dims,
+dnnl_status_t kn__layout_strided(kn__layout *out, int n_dims, const dnnl_dims_t dims,
                                  dnnl_data_type_t type, const dnnl_dims_t strides) {
     dnnl_memory_desc_t desc;
     dnnl_status_t status = dnnl_memory_desc_init_by_strides(&desc, n_dims, dims, type, strides);
     return status == dnnl_success ? kn__layout_copy(out, &desc) : status;
 }
-void kn__layout_destroy(kn_layout layout) { free(layout); }
+void kn__layout_destroy(kn__layout layout) { free(layout); }
 
 #endif
 
 /* --- calls --- */
 
-void kn__dnnl_add(kn_dnnl_call *call, int arg, kn_layout_ref desc, const void *data) {
+void kn__dnnl_add(kn__dnnl_call *call, int arg, kn__layout_ref desc, const void *data) {
     if (call->status != dnnl_success) return;
     dnnl_exec_arg_t *next = &call->arg[call->n];
     next->arg = arg;
@@ -76,7 +76,7 @@ void kn__dnnl_add(kn_dnnl_call *call, int arg, kn_layout_ref desc, const void *d
     if (call->status == dnnl_success) call->n++;
 }
 
-dnnl_status_t kn__dnnl_execute(kn_dnnl_call *call, const_dnnl_primitive_t primitive) {
+dnnl_status_t kn__dnnl_execute(kn__dnnl_call *call, const_dnnl_primitive_t primitive) {
     dnnl_stream_t stream = NULL;
     dnnl_status_t status = call->status;
     if (status == dnnl_success)

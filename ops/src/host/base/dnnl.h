@@ -9,11 +9,11 @@
 /* The layout of a tensor: oneDNN's memory descriptor, owned. Version 3 has handles of them; with
  * version 2, whose descriptors are structs, it is a copy on the heap. */
 #if DNNL_VERSION_MAJOR >= 3
-typedef dnnl_memory_desc_t kn_layout;
-typedef const_dnnl_memory_desc_t kn_layout_ref; /* borrowed */
+typedef dnnl_memory_desc_t kn__layout;
+typedef const_dnnl_memory_desc_t kn__layout_ref; /* borrowed */
 #else
-typedef dnnl_memory_desc_t *kn_layout;
-typedef const dnnl_memory_desc_t *kn_layout_ref;
+typedef dnnl_memory_desc_t *kn__layout;
+typedef const dnnl_memory_desc_t *kn__layout_ref;
 #endif
 
 /* The library's CPU engine, one for the process. NULL if the library has none, as builds for SYCL
@@ -24,21 +24,21 @@ dnnl_engine_t kn__dnnl_engine(void);
 bool kn__dnnl_has_bf16(void);
 
 /* A layout by its tag or by strides, a copy, and the end (NULL: no-op). */
-dnnl_status_t kn__layout_create(kn_layout *out, int n_dims, const dnnl_dims_t dims,
+dnnl_status_t kn__layout_create(kn__layout *out, int n_dims, const dnnl_dims_t dims,
                                 dnnl_data_type_t type, dnnl_format_tag_t tag);
-dnnl_status_t kn__layout_strided(kn_layout *out, int n_dims, const dnnl_dims_t dims,
+dnnl_status_t kn__layout_strided(kn__layout *out, int n_dims, const dnnl_dims_t dims,
                                  dnnl_data_type_t type, const dnnl_dims_t strides);
-dnnl_status_t kn__layout_copy(kn_layout *out, kn_layout_ref from);
-void kn__layout_destroy(kn_layout layout);
+dnnl_status_t kn__layout_copy(kn__layout *out, kn__layout_ref from);
+void kn__layout_destroy(kn__layout layout);
 
 /* One call of a primitive with the memories of one thread. Zero at first. */
-typedef struct kn_dnnl_call {
+typedef struct kn__dnnl_call {
     dnnl_exec_arg_t arg[6];
     int n;
     dnnl_status_t status; /* the first that failed */
-} kn_dnnl_call;
-void kn__dnnl_add(kn_dnnl_call *call, int arg, kn_layout_ref desc, const void *data);
+} kn__dnnl_call;
+void kn__dnnl_add(kn__dnnl_call *call, int arg, kn__layout_ref desc, const void *data);
 /* Runs the primitive and frees the memories' handles. */
-dnnl_status_t kn__dnnl_execute(kn_dnnl_call *call, const_dnnl_primitive_t primitive);
+dnnl_status_t kn__dnnl_execute(kn__dnnl_call *call, const_dnnl_primitive_t primitive);
 
 #endif

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-extern const kn_loops kn__loops_f32_v2, kn__loops_f64_v2;
+extern const kn__loop_table kn__loops_f32_v2, kn__loops_f64_v2;
 #if KN_ISAS == 3
-extern const kn_loops kn__loops_f32_v3, kn__loops_f64_v3, kn__loops_f32_v4, kn__loops_f64_v4;
+extern const kn__loop_table kn__loops_f32_v3, kn__loops_f64_v3, kn__loops_f32_v4, kn__loops_f64_v4;
 
 static int machine_isa(void) {
     __builtin_cpu_init();
@@ -26,7 +26,7 @@ static int machine_isa(void) {
 static int machine_isa(void) { return 2; }
 #endif
 
-const kn_loops *kn__loops_isa(kn_dtype dtype, int isa) {
+const kn__loop_table *kn__loops_isa(kn_dtype dtype, int isa) {
     bool f64 = dtype == KN_F64;
     if (isa > machine_isa()) return NULL;
 #if KN_ISAS == 3
@@ -39,10 +39,10 @@ const kn_loops *kn__loops_isa(kn_dtype dtype, int isa) {
 /* --- rows and folds: a table for each dtype and instruction set --- */
 
 #define DECLARE(isa)                                                                               \
-    extern const kn_row kn__rows_f32_##isa[], kn__rows_f64_##isa[], kn__rows_i64_##isa[],          \
+    extern const kn__row_loops kn__rows_f32_##isa[], kn__rows_f64_##isa[], kn__rows_i64_##isa[],   \
         kn__rows_i32_##isa[], kn__rows_u8_##isa[];
 #define DECLARE_FOLDS(isa)                                                                         \
-    extern const kn_folds kn__folds_f32_##isa, kn__folds_f64_##isa, kn__folds_i64_##isa,           \
+    extern const kn__fold_table kn__folds_f32_##isa, kn__folds_f64_##isa, kn__folds_i64_##isa,     \
         kn__folds_i32_##isa, kn__folds_u8_##isa;
 #define TABLES(isa)                                                                                \
     {                                                                                              \
@@ -55,8 +55,8 @@ const kn_loops *kn__loops_isa(kn_dtype dtype, int isa) {
         &kn__folds_f32_##isa, &kn__folds_f64_##isa, &kn__folds_i64_##isa, &kn__folds_i32_##isa,    \
             &kn__folds_u8_##isa                                                                    \
     }
-extern const kn_row kn__rows_f32_rare[], kn__rows_f64_rare[];
-static const kn_row no_rows[KN__ROW_COUNT]; /* integers have no rare ones */
+extern const kn__row_loops kn__rows_f32_rare[], kn__rows_f64_rare[];
+static const kn__row_loops no_rows[KN__ROW_COUNT]; /* integers have no rare ones */
 DECLARE(v2)
 DECLARE_FOLDS(v2)
 #if KN_ISAS == 3
@@ -64,11 +64,11 @@ DECLARE(v3)
 DECLARE(v4)
 DECLARE_FOLDS(v3)
 DECLARE_FOLDS(v4)
-static const kn_row *const row_tables[3][5][2] = {TABLES(v2), TABLES(v3), TABLES(v4)};
-static const kn_folds *const fold_tables[3][5] = {FOLDS(v2), FOLDS(v3), FOLDS(v4)};
+static const kn__row_loops *const row_tables[3][5][2] = {TABLES(v2), TABLES(v3), TABLES(v4)};
+static const kn__fold_table *const fold_tables[3][5] = {FOLDS(v2), FOLDS(v3), FOLDS(v4)};
 #else
-static const kn_row *const row_tables[1][5][2] = {TABLES(v2)};
-static const kn_folds *const fold_tables[1][5] = {FOLDS(v2)};
+static const kn__row_loops *const row_tables[1][5][2] = {TABLES(v2)};
+static const kn__fold_table *const fold_tables[1][5] = {FOLDS(v2)};
 #endif
 const uint8_t kn__row_columns[KN_BOOL + 1] = {
     [0] = 4, /* logic alone has no dtype T */
@@ -88,13 +88,13 @@ const uint8_t kn__row_places[KN_OP_COUNT][2] = {
 #include <knet/ops.def>
 };
 
-const kn_row *kn__row_isa(kn_dtype dtype, unsigned op, int isa) {
+const kn__row_loops *kn__row_isa(kn_dtype dtype, unsigned op, int isa) {
     if (isa < 2 || isa > machine_isa()) return NULL;
     const uint8_t *place = kn__row_places[op];
     return &row_tables[isa - 2][kn__row_columns[dtype]][place[0]][place[1]];
 }
 
-const kn_folds *kn__folds_isa(kn_dtype dtype, int isa) {
+const kn__fold_table *kn__folds_isa(kn_dtype dtype, int isa) {
     return isa >= 2 && isa <= machine_isa() ? fold_tables[isa - 2][kn__row_columns[dtype]] : NULL;
 }
 
@@ -105,9 +105,10 @@ static int chosen_isa(void) {
     return lower ? text[1] - '0' : most;
 }
 
-const kn_loops *kn__loops(kn_dtype dtype) {
-    static const kn_loops *_Atomic chosen[2]; /* any thread's choice is the same one */
-    const kn_loops *loops = atomic_load_explicit(&chosen[dtype == KN_F64], memory_order_relaxed);
+const kn__loop_table *kn__loops(kn_dtype dtype) {
+    static const kn__loop_table *_Atomic chosen[2]; /* any thread's choice is the same one */
+    const kn__loop_table *loops =
+        atomic_load_explicit(&chosen[dtype == KN_F64], memory_order_relaxed);
     if (__builtin_expect(!loops, 0)) {
         loops = kn__loops_isa(dtype, chosen_isa());
         atomic_store_explicit(&chosen[dtype == KN_F64], loops, memory_order_relaxed);
@@ -115,12 +116,12 @@ const kn_loops *kn__loops(kn_dtype dtype) {
     return loops;
 }
 
-const kn_row *const (*kn__row_tables)[2];
-static const kn_folds *const *chosen_folds;
+const kn__row_loops *const (*kn__row_tables)[2];
+static const kn__fold_table *const *chosen_folds;
 
 __attribute__((constructor)) static void choose_tables(void) {
     kn__row_tables = row_tables[chosen_isa() - 2];
     chosen_folds = fold_tables[chosen_isa() - 2];
 }
 
-const kn_folds *kn__folds(kn_dtype dtype) { return chosen_folds[kn__row_columns[dtype]]; }
+const kn__fold_table *kn__folds(kn_dtype dtype) { return chosen_folds[kn__row_columns[dtype]]; }

@@ -6,7 +6,7 @@
  * caller splits the work except where the caller's split is part of their meaning (sums). Pointers
  * may have any alignment of their element.
  *
- *     const kn_loops *loops = kn__loops(KN_F32);
+ *     const kn__loop_table *loops = kn__loops(KN_F32);
  *     loops->softmax_rows(y, x, rows, cols, false);
  */
 #ifndef KN_LOOPS_H
@@ -27,9 +27,9 @@
 
 /* What an optimiser's step multiplies by. Adam: rate and root_scale are corrected for bias; LAMB:
  * m_scale and root_scale are. */
-typedef struct kn_optim_terms {
+typedef struct kn__optim_terms {
     double rate, momentum, beta1, beta2, eps, m_scale, root_scale, decay, grad_scale;
-} kn_optim_terms;
+} kn__optim_terms;
 
 enum { KN_COLUMNS = 1024 };   /* most that a column loop takes at once */
 enum { KN_DENSE_BLOCK = 64 }; /* rows and columns of an unblocked part of a factorisation */
@@ -37,18 +37,18 @@ enum { KN_DENSE_BLOCK = 64 }; /* rows and columns of an unblocked part of a fact
  * cache. */
 #define KN_PANEL_ROWS(rows) ((((rows) + 15) / 16 | 1) * 16)
 
-typedef struct kn_loops {
+typedef struct kn__loop_table {
 #define KN_LOOP_DEF(result, name, arguments) result(*name) arguments;
 #include "host/base/loops.def"
     int tile_rows, tile_columns; /* of gemm_tile */
     int group;                   /* of direct_product: elements in 32 bytes */
-} kn_loops;
+} kn__loop_table;
 
 /* The table for this machine; the environment variable KNET_ISA (v2, v3, v4) lowers the choice.
  * dtype is KN_F32 or KN_F64. */
-const kn_loops *kn__loops(kn_dtype dtype);
+const kn__loop_table *kn__loops(kn_dtype dtype);
 /* A given instruction set's table, for tests: 2, 3 or 4; NULL where the machine lacks it. */
-const kn_loops *kn__loops_isa(kn_dtype dtype, int isa);
+const kn__loop_table *kn__loops_isa(kn_dtype dtype, int isa);
 
 #ifdef KN_ISA /* inside a *_loops.c file */
 
@@ -105,20 +105,20 @@ enum { KN_TILE_LANES = KN_TILE_BYTES / sizeof(real), KN_TILE_COLUMNS = 2 * KN_TI
 
 /* 64 bytes whatever the instruction set, so that sums have the same lanes, hence the same bits. */
 enum { KN_LANES = 64 / sizeof(real) };
-typedef real kn_vec __attribute__((vector_size(64)));
-typedef real_bits kn_vec_bits __attribute__((vector_size(64)));
+typedef real kn__vec __attribute__((vector_size(64)));
+typedef real_bits kn__vec_bits __attribute__((vector_size(64)));
 
-static inline kn_vec kn_vec_load(const real *p) {
-    kn_vec v;
+static inline kn__vec kn__vec_load(const real *p) {
+    kn__vec v;
     __builtin_memcpy(&v, p, sizeof v);
     return v;
 }
-static inline void kn_vec_store(real *p, kn_vec v) { __builtin_memcpy(p, &v, sizeof v); }
-static inline kn_vec kn_vec_all(real x) { return x - (kn_vec){0}; }
-static inline kn_vec kn_vec_select(kn_vec_bits mask, kn_vec a, kn_vec b) {
-    return (kn_vec)((mask & (kn_vec_bits)a) | (~mask & (kn_vec_bits)b));
+static inline void kn__vec_store(real *p, kn__vec v) { __builtin_memcpy(p, &v, sizeof v); }
+static inline kn__vec kn__vec_all(real x) { return x - (kn__vec){0}; }
+static inline kn__vec kn__vec_select(kn__vec_bits mask, kn__vec a, kn__vec b) {
+    return (kn__vec)((mask & (kn__vec_bits)a) | (~mask & (kn__vec_bits)b));
 }
-static inline real kn_vec_sum(kn_vec v) { /* pairwise */
+static inline real kn__vec_sum(kn__vec v) { /* pairwise */
     real s[KN_LANES];
     __builtin_memcpy(s, &v, sizeof s);
     for (int half = KN_LANES / 2; half; half /= 2)

@@ -1,7 +1,7 @@
 /* The table of one instruction set and real type. */
 #include "host/base/loops.h"
 
-const kn_loops KN_LOOP(loops) = {
+const kn__loop_table KN_LOOP(loops) = {
 #define KN_LOOP_DEF(result, name, arguments) .name = KN_LOOP(name),
 #include "host/base/loops.def"
     .tile_rows = KN_TILE_ROWS,

@@ -2,7 +2,7 @@
  * one body and given back. What lies in a piece doesn't survive, so results can't depend on who got
  * which.
  *
- *     kn_slots slots;
+ *     kn__slots slots;
  *     KN_TRY(kn__slots_create(&slots, call, n_items, bytes));
  *     kn__parallel_for(slots.n, n_items, body, …);      // body: take, use, give
  */
@@ -15,18 +15,18 @@
 
 enum { KN_SLOTS_MAX = 64 };
 
-typedef struct kn_slots {
+typedef struct kn__slots {
     _Atomic uint64_t taken; /* a bit a slot */
     int n;
     size_t bytes; /* of each, a multiple of a cache line */
     char *data;
-} kn_slots;
+} kn__slots;
 
-static inline kn_status kn__slots_create(kn_slots *slots, kn_op_call *call, int64_t n_items,
+static inline kn_status kn__slots_create(kn__slots *slots, kn_op_call *call, int64_t n_items,
                                          size_t bytes) {
     int n = call->threads < 1 ? 1 : (call->threads > KN_SLOTS_MAX ? KN_SLOTS_MAX : call->threads);
     if (n > n_items) n = (int)n_items;
-    *slots = (kn_slots){.n = n, .bytes = (bytes + 63) / 64 * 64};
+    *slots = (kn__slots){.n = n, .bytes = (bytes + 63) / 64 * 64};
     void *data = NULL;
     KN_TRY(kn__work(&data, call, slots->bytes * (size_t)n));
     slots->data = data;
@@ -34,7 +34,7 @@ static inline kn_status kn__slots_create(kn_slots *slots, kn_op_call *call, int6
 }
 
 /* There is one for every thread of the loop, so the search ends at once. */
-static inline void *kn__slot_take(kn_slots *slots) {
+static inline void *kn__slot_take(kn__slots *slots) {
     if (!slots->data) return NULL; /* no work space was wanted */
     uint64_t taken = atomic_load_explicit(&slots->taken, memory_order_relaxed);
     for (;;) {
@@ -45,7 +45,7 @@ static inline void *kn__slot_take(kn_slots *slots) {
     }
 }
 
-static inline void kn__slot_give(kn_slots *slots, const void *slot) {
+static inline void kn__slot_give(kn__slots *slots, const void *slot) {
     if (!slot) return;
     size_t index = (size_t)((const char *)slot - slots->data) / slots->bytes;
     atomic_fetch_and_explicit(&slots->taken, ~(UINT64_C(1) << index), memory_order_release);

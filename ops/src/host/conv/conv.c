@@ -17,16 +17,16 @@
 #include "work.h"
 
 /* x [B,C,…], w [O,C/groups,…], y [B,O,…] */
-static kn_conv_sizes sizes_of(const kn_attr_conv *attr, const kn_tensor *x, const kn_tensor *w,
-                              const kn_tensor *y) {
-    kn_conv_sizes s = {.batch = x->dim[0],
-                       .groups = attr->groups,
-                       .channels = w->dim[1],
-                       .outputs = w->dim[0] / attr->groups,
-                       .in_plane = 1,
-                       .out_plane = 1,
-                       .window_size = 1,
-                       .flip = attr->flip};
+static kn__conv_sizes sizes_of(const kn_attr_conv *attr, const kn_tensor *x, const kn_tensor *w,
+                               const kn_tensor *y) {
+    kn__conv_sizes s = {.batch = x->dim[0],
+                        .groups = attr->groups,
+                        .channels = w->dim[1],
+                        .outputs = w->dim[0] / attr->groups,
+                        .in_plane = 1,
+                        .out_plane = 1,
+                        .window_size = 1,
+                        .flip = attr->flip};
     for (int i = 0; i < 3; i++) {
         int d = i - (3 - attr->n_spatial);
         s.in[i] = d < 0 ? 1 : x->dim[2 + d];
@@ -45,16 +45,16 @@ static kn_conv_sizes sizes_of(const kn_attr_conv *attr, const kn_tensor *x, cons
 
 /* --- what follows the sums --- */
 
-kn_conv_finish kn__conv_finish_of(const kn_op_call *call) {
+kn__conv_epilogue kn__conv_finish_of(const kn_op_call *call) {
     const kn_attr_conv *attr = call->attr;
-    kn_conv_finish f = {.dtype = (kn_dtype)call->out[0]->dtype, .y = call->out[0]->data};
+    kn__conv_epilogue f = {.dtype = (kn_dtype)call->out[0]->dtype, .y = call->out[0]->data};
     if (call->op != KN_OP_conv_act) return f;
     f.act = (kn_act)attr->act;
     if (call->in[3] != KN_NONE) f.residual = call->in[3]->data;
     return f;
 }
 
-void kn__conv_finish(const kn_conv_finish *f, int64_t first, int64_t n) {
+void kn__conv_finish(const kn__conv_epilogue *f, int64_t first, int64_t n) {
     size_t at = (size_t)first * kn_dtype_bytes(f->dtype);
     const char *residual = f->residual ? f->residual + at : NULL;
     kn__finish_run(f->dtype, f->act, f->y + at, residual, n);
@@ -62,7 +62,7 @@ void kn__conv_finish(const kn_conv_finish *f, int64_t first, int64_t n) {
 
 enum { FINISH_CHUNK = 16384 };
 typedef struct finish_work {
-    const kn_conv_finish *f;
+    const kn__conv_epilogue *f;
     int64_t n;
 } finish_work;
 
@@ -72,7 +72,7 @@ static void finish_body(void *ctx, int64_t i) {
     kn__conv_finish(k->f, first, left < FINISH_CHUNK ? left : FINISH_CHUNK);
 }
 
-void kn__conv_finish_all(const kn_conv_finish *f, const kn_op_call *call) {
+void kn__conv_finish_all(const kn__conv_epilogue *f, const kn_op_call *call) {
     if (!f->act && !f->residual) return;
     int64_t n = call->out[0]->n;
     kn__parallel_for(call->threads, kn__chunks(n, FINISH_CHUNK), finish_body, &(finish_work){f, n});
@@ -96,10 +96,10 @@ kn_status kn__conv_dy_apart(const char **out, kn_op_call *call) {
 
 /* --- the choice --- */
 
-typedef kn_status (*conv_fn)(kn_op_call *call, const kn_conv_sizes *s);
+typedef kn_status (*conv_fn)(kn_op_call *call, const kn__conv_sizes *s);
 
 /* in: x, w, b */
-static kn_status our_forward(kn_op_call *call, const kn_conv_sizes *s) {
+static kn_status our_forward(kn_op_call *call, const kn__conv_sizes *s) {
     const kn_tensor *x = call->in[0], *w = call->in[1];
     const kn_tensor *b = call->in[2] == KN_NONE ? NULL : call->in[2];
     return kn__direct_fits(s, (kn_dtype)x->dtype) ? kn__direct_conv(call, s, x, w, b)
@@ -107,31 +107,32 @@ static kn_status our_forward(kn_op_call *call, const kn_conv_sizes *s) {
 }
 
 /* in: dy, w */
-static kn_status our_data(kn_op_call *call, const kn_conv_sizes *s) {
+static kn_status our_data(kn_op_call *call, const kn__conv_sizes *s) {
     const kn_tensor *dy = call->in[0], *w = call->in[1];
     return kn__direct_fits(s, (kn_dtype)w->dtype) ? kn__direct_conv_data(call, s, dy, w)
                                                   : kn__columns_conv_data(call, s, dy, w);
 }
 
 /* in: x, dy */
-static kn_status our_weight(kn_op_call *call, const kn_conv_sizes *s) {
+static kn_status our_weight(kn_op_call *call, const kn__conv_sizes *s) {
     const kn_tensor *x = call->in[0], *dy = call->in[1];
     return kn__direct_fits_weight(s) ? kn__direct_conv_weight(call, s, x, dy)
                                      : kn__columns_conv_weight(call, s, x, dy);
 }
 
-static kn_status ours(kn_op_call *call, kn_pass pass, const kn_conv_sizes *s) {
+static kn_status ours(kn_op_call *call, kn__conv_pass pass, const kn__conv_sizes *s) {
     static const conv_fn fn[] = {our_forward, our_data, our_weight};
     return fn[pass](call, s);
 }
 
-int64_t kn__conv_tiles(kn_pass pass, const kn_conv_sizes *s) {
+int64_t kn__conv_tiles(kn__conv_pass pass, const kn__conv_sizes *s) {
     const int64_t *plane = pass == KN_PASS_DATA ? s->in : s->out;
     return kn__chunks(plane[1], 4) * kn__chunks(plane[2], 4);
 }
 
 /* Where the library has nothing fast, our own kernels follow. */
-static kn_status run_way(kn_op_call *call, kn_pass pass, const kn_conv_sizes *s, kn_conv_way way) {
+static kn_status run_way(kn_op_call *call, kn__conv_pass pass, const kn__conv_sizes *s,
+                         kn__conv_route way) {
     bool done = false;
     if (way == KN_CONV_WINOGRAD) KN_TRY(kn__dnnl_conv(&done, call, pass, s, KN_PLAN_WINOGRAD));
     if (way != KN_CONV_OURS && !done) KN_TRY(kn__dnnl_conv(&done, call, pass, s, 0));
@@ -139,8 +140,8 @@ static kn_status run_way(kn_op_call *call, kn_pass pass, const kn_conv_sizes *s,
 }
 
 /* The second of two runs: the first one makes plans and fills caches. */
-static kn_status time_way(uint64_t *out_ns, kn_op_call *call, kn_pass pass, const kn_conv_sizes *s,
-                          kn_conv_way way) {
+static kn_status time_way(uint64_t *out_ns, kn_op_call *call, kn__conv_pass pass,
+                          const kn__conv_sizes *s, kn__conv_route way) {
     for (int i = 0; i < 2; i++) {
         uint64_t start = kn__now_ns(CLOCK_MONOTONIC);
         KN_TRY(run_way(call, pass, s, way));
@@ -150,21 +151,22 @@ static kn_status time_way(uint64_t *out_ns, kn_op_call *call, kn_pass pass, cons
     return KN_OK;
 }
 
-static kn_status measure(kn_conv_way *out, kn_op_call *call, kn_pass pass, const kn_conv_sizes *s) {
+static kn_status measure(kn__conv_route *out, kn_op_call *call, kn__conv_pass pass,
+                         const kn__conv_sizes *s) {
     KN_SCOPE("measure routes");
     uint64_t least_ns = UINT64_MAX, ns = 0;
     for (int way = KN_CONV_OURS; way <= KN_CONV_WINOGRAD; way++) {
-        KN_TRY(time_way(&ns, call, pass, s, (kn_conv_way)way));
+        KN_TRY(time_way(&ns, call, pass, s, (kn__conv_route)way));
         if (ns >= least_ns) continue;
         least_ns = ns;
-        *out = (kn_conv_way)way;
+        *out = (kn__conv_route)way;
     }
     kn__conv_note(call, pass, s, *out);
     return KN_OK;
 }
 
-static kn_status run(kn_op_call *call, kn_pass pass, const kn_conv_sizes *s) {
-    kn_conv_way way = KN_CONV_OURS;
+static kn_status run(kn_op_call *call, kn__conv_pass pass, const kn__conv_sizes *s) {
+    kn__conv_route way = KN_CONV_OURS;
     KN_TRY(kn__conv_way(&way, call, pass, s));
     if (way == KN_CONV_MEASURED) KN_TRY(measure(&way, call, pass, s));
     return run_way(call, pass, s, way);
@@ -178,7 +180,8 @@ static void zero_result(const kn_op_call *call) {
 }
 
 /* By the library where it has bf16 for these sizes; else as f32. */
-static kn_status half(kn_op_call *call, kn_pass pass, const kn_conv_sizes *s, kn_kernel_fn kernel) {
+static kn_status half(kn_op_call *call, kn__conv_pass pass, const kn__conv_sizes *s,
+                      kn_kernel_fn kernel) {
     bool done = false, takes = false;
     KN_TRY(kn__conv_takes_bf16(&takes, call, s));
     if (takes) KN_TRY(kn__dnnl_conv(&done, call, pass, s, 0));
@@ -186,13 +189,13 @@ static kn_status half(kn_op_call *call, kn_pass pass, const kn_conv_sizes *s, kn
 }
 
 kn_status kn__host_conv(kn_op_call *call) {
-    kn_conv_sizes s = sizes_of(call->attr, call->in[0], call->in[1], call->out[0]);
+    kn__conv_sizes s = sizes_of(call->attr, call->in[0], call->in[1], call->out[0]);
     if (kn__is_half(call->dtype)) return half(call, KN_PASS_FORWARD, &s, kn__host_conv);
     return run(call, KN_PASS_FORWARD, &s);
 }
 
 kn_status kn__host_conv_blocks(bool *taken, kn_op_call *call, bool from_blocks, bool frozen) {
-    kn_conv_sizes s = sizes_of(call->attr, call->in[0], call->in[1], call->out[0]);
+    kn__conv_sizes s = sizes_of(call->attr, call->in[0], call->in[1], call->out[0]);
     unsigned flags = KN_PLAN_TO_BLOCKS | (from_blocks ? KN_PLAN_FROM_BLOCKS : 0) |
                      (frozen ? KN_PLAN_RELU | KN_PLAN_KEEP : 0);
     *taken = false;
@@ -203,7 +206,7 @@ kn_status kn__host_conv_blocks(bool *taken, kn_op_call *call, bool from_blocks, 
 
 kn_status kn__host_conv_data(kn_op_call *call) {
     const kn_tensor *dy = call->in[0];
-    kn_conv_sizes s = sizes_of(call->attr, call->out[0], call->in[1], dy);
+    kn__conv_sizes s = sizes_of(call->attr, call->out[0], call->in[1], dy);
     if (dy->n > 0 && kn__is_half(call->dtype))
         return half(call, KN_PASS_DATA, &s, kn__host_conv_data);
     if (dy->n > 0) return run(call, KN_PASS_DATA, &s);
@@ -213,7 +216,7 @@ kn_status kn__host_conv_data(kn_op_call *call) {
 
 kn_status kn__host_conv_weight(kn_op_call *call) {
     const kn_tensor *x = call->in[0], *dy = call->in[1];
-    kn_conv_sizes s = sizes_of(call->attr, x, call->out[0], dy);
+    kn__conv_sizes s = sizes_of(call->attr, x, call->out[0], dy);
     if (x->n > 0 && dy->n > 0 && kn__is_half(call->dtype))
         return half(call, KN_PASS_WEIGHT, &s, kn__host_conv_weight);
     if (x->n > 0 && dy->n > 0) return run(call, KN_PASS_WEIGHT, &s);

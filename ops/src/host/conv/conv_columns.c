@@ -12,29 +12,29 @@
 enum { BLOCK_BYTES = 512 * 1024, PIECES = 16, LEAST_COLUMNS = 64, WEIGHT_BYTES = 16 << 20 };
 
 typedef struct columns_work {
-    const kn_conv_sizes *s;
-    const kn_loops *loops;
+    const kn__conv_sizes *s;
+    const kn__loop_table *loops;
     const char *x, *w, *y; /* as the pass needs them; y or x is dy or the result's side */
     char *result;
     const char *bias;
-    kn_conv_finish finish; /* forward */
-    size_t bytes;          /* of an element */
-    int64_t blocks;        /* row blocks (conv, conv_weight) or channel blocks (conv_data) */
-    int64_t parts;         /* conv_weight: runs of images */
-    bool direct;           /* the image is its own column matrix */
-    size_t columns_bytes;  /* in the slot, before the product's own work space */
-    kn_slots slots;
+    kn__conv_epilogue finish; /* forward */
+    size_t bytes;             /* of an element */
+    int64_t blocks;           /* row blocks (conv, conv_weight) or channel blocks (conv_data) */
+    int64_t parts;            /* conv_weight: runs of images */
+    bool direct;              /* the image is its own column matrix */
+    size_t columns_bytes;     /* in the slot, before the product's own work space */
+    kn__slots slots;
     _Atomic int status;
 } columns_work;
 
-static bool is_direct(const kn_conv_sizes *s) {
+static bool is_direct(const kn__conv_sizes *s) {
     for (int i = 0; i < 3; i++)
         if (s->window[i] != 1 || s->stride[i] != 1 || s->padding[i] != 0 || s->padding_end[i] != 0)
             return false;
     return true;
 }
 
-static columns_work work_of(kn_op_call *call, const kn_conv_sizes *s, kn_dtype dtype) {
+static columns_work work_of(kn_op_call *call, const kn__conv_sizes *s, kn_dtype dtype) {
     return (columns_work){.s = s,
                           .loops = kn__loops(dtype),
                           .bytes = kn_dtype_bytes(dtype),
@@ -45,15 +45,15 @@ static columns_work work_of(kn_op_call *call, const kn_conv_sizes *s, kn_dtype d
 
 /* Elements of a plane set [channels of one group], of image `b`, group `g`. */
 static size_t x_at(const columns_work *k, int64_t b, int64_t g) {
-    const kn_conv_sizes *s = k->s;
+    const kn__conv_sizes *s = k->s;
     return (size_t)((b * s->groups + g) * s->channels * s->in_plane) * k->bytes;
 }
 static size_t y_at(const columns_work *k, int64_t b, int64_t g) {
-    const kn_conv_sizes *s = k->s;
+    const kn__conv_sizes *s = k->s;
     return (size_t)((b * s->groups + g) * s->outputs * s->out_plane) * k->bytes;
 }
 static size_t w_at(const columns_work *k, int64_t g) {
-    const kn_conv_sizes *s = k->s;
+    const kn__conv_sizes *s = k->s;
     return (size_t)(g * s->outputs * s->channels * s->window_size) * k->bytes;
 }
 
@@ -75,14 +75,14 @@ static const char *columns_of(const columns_work *k, void *slot, const char *x, 
     return slot;
 }
 
-static void product(columns_work *k, const kn_gemm *gemm, char *slot) {
+static void product(columns_work *k, const kn__gemm *gemm, char *slot) {
     int status = kn__gemm_run(gemm, slot + k->columns_bytes);
     if (status) atomic_store_explicit(&k->status, status, memory_order_relaxed);
 }
 
 /* Runs `body` n times; each slot holds `columns` elements and the work space of `largest`. */
 static kn_status columns_run(kn_op_call *call, columns_work *k, int64_t n, kn__body_fn body,
-                             int64_t columns, const kn_gemm *largest) {
+                             int64_t columns, const kn__gemm *largest) {
     k->columns_bytes = ((size_t)columns * k->bytes + 63) / 64 * 64;
     KN_TRY(kn__slots_create(&k->slots, call, n, k->columns_bytes + kn__gemm_bytes(largest)));
     kn_scope scope = kn_scope_begin_static(kn__gemm_label(largest));
@@ -94,27 +94,27 @@ static kn_status columns_run(kn_op_call *call, columns_work *k, int64_t n, kn__b
 
 /* --- y [outputs, rows] = w [outputs, channels·window] · columns --- */
 
-static kn_gemm forward_product(const columns_work *k, int64_t rows) {
-    const kn_conv_sizes *s = k->s;
+static kn__gemm forward_product(const columns_work *k, int64_t rows) {
+    const kn__conv_sizes *s = k->s;
     int64_t depth = s->channels * s->window_size, n = rows * s->out[2];
-    return (kn_gemm){.dtype = k->bytes == 8 ? KN_F64 : KN_F32,
-                     .accumulate = k->bias != NULL,
-                     .m = s->outputs,
-                     .n = n,
-                     .k = depth,
-                     .lda = depth,
-                     .ldb = k->direct ? s->in_plane : n,
-                     .ldc = s->out_plane};
+    return (kn__gemm){.dtype = k->bytes == 8 ? KN_F64 : KN_F32,
+                      .accumulate = k->bias != NULL,
+                      .m = s->outputs,
+                      .n = n,
+                      .k = depth,
+                      .lda = depth,
+                      .ldb = k->direct ? s->in_plane : n,
+                      .ldc = s->out_plane};
 }
 
 static void forward_body(void *ctx, int64_t i) {
     columns_work *k = ctx;
-    const kn_conv_sizes *s = k->s;
+    const kn__conv_sizes *s = k->s;
     int64_t block = i % k->blocks, g = i / k->blocks % s->groups, b = i / k->blocks / s->groups;
     int64_t first = kn__part(kn__conv_rows(s), k->blocks, block);
     int64_t rows = kn__part(kn__conv_rows(s), k->blocks, block + 1) - first;
     char *slot = kn__slot_take(&k->slots);
-    kn_gemm gemm = forward_product(k, rows);
+    kn__gemm gemm = forward_product(k, rows);
     gemm.a = k->w + w_at(k, g);
     gemm.b = columns_of(k, slot, k->x + x_at(k, b, g), first, rows);
     gemm.c = k->result + y_at(k, b, g) + (size_t)(first * s->out[2]) * k->bytes;
@@ -128,7 +128,7 @@ static void forward_body(void *ctx, int64_t i) {
     kn__slot_give(&k->slots, slot);
 }
 
-kn_status kn__columns_conv(kn_op_call *call, const kn_conv_sizes *s, const kn_tensor *x,
+kn_status kn__columns_conv(kn_op_call *call, const kn__conv_sizes *s, const kn_tensor *x,
                            const kn_tensor *w, const kn_tensor *bias) {
     columns_work k = work_of(call, s, (kn_dtype)x->dtype);
     k.x = x->data, k.w = w->data, k.bias = bias ? bias->data : NULL;
@@ -137,34 +137,34 @@ kn_status kn__columns_conv(kn_op_call *call, const kn_conv_sizes *s, const kn_te
     k.blocks = blocks_of(rows, (size_t)(depth * s->out[2]) * k.bytes, s->batch * s->groups,
                          kn__chunks(LEAST_COLUMNS, s->out[2]));
     int64_t most = kn__chunks(rows, k.blocks);
-    kn_gemm largest = forward_product(&k, most);
+    kn__gemm largest = forward_product(&k, most);
     return columns_run(call, &k, s->batch * s->groups * k.blocks, forward_body,
                        k.direct ? 0 : depth * most * s->out[2], &largest);
 }
 
 /* --- dx: columns [channels·window, plane] = wᵀ · dy [outputs, plane], added back --- */
 
-static kn_gemm data_product(const columns_work *k, int64_t channels) {
-    const kn_conv_sizes *s = k->s;
-    return (kn_gemm){.dtype = k->bytes == 8 ? KN_F64 : KN_F32,
-                     .trans_a = true,
-                     .m = channels * s->window_size,
-                     .n = s->out_plane,
-                     .k = s->outputs,
-                     .lda = s->channels * s->window_size,
-                     .ldb = s->out_plane,
-                     .ldc = s->out_plane};
+static kn__gemm data_product(const columns_work *k, int64_t channels) {
+    const kn__conv_sizes *s = k->s;
+    return (kn__gemm){.dtype = k->bytes == 8 ? KN_F64 : KN_F32,
+                      .trans_a = true,
+                      .m = channels * s->window_size,
+                      .n = s->out_plane,
+                      .k = s->outputs,
+                      .lda = s->channels * s->window_size,
+                      .ldb = s->out_plane,
+                      .ldc = s->out_plane};
 }
 
 static void data_body(void *ctx, int64_t i) {
     columns_work *k = ctx;
-    const kn_conv_sizes *s = k->s;
+    const kn__conv_sizes *s = k->s;
     int64_t block = i % k->blocks, g = i / k->blocks % s->groups, b = i / k->blocks / s->groups;
     int64_t first = kn__part(s->channels, k->blocks, block);
     int64_t channels = kn__part(s->channels, k->blocks, block + 1) - first;
     char *slot = kn__slot_take(&k->slots);
     char *dx = k->result + x_at(k, b, g) + (size_t)(first * s->in_plane) * k->bytes;
-    kn_gemm gemm = data_product(k, channels);
+    kn__gemm gemm = data_product(k, channels);
     gemm.a = k->w + w_at(k, g) + (size_t)(first * s->window_size) * k->bytes;
     gemm.b = k->y + y_at(k, b, g);
     gemm.c = k->direct ? dx : slot;
@@ -173,7 +173,7 @@ static void data_body(void *ctx, int64_t i) {
     kn__slot_give(&k->slots, slot);
 }
 
-kn_status kn__columns_conv_data(kn_op_call *call, const kn_conv_sizes *s, const kn_tensor *dy,
+kn_status kn__columns_conv_data(kn_op_call *call, const kn__conv_sizes *s, const kn_tensor *dy,
                                 const kn_tensor *w) {
     columns_work k = work_of(call, s, (kn_dtype)dy->dtype);
     k.w = w->data;
@@ -181,32 +181,32 @@ kn_status kn__columns_conv_data(kn_op_call *call, const kn_conv_sizes *s, const 
     k.blocks = blocks_of(s->channels, (size_t)(s->window_size * s->out_plane) * k.bytes,
                          s->batch * s->groups, kn__chunks(LEAST_COLUMNS, s->window_size));
     int64_t most = kn__chunks(s->channels, k.blocks);
-    kn_gemm largest = data_product(&k, most);
+    kn__gemm largest = data_product(&k, most);
     return columns_run(call, &k, s->batch * s->groups * k.blocks, data_body,
                        k.direct ? 0 : most * s->window_size * s->out_plane, &largest);
 }
 
 /* --- dw [outputs, channels·window] = sum over images of dy · columnsᵀ --- */
 
-static kn_gemm weight_product(const columns_work *k, int64_t rows) {
-    const kn_conv_sizes *s = k->s;
+static kn__gemm weight_product(const columns_work *k, int64_t rows) {
+    const kn__conv_sizes *s = k->s;
     int64_t width = s->channels * s->window_size;
-    return (kn_gemm){.dtype = k->bytes == 8 ? KN_F64 : KN_F32,
-                     .trans_b = true,
-                     .m = s->outputs,
-                     .n = width,
-                     .k = rows * s->out[2],
-                     .lda = s->out_plane,
-                     .ldb = k->direct ? s->in_plane : rows * s->out[2],
-                     .ldc = width};
+    return (kn__gemm){.dtype = k->bytes == 8 ? KN_F64 : KN_F32,
+                      .trans_b = true,
+                      .m = s->outputs,
+                      .n = width,
+                      .k = rows * s->out[2],
+                      .lda = s->out_plane,
+                      .ldb = k->direct ? s->in_plane : rows * s->out[2],
+                      .ldc = width};
 }
 
 static void weight_image(columns_work *k, char *slot, char *dw, int64_t b, int64_t g, bool first) {
-    const kn_conv_sizes *s = k->s;
+    const kn__conv_sizes *s = k->s;
     for (int64_t block = 0; block < k->blocks; block++) {
         int64_t row = kn__part(kn__conv_rows(s), k->blocks, block);
         int64_t rows = kn__part(kn__conv_rows(s), k->blocks, block + 1) - row;
-        kn_gemm gemm = weight_product(k, rows);
+        kn__gemm gemm = weight_product(k, rows);
         gemm.accumulate = !first || block > 0;
         gemm.a = k->y + y_at(k, b, g) + (size_t)(row * s->out[2]) * k->bytes;
         gemm.b = columns_of(k, slot, k->x + x_at(k, b, g), row, rows);
@@ -217,7 +217,7 @@ static void weight_image(columns_work *k, char *slot, char *dw, int64_t b, int64
 
 static void weight_body(void *ctx, int64_t i) {
     columns_work *k = ctx;
-    const kn_conv_sizes *s = k->s;
+    const kn__conv_sizes *s = k->s;
     int64_t g = i % s->groups, part = i / s->groups;
     int64_t first = kn__part(s->batch, k->parts, part),
             end = kn__part(s->batch, k->parts, part + 1);
@@ -244,7 +244,7 @@ static void sum_body(void *ctx, int64_t i) {
                              left < SUM_CHUNK ? left : SUM_CHUNK, sum->accumulate);
 }
 
-kn_status kn__columns_conv_weight(kn_op_call *call, const kn_conv_sizes *s, const kn_tensor *x,
+kn_status kn__columns_conv_weight(kn_op_call *call, const kn__conv_sizes *s, const kn_tensor *x,
                                   const kn_tensor *dy) {
     columns_work k = work_of(call, s, (kn_dtype)x->dtype);
     k.x = x->data, k.y = dy->data;
@@ -257,7 +257,7 @@ kn_status kn__columns_conv_weight(kn_op_call *call, const kn_conv_sizes *s, cons
     void *partial = NULL;
     KN_TRY(kn__work(&partial, call, (size_t)(k.parts * n) * k.bytes));
     k.result = partial;
-    kn_gemm largest = weight_product(&k, most);
+    kn__gemm largest = weight_product(&k, most);
     kn_status status = columns_run(call, &k, k.parts * s->groups, weight_body,
                                    k.direct ? 0 : depth * most * s->out[2], &largest);
     sum_work sum = {&k, call->out[0]->data, n, (call->accumulate & 1) != 0};

@@ -13,24 +13,24 @@ enum { LEAST_POSITIONS = 16, WEIGHT_PARTS = 16, PIECES = 16 };
 /* Of conv_weight: most bytes of parts; of a run of images beside large weights. */
 enum { WEIGHT_BYTES = 8 << 20, RUN_BYTES = 4 << 20 };
 
-bool kn__direct_fits(const kn_conv_sizes *s, kn_dtype dtype) {
+bool kn__direct_fits(const kn__conv_sizes *s, kn_dtype dtype) {
     return s->window_size > 1 && s->stride[2] == 1 && s->out[2] >= kn__loops(dtype)->group;
 }
-bool kn__direct_fits_weight(const kn_conv_sizes *s) {
+bool kn__direct_fits_weight(const kn__conv_sizes *s) {
     return s->window_size > 1 && s->out_plane >= LEAST_POSITIONS;
 }
 
 typedef struct direct_work {
-    const kn_conv_sizes *s;
-    const kn_loops *loops;
+    const kn__conv_sizes *s;
+    const kn__loop_table *loops;
     size_t bytes;
-    kn_direct product;
+    kn__direct product;
     const char *x, *y;
     char *result;
     const char *packed, *bias;
-    kn_conv_finish finish; /* forward */
-    int64_t packed_size;   /* of one group's weights, elements */
-    int64_t padded[3];     /* x's sizes with its padding */
+    kn__conv_epilogue finish; /* forward */
+    int64_t packed_size;      /* of one group's weights, elements */
+    int64_t padded[3];        /* x's sizes with its padding */
     int64_t padded_plane;
     int64_t y_row, y_plane; /* dy's row, made a multiple of a vector, and its plane */
     int64_t pieces;         /* an image's groups of positions, cut for small batches */
@@ -40,17 +40,17 @@ typedef struct direct_work {
     int64_t n_together, images; /* large weights: images of a run; the present run's */
     int64_t first_image, x_image, row_blocks;
     char *planes, *columns;
-    kn_slots slots;
+    kn__slots slots;
 } direct_work;
 
-static bool is_padded(const kn_conv_sizes *s) {
+static bool is_padded(const kn__conv_sizes *s) {
     for (int i = 0; i < 3; i++) {
         if (s->padding[i] || s->padding_end[i]) return true;
     }
     return false;
 }
 
-static direct_work work_of(kn_op_call *call, const kn_conv_sizes *s, kn_dtype dtype) {
+static direct_work work_of(kn_op_call *call, const kn__conv_sizes *s, kn_dtype dtype) {
     direct_work k = {.s = s,
                      .loops = kn__loops(dtype),
                      .bytes = kn_dtype_bytes(dtype),
@@ -71,7 +71,7 @@ static direct_work work_of(kn_op_call *call, const kn_conv_sizes *s, kn_dtype dt
 /* Where element `j` of the window (in row order) lies in a padded plane, from the window's corner.
  */
 static int64_t window_at(const direct_work *k, int64_t j) {
-    const kn_conv_sizes *s = k->s;
+    const kn__conv_sizes *s = k->s;
     if (s->flip) j = s->window_size - 1 - j;
     int64_t column = j % s->window[2], row = j / s->window[2] % s->window[1];
     int64_t depth = j / s->window[2] / s->window[1];
@@ -81,7 +81,7 @@ static int64_t window_at(const direct_work *k, int64_t j) {
 
 /* The corner of the window of result row r, in a padded plane. */
 static int64_t corner_at(const direct_work *k, int64_t r) {
-    const kn_conv_sizes *s = k->s;
+    const kn__conv_sizes *s = k->s;
     int64_t depth = r / s->out[1], row = r % s->out[1];
     return (depth * s->stride[0] * k->padded[1] + row * s->stride[1]) * k->padded[2];
 }
@@ -98,7 +98,7 @@ static void fill_window_table(const direct_work *k, int64_t *table) {
 /* --- planes with and without padding --- */
 
 static void copy_planes(const direct_work *k, char *to, const char *from, bool crop) {
-    const kn_conv_sizes *s = k->s;
+    const kn__conv_sizes *s = k->s;
     size_t row = (size_t)s->in[2] * k->bytes;
     for (int64_t c = 0; c < s->channels; c++)
         for (int64_t i = 0; i < s->in[0] * s->in[1]; i++) {
@@ -112,7 +112,7 @@ static void copy_planes(const direct_work *k, char *to, const char *from, bool c
 
 /* The planes of image b, group g, padded: in the slot when there is padding. */
 static const char *padded_planes(const direct_work *k, char *slot, int64_t b, int64_t g) {
-    const kn_conv_sizes *s = k->s;
+    const kn__conv_sizes *s = k->s;
     const char *x = k->x + (size_t)((b * s->groups + g) * s->channels * s->in_plane) * k->bytes;
     if (!is_padded(s)) return x;
     memset(slot, 0, (size_t)(s->channels * k->padded_plane) * k->bytes);
@@ -134,7 +134,7 @@ static int64_t first_group(const direct_work *k, int64_t piece) {
 
 static void forward_body(void *ctx, int64_t i) {
     direct_work *k = ctx;
-    const kn_conv_sizes *s = k->s;
+    const kn__conv_sizes *s = k->s;
     int64_t piece = i % k->pieces, g = i / k->pieces % s->groups, b = i / k->pieces / s->groups;
     int64_t first = first_group(k, piece), n = first_group(k, piece + 1) - first;
     char *slot = kn__slot_take(&k->slots);
@@ -152,7 +152,7 @@ static void forward_body(void *ctx, int64_t i) {
 
 /* Groups of a result row overlap at its end when its length is no multiple of theirs. */
 static void fill_forward_tables(direct_work *k, int64_t *table) {
-    const kn_conv_sizes *s = k->s;
+    const kn__conv_sizes *s = k->s;
     int64_t *offset = table, *row_at = offset + k->product.n_steps;
     int64_t *from = row_at + k->product.n_rows, *to = from + k->product.n_groups;
     fill_window_table(k, offset);
@@ -168,7 +168,7 @@ static void fill_forward_tables(direct_work *k, int64_t *table) {
     k->product.from_at = from, k->product.to_at = to;
 }
 
-kn_status kn__direct_conv(kn_op_call *call, const kn_conv_sizes *s, const kn_tensor *x,
+kn_status kn__direct_conv(kn_op_call *call, const kn__conv_sizes *s, const kn_tensor *x,
                           const kn_tensor *w, const kn_tensor *bias) {
     direct_work k = work_of(call, s, (kn_dtype)x->dtype);
     int64_t steps = s->channels * s->window_size, rows = kn__conv_rows(s);
@@ -176,7 +176,7 @@ kn_status kn__direct_conv(kn_op_call *call, const kn_conv_sizes *s, const kn_ten
     k.bias = bias ? bias->data : NULL;
     k.finish = kn__conv_finish_of(call);
     k.product =
-        (kn_direct){.n_rows = s->outputs, .n_steps = steps, .n_groups = rows * groups_per_row(&k)};
+        (kn__direct){.n_rows = s->outputs, .n_steps = steps, .n_groups = rows * groups_per_row(&k)};
     k.packed_size = s->outputs * steps;
     if (s->batch * s->groups < PIECES) k.pieces = kn__chunks(PIECES, s->batch * s->groups);
     if (k.pieces > k.product.n_groups) k.pieces = k.product.n_groups;
@@ -205,7 +205,7 @@ kn_status kn__direct_conv(kn_op_call *call, const kn_conv_sizes *s, const kn_ten
 
 /* dy's planes with rows of whole groups; what lies behind a row is zero. */
 static void copy_dy(const direct_work *k, char *to, int64_t b, int64_t g) {
-    const kn_conv_sizes *s = k->s;
+    const kn__conv_sizes *s = k->s;
     size_t row = (size_t)s->out[2] * k->bytes, padded = (size_t)k->y_row * k->bytes;
     const char *dy = k->y + (size_t)((b * s->groups + g) * s->outputs * s->out_plane) * k->bytes;
     for (int64_t o = 0; o < s->outputs; o++) {
@@ -220,7 +220,7 @@ static void copy_dy(const direct_work *k, char *to, int64_t b, int64_t g) {
 
 static void data_body(void *ctx, int64_t i) {
     direct_work *k = ctx;
-    const kn_conv_sizes *s = k->s;
+    const kn__conv_sizes *s = k->s;
     int64_t g = i % s->groups, b = i / s->groups;
     char *slot = kn__slot_take(&k->slots), *dy = slot + (size_t)slot_elements(k) * k->bytes;
     char *dx = k->result + (size_t)(i * s->channels * s->in_plane) * k->bytes;
@@ -239,7 +239,7 @@ static void data_body(void *ctx, int64_t i) {
 /* Neighbouring rows of the product belong to different channels, so that one's addition doesn't
  * wait for the store of the one before. */
 static void fill_data_tables(direct_work *k, int64_t *table) {
-    const kn_conv_sizes *s = k->s;
+    const kn__conv_sizes *s = k->s;
     int64_t *offset = table, *row_at = offset + k->product.n_steps;
     int64_t *from = row_at + k->product.n_rows, *to = from + k->product.n_groups;
     int64_t n = kn__conv_rows(s) * groups_per_row(k);
@@ -259,7 +259,7 @@ static void fill_data_tables(direct_work *k, int64_t *table) {
 
 /* packed[panel][output][row] of weight [output][channel][window]; rows are (window, channel). */
 static void pack_transposed(const direct_work *k, char *to, const char *w) {
-    const kn_conv_sizes *s = k->s;
+    const kn__conv_sizes *s = k->s;
     int64_t rows = k->product.n_rows, width = k->loops->tile_rows;
     for (int64_t first = 0; first < rows; first += width)
         for (int64_t o = 0; o < s->outputs; o++)
@@ -269,16 +269,16 @@ static void pack_transposed(const direct_work *k, char *to, const char *w) {
             }
 }
 
-kn_status kn__direct_conv_data(kn_op_call *call, const kn_conv_sizes *s, const kn_tensor *dy,
+kn_status kn__direct_conv_data(kn_op_call *call, const kn__conv_sizes *s, const kn_tensor *dy,
                                const kn_tensor *w) {
     enum { TILE_GROUPS_MOST = 4 };
     direct_work k = work_of(call, s, (kn_dtype)dy->dtype);
     int64_t n_groups = kn__conv_rows(s) * groups_per_row(&k);
     k.y = dy->data;
-    k.product = (kn_direct){.n_rows = s->channels * s->window_size,
-                            .n_steps = s->outputs,
-                            .n_groups = kn__chunks(n_groups, TILE_GROUPS_MOST) * TILE_GROUPS_MOST,
-                            .accumulate = true};
+    k.product = (kn__direct){.n_rows = s->channels * s->window_size,
+                             .n_steps = s->outputs,
+                             .n_groups = kn__chunks(n_groups, TILE_GROUPS_MOST) * TILE_GROUPS_MOST,
+                             .accumulate = true};
     k.packed_size = k.product.n_rows * s->outputs;
     size_t packed_bytes = (size_t)(s->groups * k.packed_size) * k.bytes;
     size_t table_bytes =
@@ -309,7 +309,7 @@ static int64_t part_elements(const direct_work *k) {
 
 static void weight_body(void *ctx, int64_t i) {
     direct_work *k = ctx;
-    const kn_conv_sizes *s = k->s;
+    const kn__conv_sizes *s = k->s;
     int64_t g = i % s->groups, part = i / s->groups;
     char *slot = kn__slot_take(&k->slots), *packed = slot + (size_t)slot_elements(k) * k->bytes;
     char *c = k->result + (size_t)(i * part_elements(k)) * k->bytes;
@@ -337,7 +337,7 @@ enum { SUM_ELEMENTS = 1024 };
 static void sum_body(void *ctx, int64_t i) {
     const weight_sum *sum = ctx;
     const direct_work *k = sum->k;
-    const kn_conv_sizes *s = k->s;
+    const kn__conv_sizes *s = k->s;
     int64_t g = i / k->product.n_rows, row = i % k->product.n_rows;
     int64_t columns = k->n_panels * k->loops->tile_columns;
     for (int64_t o = 0; o < s->outputs; o += SUM_ELEMENTS) {
@@ -362,7 +362,7 @@ static void sum_body(void *ctx, int64_t i) {
 
 /* Where the element of result row r, column i, of image b has its window. */
 static void fill_weight_tables(direct_work *k, int64_t *table) {
-    const kn_conv_sizes *s = k->s;
+    const kn__conv_sizes *s = k->s;
     int64_t *position = table + k->product.n_rows, p = 0;
     fill_window_table(k, table);
     for (int64_t b = 0; b < k->n_together; b++)
@@ -384,7 +384,7 @@ static void weight_finish(kn_op_call *call, const direct_work *k) {
 
 /* Parts of the batch, each with a dw of its own. */
 static kn_status weight_by_parts(kn_op_call *call, direct_work *k) {
-    const kn_conv_sizes *s = k->s;
+    const kn__conv_sizes *s = k->s;
     void *memory = NULL;
     size_t table_bytes = weight_table_bytes(k);
     size_t part_bytes = (size_t)(s->groups * part_elements(k)) * k->bytes;
@@ -408,7 +408,7 @@ static int64_t panel_elements(const direct_work *k) {
 /* Image and group i of the run: x padded, dy as a part of each panel. */
 static void run_copy_body(void *ctx, int64_t i) {
     direct_work *k = ctx;
-    const kn_conv_sizes *s = k->s;
+    const kn__conv_sizes *s = k->s;
     int64_t g = i % s->groups, b = i / s->groups, width = k->loops->tile_columns;
     int64_t image = k->first_image + b, plane = s->out_plane;
     size_t dy = (size_t)((image * s->groups + g) * s->outputs * plane) * k->bytes;
@@ -424,7 +424,7 @@ static void run_copy_body(void *ctx, int64_t i) {
 /* A block of rows of one group's dw, over all images of the run. */
 static void run_rows_body(void *ctx, int64_t i) {
     direct_work *k = ctx;
-    const kn_conv_sizes *s = k->s;
+    const kn__conv_sizes *s = k->s;
     int64_t g = i / k->row_blocks, block = i % k->row_blocks, height = k->loops->tile_rows;
     int64_t tiles = kn__chunks(k->product.n_rows, height);
     int64_t row = kn__part(tiles, k->row_blocks, block) * height;
@@ -444,7 +444,7 @@ static void run_rows_body(void *ctx, int64_t i) {
 }
 
 static kn_status weight_by_rows(kn_op_call *call, direct_work *k) {
-    const kn_conv_sizes *s = k->s;
+    const kn__conv_sizes *s = k->s;
     void *memory = NULL;
     int64_t packed = s->groups * k->n_panels * k->loops->tile_columns * s->out_plane;
     int64_t padded = is_padded(s) ? s->groups * slot_elements(k) : 0;
@@ -471,7 +471,7 @@ static kn_status weight_by_rows(kn_op_call *call, direct_work *k) {
     return KN_OK;
 }
 
-kn_status kn__direct_conv_weight(kn_op_call *call, const kn_conv_sizes *s, const kn_tensor *x,
+kn_status kn__direct_conv_weight(kn_op_call *call, const kn__conv_sizes *s, const kn_tensor *x,
                                  const kn_tensor *dy) {
     direct_work k = work_of(call, s, (kn_dtype)x->dtype);
     k.x = x->data, k.y = dy->data;

@@ -42,7 +42,7 @@ typedef struct places {
     real *to[GROUPS];
 } places;
 
-static inline __attribute__((always_inline)) void tile(const kn_direct *d, const places *at,
+static inline __attribute__((always_inline)) void tile(const kn__direct *d, const places *at,
                                                        const int64_t *row_at, const real *packed,
                                                        const real *bias, int m) {
     tile_vec sum[KN_TILE_ROWS][VECTORS];
@@ -129,7 +129,7 @@ static int height_of(int64_t n_rows, int64_t row) {
 
 /* Of groups [g, g + GROUPS); past the end the last one again, which changes nothing when it is
  * stored twice. When adding, the caller's number of groups is a multiple of GROUPS. */
-static places places_of(const kn_direct *d, real *to, const real *from, int64_t g, int64_t end) {
+static places places_of(const kn__direct *d, real *to, const real *from, int64_t g, int64_t end) {
     places at;
     for (int i = 0; i < GROUPS; i++) {
         int64_t group = g + i < end ? g + i : end - 1;
@@ -139,7 +139,7 @@ static places places_of(const kn_direct *d, real *to, const real *from, int64_t 
     return at;
 }
 
-void KN_LOOP(direct_product)(const kn_direct *d, void *to, const void *from, const void *packed,
+void KN_LOOP(direct_product)(const kn__direct *d, void *to, const void *from, const void *packed,
                              const void *bias, int64_t first, int64_t n) {
     for (int64_t row = 0; row < d->n_rows; row += KN_TILE_ROWS) {
         const real *weights = (const real *)packed + row * d->n_steps;

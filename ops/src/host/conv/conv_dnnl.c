@@ -16,31 +16,31 @@
 /* --- runs of images --- */
 
 typedef struct run_kind {
-    kn_conv_plan *plan; /* for its number of images */
-    char *w;            /* its weights as the plan wants them; conv_weight: unused */
+    kn__host_conv_plan *plan; /* for its number of images */
+    char *w;                  /* its weights as the plan wants them; conv_weight: unused */
 } run_kind;
 
 typedef struct dnnl_work {
-    kn_pass pass;
-    const kn_conv_sizes *s;
+    kn__conv_pass pass;
+    const kn__conv_sizes *s;
     int64_t runs;
     run_kind kind[2]; /* of the longer runs, and of those an image shorter */
     char *data[KN_SIDES];
     size_t element_bytes; /* of images */
     const char *bias;
-    kn_conv_finish finish; /* forward */
-    const char *residual;  /* what the plan itself adds; NULL: nothing */
-    const kn_tensor *kept; /* weights whose layouts are kept; NULL: not */
-    char *parts;           /* conv_weight: a result a run, in the library's layout */
+    kn__conv_epilogue finish; /* forward */
+    const char *residual;     /* what the plan itself adds; NULL: nothing */
+    const kn_tensor *kept;    /* weights whose layouts are kept; NULL: not */
+    char *parts;              /* conv_weight: a result a run, in the library's layout */
     size_t part_bytes;
-    kn_slots slots;
+    kn__slots slots;
     _Atomic int status;
 } dnnl_work;
 
 static size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-static dnnl_status_t reorder(const kn_side *side, char *blocked, char *plain, bool to_plain) {
-    kn_dnnl_call m = {.n = 0};
+static dnnl_status_t reorder(const kn__side *side, char *blocked, char *plain, bool to_plain) {
+    kn__dnnl_call m = {.n = 0};
     kn__dnnl_add(&m, to_plain ? DNNL_ARG_FROM : DNNL_ARG_TO, side->blocked, blocked);
     kn__dnnl_add(&m, to_plain ? DNNL_ARG_TO : DNNL_ARG_FROM, side->plain, plain);
     return kn__dnnl_execute(&m, side->reorder);
@@ -55,7 +55,7 @@ static const run_kind *kind_of(const dnnl_work *k, int64_t i) {
 }
 
 /* The slot: x and y in the library's layout where that differs, then the library's scratch. */
-static size_t slot_bytes(const kn_conv_plan *plan) {
+static size_t slot_bytes(const kn__host_conv_plan *plan) {
     size_t bytes = plan->scratch_bytes;
     for (int i = 0; i < KN_SIDES; i += KN_SIDE_Y - KN_SIDE_X)
         if (plan->side[i].reorder) bytes += aligned(plan->side[i].bytes);
@@ -64,8 +64,8 @@ static size_t slot_bytes(const kn_conv_plan *plan) {
 
 static dnnl_status_t run_images(dnnl_work *k, int64_t i, char *slot) {
     const run_kind *kind = kind_of(k, i);
-    const kn_conv_plan *plan = kind->plan;
-    const kn_conv_sizes *s = k->s;
+    const kn__host_conv_plan *plan = kind->plan;
+    const kn__conv_sizes *s = k->s;
     size_t image = (size_t)first_image(k, i) * k->element_bytes;
     int result = kn__result_side(k->pass);
     char *plain[KN_SIDES] = {
@@ -81,7 +81,7 @@ static dnnl_status_t run_images(dnnl_work *k, int64_t i, char *slot) {
         dnnl_status_t status = reorder(&plan->side[side], data[side], plain[side], false);
         if (status != dnnl_success) return status;
     }
-    kn_dnnl_call m = {.n = 0};
+    kn__dnnl_call m = {.n = 0};
     for (int side = 0; side < KN_SIDES; side++)
         kn__dnnl_add(&m, plan->side[side].arg, plan->side[side].blocked, data[side]);
     if (k->bias) kn__dnnl_add(&m, DNNL_ARG_BIAS, plan->bias, k->bias);
@@ -109,7 +109,7 @@ static void run_body(void *ctx, int64_t i) {
         atomic_store_explicit(&k->status, (int)status, memory_order_relaxed);
 }
 
-static const char *label(kn_pass pass) {
+static const char *label(kn__conv_pass pass) {
     static const char *const labels[] = {"dnnl_convolution_forward",
                                          "dnnl_convolution_backward_data",
                                          "dnnl_convolution_backward_weights"};
@@ -130,7 +130,7 @@ static kn_status runs_execute(kn_op_call *call, dnnl_work *k) {
 /* --- weights --- */
 
 typedef struct weight_reorder {
-    const kn_side *side;
+    const kn__side *side;
     char *blocked, *plain;
     bool to_plain;
     dnnl_status_t status;
@@ -151,7 +151,7 @@ static kn_status weights_reorder(const dnnl_work *k, weight_reorder r) {
 
 typedef struct weights_make {
     const dnnl_work *k;
-    const kn_side *side;
+    const kn__side *side;
 } weights_make;
 
 static kn_status make_weights(void *ctx, char *blocked) {
@@ -163,7 +163,7 @@ static kn_status make_weights(void *ctx, char *blocked) {
 
 /* The kind's weights in the library's layout: kept ones, or made at *at for this call. */
 static kn_status kind_pack(dnnl_work *k, run_kind *kind, char **at) {
-    const kn_side *side = &kind->plan->side[KN_SIDE_W];
+    const kn__side *side = &kind->plan->side[KN_SIDE_W];
     weights_make make = {k, side};
     kind->w = k->data[KN_SIDE_W];
     if (!side->reorder) return KN_OK;
@@ -223,7 +223,7 @@ static void parts_sum(kn_op_call *call, sum_work sum) {
 /* out (+)= plain, rounded to bf16 once. */
 static void weight_round(kn_op_call *call, char *plain, char *sum) {
     kn_tensor *out = call->out[0];
-    const kn_loops *loops = kn__loops(KN_F32);
+    const kn__loop_table *loops = kn__loops(KN_F32);
     if (call->accumulate & 1) {
         loops->cast_from(sum, out->data, KN_BF16, out->n);
         parts_sum(call, (sum_work){sum, (void *)plain, 1, out->n, out->n, true});
@@ -235,7 +235,7 @@ static void weight_round(kn_op_call *call, char *plain, char *sum) {
  * added to that or rounded, in the second part. */
 static kn_status weight_finish(kn_op_call *call, dnnl_work *k) {
     char *sum = k->parts, *plain = k->parts + k->part_bytes;
-    const kn_side *side = &k->kind[0].plan->side[KN_SIDE_W];
+    const kn__side *side = &k->kind[0].plan->side[KN_SIDE_W];
     int64_t n = (int64_t)(side->bytes / sizeof(float)), out_n = call->out[0]->n;
     bool rounds = call->out[0]->dtype != KN_F32, apart = rounds || call->accumulate & 1;
     float *out = call->out[0]->data, *to = apart ? (void *)plain : out;
@@ -270,12 +270,12 @@ static kn_status weight_run(kn_op_call *call, dnnl_work *k) {
 enum { RUNS = 16, FEW_RUNS = 8, PARTS_BYTES = 16 << 20 };
 
 /* Winograd's: each run transforms the weights, and multiplies them with a column a tile. */
-static int64_t fewer_runs(int64_t most, kn_pass pass, const kn_conv_sizes *s) {
+static int64_t fewer_runs(int64_t most, kn__conv_pass pass, const kn__conv_sizes *s) {
     int64_t runs = s->batch * kn__conv_tiles(pass, s) / KN_CONV_TILES_RUN;
     return runs < 1 ? 1 : (runs < most ? runs : most);
 }
 
-static int64_t runs_of(kn_pass pass, const kn_conv_sizes *s, bool winograd) {
+static int64_t runs_of(kn__conv_pass pass, const kn__conv_sizes *s, bool winograd) {
     int64_t weights = s->groups * s->outputs * s->channels * s->window_size;
     int64_t image = s->groups * (s->channels * s->in_plane + s->outputs * s->out_plane);
     int64_t most = weights > image ? FEW_RUNS : RUNS;
@@ -300,7 +300,7 @@ static kn_status plans_get(dnnl_work *k, unsigned flags) {
 
 /* Parts of gradients can be summed only when they have one layout. */
 static bool plans_usable(const dnnl_work *k) {
-    const kn_conv_plan *a = k->kind[0].plan, *b = k->kind[1].plan;
+    const kn__host_conv_plan *a = k->kind[0].plan, *b = k->kind[1].plan;
     if (!a->primitive || (b && !b->primitive)) return false;
     return !b || k->pass != KN_PASS_WEIGHT ||
            dnnl_memory_desc_equal(a->side[KN_SIDE_W].blocked, b->side[KN_SIDE_W].blocked);
@@ -311,7 +311,7 @@ static kn_status dy_place(kn_op_call *call, dnnl_work *k) {
     const char *dy = NULL;
     bool slots = true;
     for (int i = 0; i < 2; i++) {
-        const kn_conv_plan *plan = k->kind[i].plan;
+        const kn__host_conv_plan *plan = k->kind[i].plan;
         if (plan) slots &= plan->side[KN_SIDE_X].reorder || plan->side[KN_SIDE_Y].reorder;
     }
     if (slots) return KN_OK;
@@ -322,7 +322,7 @@ static kn_status dy_place(kn_op_call *call, dnnl_work *k) {
 
 /* The plans, with as much of what follows the sums as the library does inside: all or nothing. */
 static kn_status plans_find(dnnl_work *k, unsigned flags) {
-    kn_conv_finish *f = &k->finish;
+    kn__conv_epilogue *f = &k->finish;
     unsigned inside = f->act == KN_ACT_RELU ? flags & KN_PLAN_RELU : 0;
     flags &= ~(unsigned)KN_PLAN_RELU;
     if (k->bias) flags |= KN_PLAN_BIAS;
@@ -340,7 +340,7 @@ static kn_status plans_find(dnnl_work *k, unsigned flags) {
     return KN_OK;
 }
 
-kn_status kn__dnnl_conv(bool *done, kn_op_call *call, kn_pass pass, const kn_conv_sizes *s,
+kn_status kn__dnnl_conv(bool *done, kn_op_call *call, kn__conv_pass pass, const kn__conv_sizes *s,
                         unsigned flags) {
     dnnl_work k = {.pass = pass,
                    .s = s,

@@ -10,7 +10,7 @@
  * KN_PLAN_KEEP. To blocks: the residual, in blocks too, is added. *done stays false, with KN_OK,
  * where the library has nothing fast for these sizes. bf16 only where kn__dnnl_has_bf16: sums, and
  * what follows them inside the library, are f32, and rounded once. */
-kn_status kn__dnnl_conv(bool *done, kn_op_call *call, kn_pass pass, const kn_conv_sizes *s,
+kn_status kn__dnnl_conv(bool *done, kn_op_call *call, kn__conv_pass pass, const kn__conv_sizes *s,
                         unsigned flags);
 
 #endif

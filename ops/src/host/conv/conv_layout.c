@@ -8,7 +8,7 @@
 #include "run.h"
 
 int64_t kn__layout_block(void) {
-    const kn_loops *loops = kn__loops(KN_F32);
+    const kn__loop_table *loops = kn__loops(KN_F32);
     if (!kn__dnnl_engine()) return 0;
     return loops == kn__loops_isa(KN_F32, 4) ? 16 : (loops == kn__loops_isa(KN_F32, 3) ? 8 : 0);
 }

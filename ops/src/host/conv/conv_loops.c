@@ -5,7 +5,7 @@
 #include "host/base/loops.h"
 
 /* Where window element j of one dimension looks, for result position 0. */
-static inline int64_t window_at(const kn_conv_sizes *s, int d, int64_t j) {
+static inline int64_t window_at(const kn__conv_sizes *s, int d, int64_t j) {
     return (s->flip ? s->window[d] - 1 - j : j) * s->dilation[d] - s->padding[d];
 }
 
@@ -58,7 +58,7 @@ typedef struct view {
     int64_t low_row, high_row, low, high, from, row_stride;
 } view;
 
-static inline view view_of(const kn_conv_sizes *s, const int64_t at[3], int64_t d, int64_t h,
+static inline view view_of(const kn__conv_sizes *s, const int64_t at[3], int64_t d, int64_t h,
                            int64_t n) {
     view v;
     valid_range(&v.low_row, &v.high_row, s->out[1], s->in[1], at[1], s->stride[1]);
@@ -74,7 +74,7 @@ static inline view view_of(const kn_conv_sizes *s, const int64_t at[3], int64_t 
 }
 
 /* One window element's row of the column matrix, for one depth slice. `x`: its channel's plane. */
-static void to_columns(const kn_conv_sizes *s, real *to, const real *x, const view *v, int64_t h,
+static void to_columns(const kn__conv_sizes *s, real *to, const real *x, const view *v, int64_t h,
                        int64_t n) {
     int64_t width = s->out[2], rows = v->high_row - v->low_row, inside = v->high - v->low;
     if (rows != n || inside != width) zero(to, n * width);
@@ -90,7 +90,7 @@ static void to_columns(const kn_conv_sizes *s, real *to, const real *x, const vi
             for (int64_t i = 0; i < inside; i++) to[i] = from[i * s->stride[2]];
 }
 
-static void from_columns(const kn_conv_sizes *s, real *x, const real *from, const view *v) {
+static void from_columns(const kn__conv_sizes *s, real *x, const real *from, const view *v) {
     int64_t width = s->out[2], rows = v->high_row - v->low_row, inside = v->high - v->low;
     if (rows <= 0 || inside <= 0) return;
     real *to = x + v->from;
@@ -104,7 +104,7 @@ static void from_columns(const kn_conv_sizes *s, real *x, const real *from, cons
             for (int64_t i = 0; i < inside; i++) to[i * s->stride[2]] += from[i];
 }
 
-static void to_column_row(const kn_conv_sizes *s, real *to, const real *x, const int64_t at[3],
+static void to_column_row(const kn__conv_sizes *s, real *to, const real *x, const int64_t at[3],
                           int64_t first, int64_t rows) {
     int64_t d = first / s->out[1], h = first % s->out[1];
     for (int64_t n; rows > 0; rows -= n, to += n * s->out[2], d++, h = 0) {
@@ -114,7 +114,7 @@ static void to_column_row(const kn_conv_sizes *s, real *to, const real *x, const
     }
 }
 
-static void from_column_row(const kn_conv_sizes *s, real *x, const real *from,
+static void from_column_row(const kn__conv_sizes *s, real *x, const real *from,
                             const int64_t at[3]) {
     for (int64_t d = 0; d < s->out[0]; d++, from += s->out[1] * s->out[2]) {
         view v = view_of(s, at, d, 0, s->out[1]);
@@ -122,7 +122,7 @@ static void from_column_row(const kn_conv_sizes *s, real *x, const real *from,
     }
 }
 
-void KN_LOOP(image_to_columns)(const kn_conv_sizes *s, void *columns, const void *x,
+void KN_LOOP(image_to_columns)(const kn__conv_sizes *s, void *columns, const void *x,
                                int64_t channels, int64_t first, int64_t rows) {
     real *to = columns;
     int64_t row_size = rows * s->out[2];
@@ -135,7 +135,7 @@ void KN_LOOP(image_to_columns)(const kn_conv_sizes *s, void *columns, const void
                 }
 }
 
-void KN_LOOP(columns_to_image)(const kn_conv_sizes *s, void *x, const void *columns,
+void KN_LOOP(columns_to_image)(const kn__conv_sizes *s, void *x, const void *columns,
                                int64_t channels) {
     const real *from = columns;
     memset(x, 0, (size_t)(channels * s->in_plane) * sizeof(real));

@@ -9,7 +9,7 @@
 #include "host/conv/conv_layout.h"
 #include "libgomp.h"
 
-kn_status kn__dnnl_status(dnnl_status_t status, const char *function, const kn_conv_sizes *s) {
+kn_status kn__dnnl_status(dnnl_status_t status, const char *function, const kn__conv_sizes *s) {
     if (status == dnnl_success) return KN_OK;
     return KN_FAIL(
         status == dnnl_out_of_memory ? KN_ERR_OOM : KN_ERR_INTERNAL,
@@ -29,14 +29,14 @@ kn_status kn__dnnl_status(dnnl_status_t status, const char *function, const kn_c
 
 /* What the library is asked for: sizes without the dimensions that this convolution lacks. */
 typedef struct problem {
-    kn_pass pass;
+    kn__conv_pass pass;
     unsigned flags;
     int n_spatial;
     dnnl_dims_t stride, padding, padding_end, dilation;
-    kn_conv_plan *plan;
+    kn__host_conv_plan *plan;
 } problem;
 
-static int spatial_of(const kn_conv_sizes *s) {
+static int spatial_of(const kn__conv_sizes *s) {
     for (int i = 0; i < 2; i++)
         if (s->in[i] != 1 || s->window[i] != 1 || s->padding[i] || s->padding_end[i] ||
             s->stride[i] != 1)
@@ -45,7 +45,7 @@ static int spatial_of(const kn_conv_sizes *s) {
 }
 
 /* [lead…, the last n_spatial of sizes], plain and with the layout left to the library */
-static dnnl_status_t side_init(kn_side *side, const int64_t *lead, int n_lead,
+static dnnl_status_t side_init(kn__side *side, const int64_t *lead, int n_lead,
                                const int64_t sizes[3], int n_spatial, dnnl_data_type_t type,
                                bool in_blocks) {
     static const dnnl_format_tag_t plain[] = {
@@ -62,12 +62,12 @@ static dnnl_status_t side_init(kn_side *side, const int64_t *lead, int n_lead,
     return kn__layout_create(&side->blocked, n, dims, type, in_blocks ? tag : dnnl_format_tag_any);
 }
 
-static dnnl_status_t bias_init(kn_layout *bias, int64_t outputs, dnnl_data_type_t type) {
+static dnnl_status_t bias_init(kn__layout *bias, int64_t outputs, dnnl_data_type_t type) {
     dnnl_dims_t dims = {outputs};
     return kn__layout_create(bias, 1, dims, type, dnnl_a);
 }
 
-static dnnl_status_t problem_init(problem *p, const kn_conv_sizes *s, int64_t images) {
+static dnnl_status_t problem_init(problem *p, const kn__conv_sizes *s, int64_t images) {
     static const int args[][KN_SIDES] = {{DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
                                          {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST},
                                          {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST}};
@@ -79,7 +79,7 @@ static dnnl_status_t problem_init(problem *p, const kn_conv_sizes *s, int64_t im
         p->padding_end[i] = s->padding_end[from];
         p->dilation[i] = s->dilation[from] - 1;
     }
-    kn_side *side = p->plan->side;
+    kn__side *side = p->plan->side;
     for (int i = 0; i < KN_SIDES; i++) side[i].arg = args[p->pass][i];
     const int64_t x[] = {images, s->groups * s->channels}, y[] = {images, s->groups * s->outputs};
     const int64_t w[] = {s->groups, s->outputs, s->channels};
@@ -101,9 +101,9 @@ static dnnl_status_t problem_init(problem *p, const kn_conv_sizes *s, int64_t im
 
 static dnnl_status_t describe(dnnl_primitive_desc_t *out, const problem *p,
                               const_dnnl_primitive_attr_t attr) {
-    const kn_side *side = p->plan->side;
-    kn_layout_ref x = side[KN_SIDE_X].blocked, w = side[KN_SIDE_W].blocked,
-                  y = side[KN_SIDE_Y].blocked, b = p->plan->bias;
+    const kn__side *side = p->plan->side;
+    kn__layout_ref x = side[KN_SIDE_X].blocked, w = side[KN_SIDE_W].blocked,
+                   y = side[KN_SIDE_Y].blocked, b = p->plan->bias;
     const dnnl_alg_kind_t alg =
         p->flags & KN_PLAN_WINOGRAD ? dnnl_convolution_winograd : dnnl_convolution_direct;
     const dnnl_prop_kind_t kind =
@@ -138,9 +138,9 @@ static dnnl_status_t describe(dnnl_primitive_desc_t *out, const problem *p,
 }
 
 /* Reorders have no work space of ours: only those of Winograd's weights need any, once a weight. */
-static dnnl_status_t side_finish(kn_side *side, const_dnnl_primitive_desc_t desc, bool result) {
-    kn_layout_ref chosen = dnnl_primitive_desc_query_md(desc, dnnl_query_exec_arg_md, side->arg);
-    kn_layout copy = NULL;
+static dnnl_status_t side_finish(kn__side *side, const_dnnl_primitive_desc_t desc, bool result) {
+    kn__layout_ref chosen = dnnl_primitive_desc_query_md(desc, dnnl_query_exec_arg_md, side->arg);
+    kn__layout copy = NULL;
     if (!chosen) return dnnl_invalid_arguments;
     dnnl_status_t status = kn__layout_copy(&copy, chosen);
     if (status != dnnl_success) return status;
@@ -167,8 +167,8 @@ static bool is_slow(const_dnnl_primitive_desc_t desc) {
 }
 
 static dnnl_status_t plan_finish(problem *p, const_dnnl_primitive_desc_t desc) {
-    kn_conv_plan *plan = p->plan;
-    kn_layout_ref scratch = dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
+    kn__host_conv_plan *plan = p->plan;
+    kn__layout_ref scratch = dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
     dnnl_status_t status = scratch ? kn__layout_copy(&plan->scratch, scratch) : dnnl_success;
     if (plan->scratch) plan->scratch_bytes = dnnl_memory_desc_get_size(plan->scratch);
     for (int i = 0; i < KN_SIDES && status == dnnl_success; i++)
@@ -217,9 +217,9 @@ static dnnl_status_t plan_build(problem *p) {
     return is_failure(status) ? status : dnnl_success;
 }
 
-static void plan_destroy(kn_conv_plan *plan) {
+static void plan_destroy(kn__host_conv_plan *plan) {
     for (int i = 0; i < KN_SIDES; i++) {
-        kn_side *side = &plan->side[i];
+        kn__side *side = &plan->side[i];
         if (side->reorder) dnnl_primitive_destroy(side->reorder);
         kn__layout_destroy(side->plain);
         kn__layout_destroy(side->blocked);
@@ -231,10 +231,10 @@ static void plan_destroy(kn_conv_plan *plan) {
 }
 
 /* A primitive remembers how many threads its maker had: ours run on one. */
-static kn_status plan_create(kn_conv_plan **out, kn_pass pass, const kn_conv_sizes *s,
+static kn_status plan_create(kn__host_conv_plan **out, kn__conv_pass pass, const kn__conv_sizes *s,
                              int64_t images, unsigned flags) {
     if (!kn__dnnl_engine()) return KN_FAIL(KN_ERR_INTERNAL, "dnnl_engine_create: no CPU engine");
-    kn_conv_plan *plan = calloc(1, sizeof *plan);
+    kn__host_conv_plan *plan = calloc(1, sizeof *plan);
     if (!plan) return KN_FAIL(KN_ERR_OOM, "a convolution's plan: no %zu bytes", sizeof *plan);
     problem p = {.pass = pass, .flags = flags, .plan = plan};
     int before = omp_get_max_threads();
@@ -252,8 +252,8 @@ static kn_status plan_create(kn_conv_plan **out, kn_pass pass, const kn_conv_siz
 
 /* --- the cache --- */
 
-static void key_of(int64_t key[KN_PLAN_KEY], kn_pass pass, const kn_conv_sizes *s, int64_t images,
-                   unsigned flags) {
+static void key_of(int64_t key[KN_PLAN_KEY], kn__conv_pass pass, const kn__conv_sizes *s,
+                   int64_t images, unsigned flags) {
     *key++ = pass, *key++ = flags, *key++ = images;
     *key++ = s->groups, *key++ = s->channels, *key++ = s->outputs;
     for (int i = 0; i < 3; i++) {
@@ -263,34 +263,36 @@ static void key_of(int64_t key[KN_PLAN_KEY], kn_pass pass, const kn_conv_sizes *
 }
 
 typedef struct making {
-    kn_pass pass;
-    const kn_conv_sizes *sizes;
+    kn__conv_pass pass;
+    const kn__conv_sizes *sizes;
     int64_t images;
     unsigned flags;
 } making;
 
-static kn_status make(kn_plan **out, void *ctx) {
+static kn_status make(kn__host_plan **out, void *ctx) {
     const making *m = ctx;
-    kn_conv_plan *plan = NULL;
+    kn__host_conv_plan *plan = NULL;
     KN_TRY(plan_create(&plan, m->pass, m->sizes, m->images, m->flags));
     *out = &plan->base;
     return KN_OK;
 }
 
-static void destroy(kn_plan *base) { plan_destroy((kn_conv_plan *)(void *)base); }
-static kn_plans plans = {.lock = PTHREAD_MUTEX_INITIALIZER, .destroy = destroy};
+static void destroy(kn__host_plan *base) { plan_destroy((kn__host_conv_plan *)(void *)base); }
+static kn__host_plans plans = {.lock = PTHREAD_MUTEX_INITIALIZER, .destroy = destroy};
 
-kn_status kn__conv_plan_get(kn_conv_plan **out, kn_pass pass, const kn_conv_sizes *s,
+kn_status kn__conv_plan_get(kn__host_conv_plan **out, kn__conv_pass pass, const kn__conv_sizes *s,
                             int64_t images, unsigned flags) {
     int64_t key[KN_PLAN_KEY];
     making m = {pass, s, images, flags};
-    kn_plan *plan = NULL;
+    kn__host_plan *plan = NULL;
     key_of(key, pass, s, images, flags);
     KN_TRY(kn__plan_get(&plan, &plans, key, make, &m));
-    *out = (kn_conv_plan *)(void *)plan;
+    *out = (kn__host_conv_plan *)(void *)plan;
     return KN_OK;
 }
 
-void kn__conv_plan_drop(kn_conv_plan *plan) { kn__plan_drop(&plans, plan ? &plan->base : NULL); }
+void kn__conv_plan_drop(kn__host_conv_plan *plan) {
+    kn__plan_drop(&plans, plan ? &plan->base : NULL);
+}
 
 int kn__conv_plans(void) { return kn__plan_count(&plans); }

@@ -10,22 +10,22 @@
 
 enum { KN_SIDE_X, KN_SIDE_W, KN_SIDE_Y, KN_SIDES }; /* dx, dw, dy stand at their tensor's place */
 
-typedef struct kn_side {
-    int arg;                  /* oneDNN's name in this pass */
-    kn_layout plain, blocked; /* ours; the library's choice */
-    size_t bytes;             /* of the blocked form */
-    dnnl_primitive_t reorder; /* to blocked, of the result to plain; NULL: they agree */
-} kn_side;
+typedef struct kn__side {
+    int arg;                   /* oneDNN's name in this pass */
+    kn__layout plain, blocked; /* ours; the library's choice */
+    size_t bytes;              /* of the blocked form */
+    dnnl_primitive_t reorder;  /* to blocked, of the result to plain; NULL: they agree */
+} kn__side;
 
-typedef struct kn_conv_plan {
-    kn_plan base;
-    kn_side side[KN_SIDES];
-    kn_layout bias, scratch;    /* NULL: none */
+typedef struct kn__host_conv_plan {
+    kn__host_plan base;
+    kn__side side[KN_SIDES];
+    kn__layout bias, scratch;   /* NULL: none */
     dnnl_primitive_t primitive; /* NULL: the library has nothing better than we have */
     size_t scratch_bytes;
-} kn_conv_plan;
+} kn__host_conv_plan;
 
-static inline int kn__result_side(kn_pass pass) {
+static inline int kn__result_side(kn__conv_pass pass) {
     return pass == KN_PASS_FORWARD ? KN_SIDE_Y : (pass == KN_PASS_DATA ? KN_SIDE_X : KN_SIDE_W);
 }
 
@@ -43,12 +43,12 @@ enum {
     KN_PLAN_BF16 = 128 /* images, weights, bias; sums are f32, and so is a gradient of weights */
 };
 /* The plan for `images` images of this convolution, the caller's until kn__conv_plan_drop. */
-kn_status kn__conv_plan_get(kn_conv_plan **out, kn_pass pass, const kn_conv_sizes *s,
+kn_status kn__conv_plan_get(kn__host_conv_plan **out, kn__conv_pass pass, const kn__conv_sizes *s,
                             int64_t images, unsigned flags);
-void kn__conv_plan_drop(kn_conv_plan *plan);
+void kn__conv_plan_drop(kn__host_conv_plan *plan);
 
 /* The library's status as ours, with its text and the sizes in the message. */
-kn_status kn__dnnl_status(dnnl_status_t status, const char *function, const kn_conv_sizes *s);
+kn_status kn__dnnl_status(dnnl_status_t status, const char *function, const kn__conv_sizes *s);
 
 /* How many plans the cache holds: KN_PLANS_MAX at most. For tests. */
 int kn__conv_plans(void);

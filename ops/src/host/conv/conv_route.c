@@ -42,14 +42,14 @@ static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* What the features of all routes are made of. */
 typedef struct problem {
-    const kn_conv_sizes *s;
-    kn_pass pass;
+    const kn__conv_sizes *s;
+    kn__conv_pass pass;
     bool wide;                 /* AVX-512 */
     int64_t channels, outputs; /* as oneDNN pads them */
     int64_t runs, images;      /* images: elements of x and y */
 } problem;
 
-static problem problem_of(const kn_conv_sizes *s, kn_pass pass, bool wide) {
+static problem problem_of(const kn__conv_sizes *s, kn__conv_pass pass, bool wide) {
     int64_t block = wide && s->groups == 1 ? 16 : FEW;
     problem p = {
         .s = s, .pass = pass, .wide = wide, .channels = s->channels, .outputs = s->outputs};
@@ -64,10 +64,10 @@ static double cost_of(const cost *c, double sums, double images, double others) 
     return c->sums * sums + c->images * images + c->others * others;
 }
 
-static bool has_few(const kn_conv_sizes *s) { return smaller(s->channels, s->outputs) < FEW; }
+static bool has_few(const kn__conv_sizes *s) { return smaller(s->channels, s->outputs) < FEW; }
 
 static double ours_cost(const problem *p, const costs *c) {
-    const kn_conv_sizes *s = p->s;
+    const kn__conv_sizes *s = p->s;
     double copies = (double)(s->batch * s->groups * s->channels * s->window_size * s->out_plane);
     double sums = copies * (double)s->outputs;
     if (s->window_size > 1 && s->stride[2] == 1 && s->out[2] >= 8) { /* conv_direct */
@@ -80,7 +80,7 @@ static double ours_cost(const problem *p, const costs *c) {
 }
 
 static double dnnl_cost(const problem *p, const costs *c) {
-    const kn_conv_sizes *s = p->s;
+    const kn__conv_sizes *s = p->s;
     int64_t weights = s->groups * p->channels * p->outputs * s->window_size;
     return cost_of(&(has_few(s) ? c->dnnl_few : c->dnnl)[p->pass],
                    (double)(s->batch * weights * s->out_plane), (double)p->images,
@@ -116,7 +116,7 @@ static bool winograd_pays(const problem *p, const costs *c, double best) {
 
 /* 3x3 in two dimensions, and tiles for two runs. */
 static bool winograd_fits(const problem *p) {
-    const kn_conv_sizes *s = p->s;
+    const kn__conv_sizes *s = p->s;
     return p->wide && s->groups == 1 && s->in[0] == 1 && s->window[0] == 1 && s->window[1] == 3 &&
            s->window[2] == 3 && s->stride[1] == 1 && s->stride[2] == 1 && s->dilation[1] == 1 &&
            s->dilation[2] == 1 && smaller(s->channels, s->outputs) >= 16 &&
@@ -125,7 +125,7 @@ static bool winograd_fits(const problem *p) {
 
 /* Our kernels spread one image over threads, the library's runs can't. Planes each for itself, and
  * gradients of groups, take the library less time whatever their sizes. */
-static kn_conv_way tabled(const kn_conv_sizes *s, kn_pass pass) {
+static kn__conv_route tabled(const kn__conv_sizes *s, kn__conv_pass pass) {
     if (pass == KN_PASS_FORWARD && s->batch < LEAST_BATCH) return KN_CONV_OURS;
     bool wide = kn__loops(KN_F32) == kn__loops_isa(KN_F32, 4);
     problem p = problem_of(s, pass, wide);
@@ -140,7 +140,7 @@ static kn_conv_way tabled(const kn_conv_sizes *s, kn_pass pass) {
     return dnnl < ours ? KN_CONV_DNNL : KN_CONV_OURS;
 }
 
-bool kn__conv_winograd_pays(const kn_conv_sizes *s) {
+bool kn__conv_winograd_pays(const kn__conv_sizes *s) {
     problem p = problem_of(s, KN_PASS_FORWARD, kn__loops(KN_F32) == kn__loops_isa(KN_F32, 4));
     return winograd_fits(&p) && winograd_cost(&p, &avx512) < dnnl_cost(&p, &avx512);
 }
@@ -149,16 +149,16 @@ bool kn__conv_winograd_pays(const kn_conv_sizes *s) {
 
 enum { ROUTES_MAX = 256 }; /* the oldest goes first */
 typedef struct route {
-    kn_conv_sizes sizes;
+    kn__conv_sizes sizes;
     int32_t pass, threads;
-    kn_conv_way way;
+    kn__conv_route way;
 } route;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects these three */
 static route routes[ROUTES_MAX];
 static int n_routes, next_route;
 
-static bool same_sizes(const kn_conv_sizes *a, const kn_conv_sizes *b) {
+static bool same_sizes(const kn__conv_sizes *a, const kn__conv_sizes *b) {
     bool same = a->batch == b->batch && a->groups == b->groups && a->channels == b->channels &&
                 a->outputs == b->outputs;
     for (int i = 0; i < 3 && same; i++)
@@ -169,8 +169,9 @@ static bool same_sizes(const kn_conv_sizes *a, const kn_conv_sizes *b) {
 }
 
 /* KN_CONV_MEASURED: not yet. */
-static kn_conv_way measured(const kn_op_call *call, kn_pass pass, const kn_conv_sizes *s) {
-    kn_conv_way way = KN_CONV_MEASURED;
+static kn__conv_route measured(const kn_op_call *call, kn__conv_pass pass,
+                               const kn__conv_sizes *s) {
+    kn__conv_route way = KN_CONV_MEASURED;
     pthread_mutex_lock(&lock);
     for (int i = 0; i < n_routes && way == KN_CONV_MEASURED; i++) {
         const route *r = &routes[i];
@@ -181,7 +182,8 @@ static kn_conv_way measured(const kn_op_call *call, kn_pass pass, const kn_conv_
     return way;
 }
 
-void kn__conv_note(const kn_op_call *call, kn_pass pass, const kn_conv_sizes *s, kn_conv_way way) {
+void kn__conv_note(const kn_op_call *call, kn__conv_pass pass, const kn__conv_sizes *s,
+                   kn__conv_route way) {
     pthread_mutex_lock(&lock);
     routes[next_route] = (route){*s, (int32_t)pass, call->threads, way};
     next_route = (next_route + 1) % ROUTES_MAX;
@@ -193,7 +195,7 @@ void kn__conv_note(const kn_op_call *call, kn_pass pass, const kn_conv_sizes *s,
 
 static atomic_int preferred = -1; /* the environment was not read yet, or it is wrong */
 
-void kn__conv_prefer(kn_conv_way way) {
+void kn__conv_prefer(kn__conv_route way) {
     pthread_mutex_lock(&lock);
     n_routes = next_route = 0;
     pthread_mutex_unlock(&lock);
@@ -210,7 +212,7 @@ static int read_environment(void) {
     return -1;
 }
 
-static kn_status preference(kn_conv_way *out) {
+static kn_status preference(kn__conv_route *out) {
     int way = atomic_load_explicit(&preferred, memory_order_relaxed);
     if (__builtin_expect(way < 0, 0)) {
         way = read_environment(); /* any thread's is the same */
@@ -222,7 +224,7 @@ static kn_status preference(kn_conv_way *out) {
         }
         atomic_store_explicit(&preferred, way, memory_order_relaxed);
     }
-    *out = (kn_conv_way)way;
+    *out = (kn__conv_route)way;
     return KN_OK;
 }
 
@@ -231,9 +233,9 @@ static bool runs_once(const kn_op_call *call) {
     return call->accumulate & 1 || kn__conv_is_over(call);
 }
 
-kn_status kn__conv_way(kn_conv_way *out, const kn_op_call *call, kn_pass pass,
-                       const kn_conv_sizes *s) {
-    kn_conv_way way = KN_CONV_TABLED;
+kn_status kn__conv_way(kn__conv_route *out, const kn_op_call *call, kn__conv_pass pass,
+                       const kn__conv_sizes *s) {
+    kn__conv_route way = KN_CONV_TABLED;
     KN_TRY(preference(&way));
     bool can = call->out[0]->dtype == KN_F32 && !s->flip && s->batch > 0;
     *out = KN_CONV_OURS;
@@ -245,8 +247,8 @@ kn_status kn__conv_way(kn_conv_way *out, const kn_op_call *call, kn_pass pass,
     return KN_OK;
 }
 
-kn_status kn__conv_takes_bf16(bool *out, const kn_op_call *call, const kn_conv_sizes *s) {
-    kn_conv_way way = KN_CONV_TABLED;
+kn_status kn__conv_takes_bf16(bool *out, const kn_op_call *call, const kn__conv_sizes *s) {
+    kn__conv_route way = KN_CONV_TABLED;
     KN_TRY(preference(&way));
     *out = call->dtype == KN_BF16 && way != KN_CONV_OURS && !s->flip && s->batch > 0 &&
            kn__dnnl_has_bf16();

@@ -9,27 +9,28 @@
  * processors of an instruction set. KN_CONV_MEASURED: by the times of all at the first call of a
  * shape; later calls, and the first one's result, are the fastest one's. The others are one way
  * wherever it can: our kernels, oneDNN's direct sums, and its Winograd transforms. */
-typedef enum kn_conv_way {
+typedef enum kn__conv_route {
     KN_CONV_TABLED,
     KN_CONV_OURS,
     KN_CONV_DNNL,
     KN_CONV_WINOGRAD,
     KN_CONV_MEASURED
-} kn_conv_way;
+} kn__conv_route;
 
 /* In place of the environment variable KNET_CONV_ROUTE (table, ours, onednn, winograd, measure),
  * for tests and benchmarks; discards measured routes. */
-void kn__conv_prefer(kn_conv_way way);
+void kn__conv_prefer(kn__conv_route way);
 
 /* One of the three, or KN_CONV_MEASURED: measure them, and note the fastest one. INVALID:
  * the environment variable has an unknown word. */
-KN_MUST_CHECK kn_status kn__conv_way(kn_conv_way *out, const kn_op_call *call, kn_pass pass,
-                                     const kn_conv_sizes *s);
+KN_MUST_CHECK kn_status kn__conv_way(kn__conv_route *out, const kn_op_call *call,
+                                     kn__conv_pass pass, const kn__conv_sizes *s);
 /* Whether oneDNN convolves bf16 in bf16. INVALID as above. */
 KN_MUST_CHECK kn_status kn__conv_takes_bf16(bool *out, const kn_op_call *call,
-                                            const kn_conv_sizes *s);
+                                            const kn__conv_sizes *s);
 /* Whether Winograd's way of the forward pass is the faster one of oneDNN's two. */
-bool kn__conv_winograd_pays(const kn_conv_sizes *s);
-void kn__conv_note(const kn_op_call *call, kn_pass pass, const kn_conv_sizes *s, kn_conv_way way);
+bool kn__conv_winograd_pays(const kn__conv_sizes *s);
+void kn__conv_note(const kn_op_call *call, kn__conv_pass pass, const kn__conv_sizes *s,
+                   kn__conv_route way);
 
 #endif

@@ -8,7 +8,7 @@ typedef struct kept {
     struct kept *next;
     uint32_t version;
     const void *from;
-    kn_layout layout;
+    kn__layout layout;
     void *data;
 } kept;
 
@@ -59,7 +59,7 @@ static void drop_old(keeper *k, uint32_t version) {
     }
 }
 
-static kn_status add(keeper *k, const kn_tensor *w, const kn_side *side, kn_weights_fn make,
+static kn_status add(keeper *k, const kn_tensor *w, const kn__side *side, kn__weights_fn make,
                      void *ctx) {
     const kn_storage *s = w->storage;
     kept *one = calloc(1, sizeof *one);
@@ -79,8 +79,8 @@ static kn_status add(keeper *k, const kn_tensor *w, const kn_side *side, kn_weig
     return KN_OK;
 }
 
-static kn_status find_locked(char **out, const kn_tensor *w, const kn_side *side,
-                             kn_weights_fn make, void *ctx) {
+static kn_status find_locked(char **out, const kn_tensor *w, const kn__side *side,
+                             kn__weights_fn make, void *ctx) {
     kn_storage *s = w->storage;
     keeper *k = keeper_of(s);
     if (!k) return kn_pending();
@@ -96,8 +96,8 @@ static kn_status find_locked(char **out, const kn_tensor *w, const kn_side *side
     return KN_OK;
 }
 
-kn_status kn__conv_weights_kept(char **out, const kn_tensor *w, const kn_side *side,
-                                kn_weights_fn make, void *ctx) {
+kn_status kn__conv_weights_kept(char **out, const kn_tensor *w, const kn__side *side,
+                                kn__weights_fn make, void *ctx) {
     *out = NULL;
     if (!w->storage->pool) return KN_OK;
     pthread_mutex_lock(&lock);

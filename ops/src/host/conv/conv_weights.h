@@ -5,12 +5,12 @@
 #include "host/conv/conv_plan.h"
 
 /* Fills `blocked` from w's data. */
-typedef kn_status (*kn_weights_fn)(void *ctx, char *blocked);
+typedef kn_status (*kn__weights_fn)(void *ctx, char *blocked);
 
 /* *out: w's data in the layout of `side`, made by `make` at the first call; NULL where it can't be
  * kept with w, whose data is no pool's. Any thread. */
-kn_status kn__conv_weights_kept(char **out, const kn_tensor *w, const kn_side *side,
-                                kn_weights_fn make, void *ctx);
+kn_status kn__conv_weights_kept(char **out, const kn_tensor *w, const kn__side *side,
+                                kn__weights_fn make, void *ctx);
 /* Frees the copies kept of this data of a pool, which changes. */
 void kn__conv_weights_drop(kn_storage *s);
 

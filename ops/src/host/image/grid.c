@@ -9,7 +9,7 @@ enum { CHANNELS = 8 }; /* of one piece of the gradient of x */
 
 typedef struct grid_run {
     kn__grid g;
-    const kn_loops *loops;
+    const kn__loop_table *loops;
     size_t bytes;
     const char *x, *grid, *dy;
     char *y, *dx, *dgrid;

@@ -7,12 +7,12 @@
 
 /* A resize, with the sources of its planes and rows, and of its columns; weight is of the loop's
  * real type. */
-typedef struct kn_resize_work {
+typedef struct kn__resize_work {
     kn__resize r;
-    const kn__source *plane, *row;
+    const kn__taps *plane, *row;
     const int32_t *at, *next;
     const void *weight;
-} kn_resize_work;
+} kn__resize_work;
 
 enum { KN_GRID_RUN = 256 }; /* most places that a loop takes at once */
 

@@ -14,8 +14,8 @@ typedef struct rows {
     real weight[4];
 } rows;
 
-static rows rows_of(const kn_resize_work *w, int64_t z, int64_t h) {
-    kn__source plane = w->plane[z], row = w->row[h];
+static rows rows_of(const kn__resize_work *w, int64_t z, int64_t h) {
+    kn__taps plane = w->plane[z], row = w->row[h];
     rows all = {.n = 0};
     for (int i = 0; i <= (plane.weight != 0); i++)
         for (int k = 0; k <= (row.weight != 0); k++) {
@@ -36,7 +36,7 @@ static void blend(real *restrict to, const real *restrict x, const rows *r, int6
     }
 }
 
-static void take_row(real *restrict y, const real *restrict x, const kn_resize_work *w) {
+static void take_row(real *restrict y, const real *restrict x, const kn__resize_work *w) {
     const int32_t *restrict at = w->at, *restrict next = w->next;
     const real *restrict weight = w->weight;
     int64_t n = w->r.out[2];
@@ -47,7 +47,7 @@ static void take_row(real *restrict y, const real *restrict x, const kn_resize_w
     }
 }
 
-void KN_LOOP(resize_plane)(const kn_resize_work *w, void *y, const void *x, void *row) {
+void KN_LOOP(resize_plane)(const kn__resize_work *w, void *y, const void *x, void *row) {
     const kn__resize *r = &w->r;
     const real *in = x;
     real *out = y;
@@ -66,7 +66,7 @@ void KN_LOOP(resize_plane)(const kn_resize_work *w, void *y, const void *x, void
         }
 }
 
-static void put_row(real *restrict dx, const real *restrict g, const kn_resize_work *w) {
+static void put_row(real *restrict dx, const real *restrict g, const kn__resize_work *w) {
     const real *weight = w->weight;
     for (int64_t i = 0; i < w->r.out[2]; i++) {
         if (!w->r.is_linear) {
@@ -79,7 +79,7 @@ static void put_row(real *restrict dx, const real *restrict g, const kn_resize_w
     }
 }
 
-void KN_LOOP(resize_back_plane)(const kn_resize_work *w, void *dx, const void *g, void *row) {
+void KN_LOOP(resize_back_plane)(const kn__resize_work *w, void *dx, const void *g, void *row) {
     const kn__resize *r = &w->r;
     const real *in = g, *part = row;
     real *out = dx;

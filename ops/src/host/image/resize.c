@@ -7,13 +7,13 @@
 enum { CHUNK = 32768 }; /* elements of a chunk's planes, at least */
 
 typedef struct resize_run {
-    kn_resize_work work;
-    void (*plane)(const kn_resize_work *w, void *to, const void *from, void *row);
+    kn__resize_work work;
+    void (*plane)(const kn__resize_work *w, void *to, const void *from, void *row);
     char *to;
     const char *from;
     size_t to_bytes, from_bytes;
     int64_t planes, each;
-    kn_slots slots; /* of a row */
+    kn__slots slots; /* of a row */
 } resize_run;
 
 static void resize_chunk(void *ctx, int64_t i) {
@@ -26,25 +26,25 @@ static void resize_chunk(void *ctx, int64_t i) {
     kn__slot_give(&run->slots, row);
 }
 
-static kn_status make_rows(kn_resize_work *w, kn_op_call *call) {
+static kn_status make_rows(kn__resize_work *w, kn_op_call *call) {
     int64_t planes = w->r.out[0], rows = w->r.out[1];
     void *memory = NULL;
-    KN_TRY(kn__work(&memory, call, (size_t)(planes + rows) * sizeof(kn__source)));
-    kn__source *plane = memory, *row = plane + planes;
+    KN_TRY(kn__work(&memory, call, (size_t)(planes + rows) * sizeof(kn__taps)));
+    kn__taps *plane = memory, *row = plane + planes;
     for (int64_t i = 0; i < planes; i++) plane[i] = kn__resize_source(&w->r, 0, i);
     for (int64_t i = 0; i < rows; i++) row[i] = kn__resize_source(&w->r, 1, i);
     w->plane = plane, w->row = row;
     return KN_OK;
 }
 
-static kn_status make_columns(kn_resize_work *w, kn_op_call *call, kn_dtype dtype) {
+static kn_status make_columns(kn__resize_work *w, kn_op_call *call, kn_dtype dtype) {
     int64_t n = w->r.out[2];
     void *memory = NULL;
     KN_TRY(kn__work(&memory, call, (size_t)n * (sizeof(double) + 2 * sizeof(int32_t))));
     double *weight = memory;
     int32_t *at = (int32_t *)(void *)(weight + n), *next = at + n;
     for (int64_t i = 0; i < n; i++) {
-        kn__source s = kn__resize_source(&w->r, 2, i);
+        kn__taps s = kn__resize_source(&w->r, 2, i);
         at[i] = (int32_t)s.at, next[i] = (int32_t)s.next;
         if (dtype == KN_F64)
             weight[i] = s.weight;
@@ -58,7 +58,7 @@ static kn_status make_columns(kn_resize_work *w, kn_op_call *call, kn_dtype dtyp
 static kn_status run_planes(kn_op_call *call, bool back) {
     const kn_tensor *x = call->in[0], *y = call->out[0];
     kn_dtype dtype = (kn_dtype)y->dtype;
-    const kn_loops *loops = kn__loops(dtype);
+    const kn__loop_table *loops = kn__loops(dtype);
     size_t bytes = kn_dtype_bytes(dtype);
     resize_run run = {.work = {.r = kn__resize_of(call->attr)},
                       .plane = back ? loops->resize_back_plane : loops->resize_plane,

@@ -5,7 +5,7 @@
 #include "host/base/chunks.h"
 #include "host/base/slots.h"
 
-static char *at(const kn_dense *d, const void *a, int64_t ld, int64_t row, int64_t column) {
+static char *at(const kn__dense *d, const void *a, int64_t ld, int64_t row, int64_t column) {
     return (char *)(uintptr_t)a + (size_t)(row * ld + column) * d->bytes;
 }
 
@@ -23,7 +23,7 @@ enum { STRIP = 128, STRIP_BYTES = KN_DENSE_BLOCK * STRIP * sizeof(double) };
 
 static void *products_in(void *space) { return (char *)space + STRIP_BYTES; }
 
-static void run_tiles(kn_dense *d, const kn_gemm *g) {
+static void run_tiles(kn__dense *d, const kn__gemm *g) {
     int keep = d->call->n_work;
     kn_status status = kn__gemm_parallel(d->call, g, NULL);
     kn__work_end(d->call, keep);
@@ -31,7 +31,7 @@ static void run_tiles(kn_dense *d, const kn_gemm *g) {
 }
 
 /* c (+)= op(a)·op(b) */
-static void multiply(kn_dense *d, kn_gemm g) {
+static void multiply(kn__dense *d, kn__gemm g) {
     g.dtype = d->dtype;
     if (g.m == 0 || g.n == 0) return;
     if (d->alone) {
@@ -45,11 +45,11 @@ static void multiply(kn_dense *d, kn_gemm g) {
 /* Shapes differ in which kernel they get: the largest space of any up to n. */
 size_t kn__dense_gemm_bytes(kn_dtype dtype, int64_t n) {
     int64_t side = n < STRIP ? STRIP : n;
-    kn_gemm g = {.dtype = dtype, .trans_b = true, .m = side, .n = side, .k = side};
+    kn__gemm g = {.dtype = dtype, .trans_b = true, .m = side, .n = side, .k = side};
     return STRIP_BYTES + kn__gemm_bytes(&g);
 }
 
-static void run(const kn_dense *d, int64_t n, kn__body_fn body, void *ctx) {
+static void run(const kn__dense *d, int64_t n, kn__body_fn body, void *ctx) {
     if (d->alone) {
         kn__library_for(d->call->threads, n, body, ctx);
         return;
@@ -60,7 +60,7 @@ static void run(const kn_dense *d, int64_t n, kn__body_fn body, void *ctx) {
 /* --- Cholesky --- */
 
 typedef struct cholesky_work {
-    kn_dense *d;
+    kn__dense *d;
     char *a, *upper, *negated; /* upper: a diagonal block transposed; negated: columns left of it */
     int64_t n;
 } cholesky_work;
@@ -71,7 +71,7 @@ size_t kn__dense_cholesky_bytes(kn_dtype dtype, int64_t n) {
     return kn_dtype_bytes(dtype) * (size_t)(CHOLESKY_BLOCK * CHOLESKY_BLOCK + n * n / 4);
 }
 
-static void transpose_block(const kn_dense *d, char *to, const char *from, int64_t ld, int64_t n) {
+static void transpose_block(const kn__dense *d, char *to, const char *from, int64_t ld, int64_t n) {
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j <= i; j++)
             memcpy(at(d, to, n, j, i), at(d, from, ld, i, j), d->bytes);
@@ -85,7 +85,7 @@ typedef struct panel { /* rows below a diagonal block of n columns */
 
 static void solve_panel(void *ctx, int64_t i) {
     const panel *p = ctx;
-    const kn_dense *d = p->w->d;
+    const kn__dense *d = p->w->d;
     int64_t first = i * PANEL_ROWS, n = least(p->n_rows - first, PANEL_ROWS);
     d->loops->solve_rows(at(d, p->rows, p->w->n, first, 0), p->w->n, n, p->w->upper, p->n, p->n);
 }
@@ -93,28 +93,28 @@ static void solve_panel(void *ctx, int64_t i) {
 /* The lower half of the `right` columns from `next` on -= the product of the k columns left of
  * them with themselves. */
 static void update_columns(const cholesky_work *w, int64_t next, int64_t k, int64_t right) {
-    kn_dense *d = w->d;
+    kn__dense *d = w->d;
     int64_t n = w->n;
     for (int64_t i = next; i < n; i++)
         d->loops->negate(at(d, w->negated, k, i - next, 0), at(d, w->a, n, i, next - k), k);
     for (int64_t j = 0; j < right; j += UPDATE_COLUMNS)
-        multiply(d, (kn_gemm){.accumulate = true,
-                              .trans_b = true,
-                              .m = n - next - j,
-                              .n = least(UPDATE_COLUMNS, right - j),
-                              .k = k,
-                              .a = at(d, w->negated, k, j, 0),
-                              .lda = k,
-                              .b = at(d, w->a, n, next + j, next - k),
-                              .ldb = n,
-                              .c = at(d, w->a, n, next + j, next + j),
-                              .ldc = n});
+        multiply(d, (kn__gemm){.accumulate = true,
+                               .trans_b = true,
+                               .m = n - next - j,
+                               .n = least(UPDATE_COLUMNS, right - j),
+                               .k = k,
+                               .a = at(d, w->negated, k, j, 0),
+                               .lda = k,
+                               .b = at(d, w->a, n, next + j, next - k),
+                               .ldb = n,
+                               .c = at(d, w->a, n, next + j, next + j),
+                               .ldc = n});
 }
 
 /* Columns first … first + count - 1, from row `first` on: the left half, by it the right half, then
  * that one. So products sum over as many columns as they can. */
 static bool cholesky_columns(const cholesky_work *w, int64_t first, int64_t count) {
-    const kn_dense *d = w->d;
+    const kn__dense *d = w->d;
     if (count > CHOLESKY_BLOCK) {
         int64_t half = half_of(count, CHOLESKY_BLOCK);
         if (!cholesky_columns(w, first, half)) return false;
@@ -129,7 +129,7 @@ static bool cholesky_columns(const cholesky_work *w, int64_t first, int64_t coun
     return true;
 }
 
-bool kn__dense_cholesky(kn_dense *d, void *a, int64_t n, void *space) {
+bool kn__dense_cholesky(kn__dense *d, void *a, int64_t n, void *space) {
     char *upper = space;
     cholesky_work w = {d, a, upper, at(d, upper, 1, CHOLESKY_BLOCK * CHOLESKY_BLOCK, 0), n};
     return n == 0 || cholesky_columns(&w, 0, n);
@@ -138,29 +138,29 @@ bool kn__dense_cholesky(kn_dense *d, void *a, int64_t n, void *space) {
 /* --- triangular solver: strips of columns are independent --- */
 
 typedef struct strips {
-    kn_dense *d;
-    const kn_triangular *t;
+    kn__dense *d;
+    const kn__triangle *t;
     void *x;
     int64_t columns, ldx;
-    kn_slots slots;
+    kn__slots slots;
     _Atomic int status;
 } strips;
 
 typedef struct strip { /* n columns of x, and the block of it that is solved */
-    const kn_dense *d;
-    const kn_triangular *t;
+    const kn__dense *d;
+    const kn__triangle *t;
     char *x, *space;
     int64_t ldx, n, block, size;
 } strip;
 
 /* x[row …] -= op(T)[row …, block]·x[block] for `rows` rows. */
 static int update_strip(const strip *s, int64_t row, int64_t rows) {
-    const kn_dense *d = s->d;
-    const kn_triangular *t = s->t;
+    const kn__dense *d = s->d;
+    const kn__triangle *t = s->t;
     if (rows == 0) return 0;
     for (int64_t i = 0; i < s->size; i++)
         d->loops->negate(at(d, s->space, s->n, i, 0), at(d, s->x, s->ldx, s->block + i, 0), s->n);
-    kn_gemm g = {
+    kn__gemm g = {
         .dtype = d->dtype,
         .trans_a = t->trans,
         .accumulate = true,
@@ -177,8 +177,8 @@ static int update_strip(const strip *s, int64_t row, int64_t rows) {
 }
 
 static int solve_strip(strip *s) {
-    const kn_dense *d = s->d;
-    const kn_triangular *t = s->t;
+    const kn__dense *d = s->d;
+    const kn__triangle *t = s->t;
     int64_t row = t->trans ? 1 : t->ld, column = t->trans ? t->ld : 1;
     bool upper = t->upper != t->trans;
     int64_t blocks = kn__chunks(t->n, KN_DENSE_BLOCK);
@@ -197,7 +197,7 @@ static int solve_strip(strip *s) {
 
 static void solve_one(void *ctx, int64_t i) {
     strips *all = ctx;
-    const kn_dense *d = all->d;
+    const kn__dense *d = all->d;
     void *slot = d->alone ? kn__slot_take(&all->slots) : d->gemm_space;
     strip s = {.d = d,
                .t = all->t,
@@ -210,7 +210,7 @@ static void solve_one(void *ctx, int64_t i) {
     if (status) atomic_store_explicit(&all->status, status, memory_order_relaxed);
 }
 
-void kn__dense_solve(kn_dense *d, const kn_triangular *t, void *x, int64_t columns, int64_t ldx) {
+void kn__dense_solve(kn__dense *d, const kn__triangle *t, void *x, int64_t columns, int64_t ldx) {
     strips s = {.d = d, .t = t, .x = x, .columns = columns, .ldx = ldx};
     int64_t n = kn__chunks(columns, STRIP);
     int keep = d->call->n_work;
@@ -230,7 +230,7 @@ void kn__dense_solve(kn_dense *d, const kn_triangular *t, void *x, int64_t colum
 
 /* --- LU --- */
 
-void kn__dense_swap(const kn_dense *d, void *x, int64_t columns, int64_t p, int64_t q) {
+void kn__dense_swap(const kn__dense *d, void *x, int64_t columns, int64_t p, int64_t q) {
     size_t bytes = (size_t)columns * d->bytes;
     char *a = (char *)x + (size_t)p * bytes, *b = (char *)x + (size_t)q * bytes, room[512];
     for (size_t done = 0; p != q && done < bytes; done += sizeof room) {
@@ -242,7 +242,7 @@ void kn__dense_swap(const kn_dense *d, void *x, int64_t columns, int64_t p, int6
 }
 
 typedef struct lu_work {
-    kn_dense *d;
+    kn__dense *d;
     char *a, *panel, *negated;
     int64_t n;
     int32_t *pivot;
@@ -257,7 +257,7 @@ size_t kn__dense_lu_bytes(kn_dtype dtype, int64_t n) {
 /* Columns first … first + count - 1, from row `first` on: the left half, by it the right half, then
  * that one. So products sum over as many columns as they can. */
 static void lu_columns(const lu_work *w, int64_t first, int64_t count) {
-    kn_dense *d = w->d;
+    kn__dense *d = w->d;
     int64_t n = w->n;
     if (count <= LU_PANEL) {
         int32_t *pivot = w->pivot + first;
@@ -268,24 +268,24 @@ static void lu_columns(const lu_work *w, int64_t first, int64_t count) {
     int64_t half = half_of(count, LU_PANEL), right = count - half;
     int64_t next = first + half, below = n - next;
     lu_columns(w, first, half);
-    kn_triangular lower = {.t = at(d, w->a, n, first, first), .n = half, .ld = n, .unit = true};
+    kn__triangle lower = {.t = at(d, w->a, n, first, first), .n = half, .ld = n, .unit = true};
     kn__dense_solve(d, &lower, at(d, w->a, n, first, next), right, n);
     for (int64_t i = 0; i < below; i++)
         d->loops->negate(at(d, w->negated, half, i, 0), at(d, w->a, n, next + i, first), half);
-    multiply(d, (kn_gemm){.accumulate = true,
-                          .m = below,
-                          .n = right,
-                          .k = half,
-                          .a = w->negated,
-                          .lda = half,
-                          .b = at(d, w->a, n, first, next),
-                          .ldb = n,
-                          .c = at(d, w->a, n, next, next),
-                          .ldc = n});
+    multiply(d, (kn__gemm){.accumulate = true,
+                           .m = below,
+                           .n = right,
+                           .k = half,
+                           .a = w->negated,
+                           .lda = half,
+                           .b = at(d, w->a, n, first, next),
+                           .ldb = n,
+                           .c = at(d, w->a, n, next, next),
+                           .ldc = n});
     lu_columns(w, next, right);
 }
 
-void kn__dense_lu(kn_dense *d, void *a, int64_t n, int32_t *pivot, void *space) {
+void kn__dense_lu(kn__dense *d, void *a, int64_t n, int32_t *pivot, void *space) {
     lu_work w = {d, a, space, at(d, space, LU_PANEL, KN_PANEL_ROWS(n), 0), n, pivot};
     lu_columns(&w, 0, n);
 }
@@ -297,7 +297,7 @@ typedef struct qr_space {
     char *w, *r;                  /* [block][n]; [m][n]: a, which becomes R */
 } qr_space;
 
-static qr_space qr_space_of(const kn_dense *d, void *space, int64_t m, int64_t n) {
+static qr_space qr_space_of(const kn__dense *d, void *space, int64_t m, int64_t n) {
     int64_t k = least(m, n);
     qr_space s = {.v = space};
     s.t = at(d, s.v, 1, k * m, 0);
@@ -315,37 +315,37 @@ size_t kn__dense_qr_bytes(kn_dtype dtype, int64_t m, int64_t n) {
 }
 
 /* c [m,n] (rows ldc apart) -= V·op(T)·Vᵀ·c, from row `first` on; V's `block` columns. */
-static void reflect(kn_dense *d, const qr_space *s, int64_t m, int64_t first, int64_t block,
+static void reflect(kn__dense *d, const qr_space *s, int64_t m, int64_t first, int64_t block,
                     char *c, int64_t ldc, int64_t n, bool trans) {
     if (n == 0) return;
     char *v = at(d, s->v, m, first, first), *t = at(d, s->t, KN_DENSE_BLOCK, first, 0);
-    kn_gemm down = {.m = block,
-                    .n = n,
-                    .k = m - first,
-                    .a = v,
-                    .lda = m,
-                    .b = c,
-                    .ldb = ldc,
-                    .c = s->w,
-                    .ldc = n};
+    kn__gemm down = {.m = block,
+                     .n = n,
+                     .k = m - first,
+                     .a = v,
+                     .lda = m,
+                     .b = c,
+                     .ldb = ldc,
+                     .c = s->w,
+                     .ldc = n};
     multiply(d, down);
     d->loops->reflect_apply(s->w, n, t, block, trans);
-    kn_gemm up = {.trans_a = true,
-                  .accumulate = true,
-                  .m = m - first,
-                  .n = n,
-                  .k = block,
-                  .a = v,
-                  .lda = m,
-                  .b = s->w,
-                  .ldb = n,
-                  .c = c,
-                  .ldc = ldc};
+    kn__gemm up = {.trans_a = true,
+                   .accumulate = true,
+                   .m = m - first,
+                   .n = n,
+                   .k = block,
+                   .a = v,
+                   .lda = m,
+                   .b = s->w,
+                   .ldb = n,
+                   .c = c,
+                   .ldc = ldc};
     multiply(d, up);
 }
 
 /* Columns first … of r, from row `first` on, into v's rows, and those rows' factors. */
-static void factor_panel(const kn_dense *d, const qr_space *s, int64_t m, int64_t n, int64_t first,
+static void factor_panel(const kn__dense *d, const qr_space *s, int64_t m, int64_t n, int64_t first,
                          int64_t block) {
     char *r = s->r;
     for (int64_t j = 0; j < block; j++) {
@@ -366,14 +366,14 @@ static void factor_panel(const kn_dense *d, const qr_space *s, int64_t m, int64_
                              m - first, block, tau);
 }
 
-static void set_one(const kn_dense *d, void *to) {
+static void set_one(const kn__dense *d, void *to) {
     double one = 1;
     float one_f = 1;
     memcpy(to, d->dtype == KN_F64 ? (const void *)&one : (const void *)&one_f, d->bytes);
 }
 
 /* q = the reflections applied to the first k columns of the identity, the last ones first. */
-static void make_q(kn_dense *d, const qr_space *s, char *q, int64_t m, int64_t k) {
+static void make_q(kn__dense *d, const qr_space *s, char *q, int64_t m, int64_t k) {
     memset(q, 0, (size_t)(m * k) * d->bytes);
     for (int64_t i = 0; i < k; i++) set_one(d, at(d, q, k, i, i));
     for (int64_t first = (k - 1) / KN_DENSE_BLOCK * KN_DENSE_BLOCK; first >= 0;
@@ -382,7 +382,8 @@ static void make_q(kn_dense *d, const qr_space *s, char *q, int64_t m, int64_t k
                 k - first, false);
 }
 
-void kn__dense_qr(kn_dense *d, void *q, void *r, const void *a, int64_t m, int64_t n, void *space) {
+void kn__dense_qr(kn__dense *d, void *q, void *r, const void *a, int64_t m, int64_t n,
+                  void *space) {
     int64_t k = least(m, n);
     qr_space s = qr_space_of(d, space, m, n);
     memcpy(s.r, a, (size_t)(m * n) * d->bytes);

@@ -7,15 +7,15 @@
 #include "host/base/loops.h"
 #include "host/product/gemm.h"
 
-typedef struct kn_dense {
+typedef struct kn__dense {
     kn_op_call *call;
-    const kn_loops *loops;
+    const kn__loop_table *loops;
     kn_dtype dtype;
     size_t bytes; /* of an element */
     bool alone;   /* products may use all threads */
     void *gemm_space;
     kn_status status; /* of a product */
-} kn_dense;
+} kn__dense;
 
 /* Bytes that gemm_space needs for matrices of up to n rows and columns, one of many. */
 size_t kn__dense_gemm_bytes(kn_dtype dtype, int64_t n);
@@ -23,22 +23,22 @@ size_t kn__dense_gemm_bytes(kn_dtype dtype, int64_t n);
 /* a [n,n] → L in place, the upper half as it was; `space`: kn__dense_cholesky_bytes(n). False: a is
  * not positive definite. */
 size_t kn__dense_cholesky_bytes(kn_dtype dtype, int64_t n);
-bool kn__dense_cholesky(kn_dense *d, void *a, int64_t n, void *space);
+bool kn__dense_cholesky(kn__dense *d, void *a, int64_t n, void *space);
 /* a [n,n] → L and U in place; row k was swapped with row pivot[k], in that order; `space`:
  * kn__dense_lu_bytes(n). */
 size_t kn__dense_lu_bytes(kn_dtype dtype, int64_t n);
-void kn__dense_lu(kn_dense *d, void *a, int64_t n, int32_t *pivot, void *space);
+void kn__dense_lu(kn__dense *d, void *a, int64_t n, int32_t *pivot, void *space);
 /* Swaps rows p and q of x, which has rows of `columns` elements. */
-void kn__dense_swap(const kn_dense *d, void *x, int64_t columns, int64_t p, int64_t q);
+void kn__dense_swap(const kn__dense *d, void *x, int64_t columns, int64_t p, int64_t q);
 /* op(T)·x = b in place; x [n,columns], rows ldx elements apart. */
-typedef struct kn_triangular {
+typedef struct kn__triangle {
     const void *t;
     int64_t n, ld;
     bool trans, upper, unit; /* upper: of T as it is stored */
-} kn_triangular;
-void kn__dense_solve(kn_dense *d, const kn_triangular *t, void *x, int64_t columns, int64_t ldx);
+} kn__triangle;
+void kn__dense_solve(kn__dense *d, const kn__triangle *t, void *x, int64_t columns, int64_t ldx);
 /* a [m,n] → q [m,k], r [k,n], k = min(m, n); either may be NULL. space: kn__dense_qr_bytes. */
 size_t kn__dense_qr_bytes(kn_dtype dtype, int64_t m, int64_t n);
-void kn__dense_qr(kn_dense *d, void *q, void *r, const void *a, int64_t m, int64_t n, void *space);
+void kn__dense_qr(kn__dense *d, void *q, void *r, const void *a, int64_t m, int64_t n, void *space);
 
 #endif

@@ -71,7 +71,7 @@ struct factor {
     int m, n, k, lwork; /* rows, columns, the smaller one */
     bool is_double;
     size_t bytes, space_bytes, iwork_at, work_at;
-    kn_slots slots;
+    kn__slots slots;
 };
 
 static void *part(const kn_tensor *t, int64_t i, int64_t elements) {

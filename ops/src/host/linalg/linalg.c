@@ -11,14 +11,14 @@
 /* --- a function for each matrix --- */
 
 typedef struct each each;
-typedef void (*matrix_fn)(kn_dense *d, const each *e, int64_t i, void *space);
+typedef void (*matrix_fn)(kn__dense *d, const each *e, int64_t i, void *space);
 struct each {
     kn_op_call *call;
     matrix_fn fn;
     int64_t n_matrices, rows, columns; /* of a */
     size_t space_bytes;                /* that fn gets */
-    kn_dense d;
-    kn_slots slots;
+    kn__dense d;
+    kn__slots slots;
     _Atomic int status;
 };
 
@@ -34,7 +34,7 @@ static char *result(const kn_op_call *call, int r, int64_t i, int64_t elements) 
 static void one_of_many(void *ctx, int64_t i) {
     each *e = ctx;
     char *slot = kn__slot_take(&e->slots);
-    kn_dense d = e->d;
+    kn__dense d = e->d;
     d.gemm_space = slot + e->space_bytes;
     e->fn(&d, e, i, slot);
     kn__slot_give(&e->slots, slot);
@@ -44,7 +44,7 @@ static void one_of_many(void *ctx, int64_t i) {
 static kn_status run_each(each *e) {
     kn_op_call *call = e->call;
     int64_t side = e->rows > e->columns ? e->rows : e->columns;
-    e->d = (kn_dense){.call = call, .dtype = (kn_dtype)call->in[0]->dtype};
+    e->d = (kn__dense){.call = call, .dtype = (kn_dtype)call->in[0]->dtype};
     e->d.loops = kn__loops(e->d.dtype);
     e->d.bytes = kn_dtype_bytes(e->d.dtype);
     e->d.alone = e->n_matrices == 1 || side >= LARGE;
@@ -70,7 +70,7 @@ static each each_of(kn_op_call *call, matrix_fn fn, size_t space_bytes) {
     return e;
 }
 
-static void fill_nan(const kn_dense *d, void *a, int64_t n) {
+static void fill_nan(const kn__dense *d, void *a, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         if (d->dtype == KN_F64)
             ((double *)a)[i] = NAN;
@@ -83,7 +83,7 @@ static void fill_nan(const kn_dense *d, void *a, int64_t n) {
 
 typedef struct triangle_work {
     const kn_op_call *call;
-    const kn_loops *loops;
+    const kn__loop_table *loops;
     int64_t rows, columns, chunk; /* of a matrix; rows of all matrices in a piece of work */
 } triangle_work;
 
@@ -115,7 +115,7 @@ kn_status kn__host_tri_scale(kn_op_call *call) {
 
 /* --- Cholesky --- */
 
-static void cholesky_one(kn_dense *d, const each *e, int64_t i, void *space) {
+static void cholesky_one(kn__dense *d, const each *e, int64_t i, void *space) {
     int64_t n = e->rows;
     char *l = result(e->call, 0, i, n * n);
     d->loops->tri_scale_rows(l, matrix(e->call->in[0], i, n * n), 0, n, n, 1, 1, 0);
@@ -139,14 +139,13 @@ static int64_t right_sides(const each *e) {
     return b->dim[b->n_dims - 1];
 }
 
-static void triangular_solve_one(kn_dense *d, const each *e, int64_t i, void *space) {
+static void triangular_solve_one(kn__dense *d, const each *e, int64_t i, void *space) {
     (void)space;
     const kn_attr_solve *attr = e->call->attr;
     int64_t n = e->rows, k = right_sides(e);
     char *x = result(e->call, 0, i, n * k);
     if (n * k > 0) memcpy(x, matrix(e->call->in[1], i, n * k), (size_t)(n * k) * d->bytes);
-    kn_triangular t = {
-        matrix(e->call->in[0], i, n * n), n, n, attr->trans, attr->upper, attr->unit};
+    kn__triangle t = {matrix(e->call->in[0], i, n * n), n, n, attr->trans, attr->upper, attr->unit};
     kn__dense_solve(d, &t, x, k, k);
 }
 
@@ -169,7 +168,7 @@ static size_t lu_bytes(const kn_tensor *a) {
     return factors_bytes((kn_dtype)a->dtype, n) + kn__dense_lu_bytes((kn_dtype)a->dtype, n);
 }
 
-static lu lu_of(kn_dense *d, const each *e, int64_t i, void *space) {
+static lu lu_of(kn__dense *d, const each *e, int64_t i, void *space) {
     const kn_tensor *given = kn__factors_in(e->call), *kept = kn__factors_out(e->call);
     int64_t n = e->rows, all = (n + 1) * n;
     char *a = space;
@@ -187,9 +186,8 @@ static lu lu_of(kn_dense *d, const each *e, int64_t i, void *space) {
 }
 
 /* op(P⁻¹·L·U)·x = b in place */
-static void lu_solve(kn_dense *d, const lu *f, int64_t n, char *x, int64_t columns, bool trans) {
-    kn_triangular lower = {f->a, n, n, trans, false, true},
-                  upper = {f->a, n, n, trans, true, false};
+static void lu_solve(kn__dense *d, const lu *f, int64_t n, char *x, int64_t columns, bool trans) {
+    kn__triangle lower = {f->a, n, n, trans, false, true}, upper = {f->a, n, n, trans, true, false};
     if (!trans) {
         for (int64_t k = 0; k < n; k++) kn__dense_swap(d, x, columns, k, f->pivot[k]);
         kn__dense_solve(d, &lower, x, columns, columns);
@@ -201,7 +199,7 @@ static void lu_solve(kn_dense *d, const lu *f, int64_t n, char *x, int64_t colum
     }
 }
 
-static void solve_one(kn_dense *d, const each *e, int64_t i, void *space) {
+static void solve_one(kn__dense *d, const each *e, int64_t i, void *space) {
     const kn_attr_solve *attr = e->call->attr;
     int64_t n = e->rows, k = right_sides(e);
     lu f = lu_of(d, e, i, space);
@@ -216,7 +214,7 @@ kn_status kn__host_solve(kn_op_call *call) {
     return run_each(&e);
 }
 
-static void inverse_one(kn_dense *d, const each *e, int64_t i, void *space) {
+static void inverse_one(kn__dense *d, const each *e, int64_t i, void *space) {
     int64_t n = e->rows;
     lu f = lu_of(d, e, i, space);
     char *x = result(e->call, 0, i, n * n);
@@ -245,7 +243,7 @@ static void store(const kn_op_call *call, int r, int64_t i, double v) {
         ((float *)call->out[r]->data)[i] = (float)v;
 }
 
-static void det_one(kn_dense *d, const each *e, int64_t i, void *space) {
+static void det_one(kn__dense *d, const each *e, int64_t i, void *space) {
     int64_t n = e->rows;
     lu f = lu_of(d, e, i, space);
     double sign, logarithm, product = d->loops->diagonal_product(f.a, n, &sign, &logarithm);
@@ -264,7 +262,7 @@ kn_status kn__host_det(kn_op_call *call) {
 
 /* --- QR --- */
 
-static void qr_one(kn_dense *d, const each *e, int64_t i, void *space) {
+static void qr_one(kn__dense *d, const each *e, int64_t i, void *space) {
     int64_t m = e->rows, n = e->columns, k = m < n ? m : n;
     kn__dense_qr(d, e->call->out[0] ? result(e->call, 0, i, m * k) : NULL,
                  e->call->out[1] ? result(e->call, 1, i, k * n) : NULL,

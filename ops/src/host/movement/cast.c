@@ -20,7 +20,7 @@ static bool is_half(kn_dtype dtype) { return dtype == KN_F16 || dtype == KN_BF16
 
 /* Halves to integers or the other half. */
 static void cast_half(void *y, kn_dtype to, const void *x, kn_dtype from, int64_t n) {
-    const kn_loops *loops = kn__loops(KN_F32);
+    const kn__loop_table *loops = kn__loops(KN_F32);
     float middle[BLOCK];
     loops->cast_from(middle, x, from, n);
     loops->cast_to(y, middle, to, n);

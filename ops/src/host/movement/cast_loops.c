@@ -56,7 +56,7 @@ void KN_LOOP(cast_to)(void *restrict y, const void *restrict x, kn_dtype to, int
 }
 
 void KN_LOOP(fill)(char *restrict y, const char *restrict line, size_t n) {
-    kn_vec v;
+    kn__vec v;
     size_t at = 0;
     __builtin_memcpy(&v, line, sizeof v);
     for (; at + sizeof v <= n; at += sizeof v) __builtin_memcpy(y + at, &v, sizeof v);

@@ -16,7 +16,7 @@ static size_t element(const kn_tensor *t) { return kn_dtype_bytes((kn_dtype)t->d
 typedef struct broadcast_job {
     char *out;
     const char *x;
-    const kn_row *add; /* NULL: copy */
+    const kn__row_loops *add; /* NULL: copy */
     size_t bytes;
     int64_t n, grain;
     kn__walk walk;
@@ -46,7 +46,7 @@ kn_status kn__host_broadcast(kn_op_call *call) {
                        .x = call->in[0]->data,
                        .bytes = element(call->out[0]),
                        .n = call->out[0]->n};
-    if (call->accumulate & 1) j.add = kn__row((kn_dtype)call->out[0]->dtype, KN_OP_add);
+    if (call->accumulate & 1) j.add = kn__row_loops_of((kn_dtype)call->out[0]->dtype, KN_OP_add);
     j.grain = kn__even(j.n, GRAIN_BYTES / (int64_t)j.bytes);
     kn__walk_init(&j.walk, call->out[0], call->in, 1);
     kn__parallel_for(call->threads, kn__chunks(j.n, j.grain), broadcast_part, &j);

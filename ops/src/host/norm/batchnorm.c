@@ -16,7 +16,7 @@
 enum { CHUNK = 8192, CHANNELS_MANY = 16, COLUMN_ROWS = 128 };
 
 typedef struct batch_work {
-    const kn_loops *loops;
+    const kn__loop_table *loops;
     const kn_attr_normalize *attr;
     const void *x, *g; /* g: back alone */
     void *y;           /* or dx; NULL: not wanted */

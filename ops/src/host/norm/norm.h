@@ -5,14 +5,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef struct kn_norm_rows { /* pointers are to the real type of the loops */
-    void *y;                  /* forward: the result; back: dx, or NULL */
-    const void *x, *g;        /* g: back alone */
-    const void *w, *b;        /* [n] or NULL */
-    void *mean, *rstd;        /* [rows]; forward: NULL if not wanted. mean is NULL in rmsnorm */
+typedef struct kn__norm_rows { /* pointers are to the real type of the loops */
+    void *y;                   /* forward: the result; back: dx, or NULL */
+    const void *x, *g;         /* g: back alone */
+    const void *w, *b;         /* [n] or NULL */
+    void *mean, *rstd;         /* [rows]; forward: NULL if not wanted. mean is NULL in rmsnorm */
     int64_t n;
     double eps;
     bool centred; /* the mean is subtracted */
-} kn_norm_rows;
+} kn__norm_rows;
 
 #endif

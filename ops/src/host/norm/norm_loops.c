@@ -11,7 +11,7 @@ enum { BLOCK = 4096, WAYS = 4, COLUMNS = 64 };
 /* A sum of n <= BLOCK terms of type real; `term` is of the vector or number at i. */
 #define BLOCK_SUM(total, n, vector_term, number_term)                                              \
     do {                                                                                           \
-        kn_vec sum_[WAYS] = {{0}};                                                                 \
+        kn__vec sum_[WAYS] = {{0}};                                                                \
         int64_t i = 0;                                                                             \
         for (; i + WAYS * KN_LANES <= (n); i += WAYS * KN_LANES)                                   \
             for (int k_ = 0; k_ < WAYS; k_++) {                                                    \
@@ -27,7 +27,7 @@ enum { BLOCK = 4096, WAYS = 4, COLUMNS = 64 };
             int64_t at = i;                                                                        \
             rest_ += (number_term);                                                                \
         }                                                                                          \
-        total += (double)(kn_lanes_sum((sum_[0] + sum_[1]) + (sum_[2] + sum_[3])) + rest_);        \
+        total += (double)(kn__lanes_sum((sum_[0] + sum_[1]) + (sum_[2] + sum_[3])) + rest_);       \
     } while (0)
 
 static int64_t at_most(int64_t n, int64_t most) { return n < most ? n : most; }
@@ -36,7 +36,7 @@ static double run_sum(const real *x, int64_t n) {
     double total = 0;
     for (int64_t from = 0; from < n; from += BLOCK) {
         const real *p = x + from;
-        BLOCK_SUM(total, at_most(n - from, BLOCK), kn_vec_load(p + at), p[at]);
+        BLOCK_SUM(total, at_most(n - from, BLOCK), kn__vec_load(p + at), p[at]);
     }
     return total;
 }
@@ -44,11 +44,11 @@ static double run_sum(const real *x, int64_t n) {
 /* Σ(x - mean)² */
 static double run_squares(const real *x, int64_t n, real mean) {
     double total = 0;
-    kn_vec m = kn_vec_all(mean);
+    kn__vec m = kn__vec_all(mean);
     for (int64_t from = 0; from < n; from += BLOCK) {
         const real *p = x + from;
         BLOCK_SUM(total, at_most(n - from, BLOCK),
-                  (kn_vec_load(p + at) - m) * (kn_vec_load(p + at) - m),
+                  (kn__vec_load(p + at) - m) * (kn__vec_load(p + at) - m),
                   (p[at] - mean) * (p[at] - mean));
     }
     return total;
@@ -57,16 +57,16 @@ static double run_squares(const real *x, int64_t n, real mean) {
 /* Σ g·w·(x - mean); w NULL: ones. */
 static double run_dot(const real *g, const real *w, const real *x, int64_t n, real mean) {
     double total = 0;
-    kn_vec m = kn_vec_all(mean);
+    kn__vec m = kn__vec_all(mean);
     for (int64_t from = 0; from < n; from += BLOCK) {
         const real *p = x + from, *q = g + from, *s = w ? w + from : NULL;
         int64_t count = at_most(n - from, BLOCK);
         if (s)
             BLOCK_SUM(total, count,
-                      kn_vec_load(q + at) * kn_vec_load(s + at) * (kn_vec_load(p + at) - m),
+                      kn__vec_load(q + at) * kn__vec_load(s + at) * (kn__vec_load(p + at) - m),
                       q[at] * s[at] * (p[at] - mean));
         else
-            BLOCK_SUM(total, count, kn_vec_load(q + at) * (kn_vec_load(p + at) - m),
+            BLOCK_SUM(total, count, kn__vec_load(q + at) * (kn__vec_load(p + at) - m),
                       q[at] * (p[at] - mean));
     }
     return total;
@@ -78,7 +78,7 @@ static double run_product(const real *g, const real *w, int64_t n) {
     double total = 0;
     for (int64_t from = 0; from < n; from += BLOCK) {
         const real *q = g + from, *s = w + from;
-        BLOCK_SUM(total, at_most(n - from, BLOCK), kn_vec_load(q + at) * kn_vec_load(s + at),
+        BLOCK_SUM(total, at_most(n - from, BLOCK), kn__vec_load(q + at) * kn__vec_load(s + at),
                   q[at] * s[at]);
     }
     return total;
@@ -202,7 +202,7 @@ static void scale_row(real *y, const real *x, const real *w, const real *b, int6
         for (int64_t j = 0; j < n; j++) y[j] = (x[j] - mean) * rstd;
 }
 
-void KN_LOOP(norm_rows)(const kn_norm_rows *p, int64_t first, int64_t rows) {
+void KN_LOOP(norm_rows)(const kn__norm_rows *p, int64_t first, int64_t rows) {
     int64_t n = p->n;
     for (int64_t r = first; r < first + rows; r++) {
         const real *x = (const real *)p->x + r * n;
@@ -215,7 +215,7 @@ void KN_LOOP(norm_rows)(const kn_norm_rows *p, int64_t first, int64_t rows) {
 }
 
 /* dx = rstd·(g·w - Σ g·w/n - x̂·Σ g·w·x̂/n) */
-static void back_row(real *dx, const real *g, const real *x, const real *w, const kn_norm_rows *p,
+static void back_row(real *dx, const real *g, const real *x, const real *w, const kn__norm_rows *p,
                      real mean, real rstd) {
     int64_t n = p->n;
     double s = (double)rstd, dot = run_dot(g, w, x, n, mean) * s * s * s / (double)n;
@@ -226,7 +226,7 @@ static void back_row(real *dx, const real *g, const real *x, const real *w, cons
         for (int64_t j = 0; j < n; j++) dx[j] = g[j] * rstd - b - (x[j] - mean) * c;
 }
 
-void KN_LOOP(norm_back_rows)(const kn_norm_rows *p, void *dw, void *db, int64_t first,
+void KN_LOOP(norm_back_rows)(const kn__norm_rows *p, void *dw, void *db, int64_t first,
                              int64_t rows) {
     int64_t n = p->n;
     real *weight = dw, *bias = db;

@@ -11,8 +11,8 @@
 enum { CHUNK = 16384, PARTS_MAX = 64 }; /* elements of a chunk at least; sums of weights at most */
 
 typedef struct rows_work {
-    kn_norm_rows p;
-    const kn_loops *loops;
+    kn__norm_rows p;
+    const kn__loop_table *loops;
     int64_t rows, groups, channels, inner, rows_per_chunk;
     size_t bytes;  /* of an element */
     char *dw, *db; /* parts of the weights' gradients, or NULL: one a chunk, or one a row */
@@ -40,7 +40,7 @@ static int64_t rows_of(const rows_work *w, int64_t chunk, int64_t *first) {
 /* --- forward --- */
 
 static void group_row(const rows_work *w, int64_t r) {
-    const kn_norm_rows *p = &w->p;
+    const kn__norm_rows *p = &w->p;
     double moments[2];
     size_t at = (size_t)(r * p->n) * w->bytes;
     w->loops->norm_moments(moments, (const char *)p->x + at, 1, p->n, 0);
@@ -85,7 +85,7 @@ kn_status kn__host_rownorm(kn_op_call *call) {
 
 /* Runs of channel c of row r: Σ g and Σ g·x̂ become parts of the weights' gradients. */
 static void group_back_row(const rows_work *w, int64_t r) {
-    const kn_norm_rows *p = &w->p;
+    const kn__norm_rows *p = &w->p;
     size_t at = (size_t)(r * p->n) * w->bytes;
     double mean = number_at(p->mean, w->bytes, r), rstd = number_at(p->rstd, w->bytes, r);
     double sum = 0, dot = 0;

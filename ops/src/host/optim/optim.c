@@ -10,21 +10,21 @@
 enum { CHUNK = 16384 };
 
 typedef void (*optim_loop)(void *w, void *m, void *v, const void *g, int64_t n,
-                           const kn_optim_terms *terms);
+                           const kn__optim_terms *terms);
 
 typedef struct optim_work {
     optim_loop loop;
-    const kn_loops *loops;
+    const kn__loop_table *loops;
     const kn_attr_optim *attr;
     size_t element_bytes;
     const char *grad;
     char *m, *v; /* NULL where unused */
-    kn_optim_terms terms;
+    kn__optim_terms terms;
     bool decay_has_rate; /* terms.decay is times the rate already */
     double *sums;        /* LAMB: [chunks][2], of squares of weights and of steps */
 } optim_work;
 
-static optim_loop loop_of(kn_op op, const kn_loops *loops) {
+static optim_loop loop_of(kn_op op, const kn__loop_table *loops) {
     switch (op) {
         case KN_OP_sgd_step:
             return loops->sgd;
@@ -67,8 +67,8 @@ static piece piece_of(const optim_work *work, int64_t i) {
     return p;
 }
 
-static kn_optim_terms terms_at(const optim_work *work, const kn_optim_part *part) {
-    kn_optim_terms terms = work->terms;
+static kn__optim_terms terms_at(const optim_work *work, const kn_optim_part *part) {
+    kn__optim_terms terms = work->terms;
     terms.rate *= part->rate;
     terms.decay *= part->decay * (work->decay_has_rate ? part->rate : 1);
     return terms;
@@ -83,7 +83,7 @@ static void optim_chunk(void *ctx, int64_t i) {
     const optim_work *work = ctx;
     piece p = piece_of(work, i);
     int64_t at_arena = p.part->offset + p.first;
-    kn_optim_terms terms = terms_at(work, p.part);
+    kn__optim_terms terms = terms_at(work, p.part);
     work->loop(weight_at(work, &p), at(work->m, work, at_arena), at(work->v, work, at_arena),
                work->grad + (size_t)at_arena * work->element_bytes, p.n, &terms);
 }
@@ -94,7 +94,7 @@ static void lamb_state_chunk(void *ctx, int64_t i) {
     const optim_work *work = ctx;
     piece p = piece_of(work, i);
     int64_t at_arena = p.part->offset + p.first;
-    kn_optim_terms terms = terms_at(work, p.part);
+    kn__optim_terms terms = terms_at(work, p.part);
     work->loops->lamb_state(work->sums + 2 * i, weight_at(work, &p), at(work->m, work, at_arena),
                             at(work->v, work, at_arena),
                             work->grad + (size_t)at_arena * work->element_bytes, p.n, &terms);
@@ -117,7 +117,7 @@ static void lamb_chunk(void *ctx, int64_t i) {
     const optim_work *work = ctx;
     piece p = piece_of(work, i);
     int64_t at_arena = p.part->offset + p.first;
-    kn_optim_terms terms = terms_at(work, p.part);
+    kn__optim_terms terms = terms_at(work, p.part);
     terms.rate *= work->sums[2 * p.chunk];
     work->loop(weight_at(work, &p), at(work->m, work, at_arena), at(work->v, work, at_arena), NULL,
                p.n, &terms);
@@ -125,14 +125,14 @@ static void lamb_chunk(void *ctx, int64_t i) {
 
 /* Adam: Kingma and Ba 2015, algorithm 1, in the form of the end of its section 2; decay as in
  * AdamW, which is why it is times the rate. */
-static kn_optim_terms terms_of(kn_op op, const kn_attr_optim *attr, const double hyper[]) {
-    kn_optim_terms terms = {.rate = hyper[0],
-                            .momentum = attr->momentum,
-                            .beta1 = attr->beta1,
-                            .beta2 = attr->beta2,
-                            .eps = attr->eps,
-                            .decay = attr->weight_decay,
-                            .grad_scale = hyper[2]};
+static kn__optim_terms terms_of(kn_op op, const kn_attr_optim *attr, const double hyper[]) {
+    kn__optim_terms terms = {.rate = hyper[0],
+                             .momentum = attr->momentum,
+                             .beta1 = attr->beta1,
+                             .beta2 = attr->beta2,
+                             .eps = attr->eps,
+                             .decay = attr->weight_decay,
+                             .grad_scale = hyper[2]};
     if (op != KN_OP_adam_step && op != KN_OP_lamb_step) return terms;
     terms.m_scale = 1 / (1 - pow(attr->beta1, hyper[1]));
     terms.root_scale = 1 / sqrt(1 - pow(attr->beta2, hyper[1]));
@@ -145,7 +145,7 @@ static kn_optim_terms terms_of(kn_op op, const kn_attr_optim *attr, const double
 kn_status kn__host_optim(kn_op_call *call) {
     const kn_attr_optim *attr = call->attr;
     kn_tensor *grad = call->in[0], *m = call->in[1], *v = call->in[2];
-    const kn_loops *loops = kn__loops(grad->dtype);
+    const kn__loop_table *loops = kn__loops(grad->dtype);
     bool is_lamb = call->op == KN_OP_lamb_step;
     double *hyper = call->in[3]->data;
     int64_t n_chunks = 0;

@@ -7,7 +7,7 @@
  * where `decays`. */
 #define STEP(name, decays, ...)                                                                    \
     void KN_LOOP(name)(void *W, void *M, void *V, const void *G, int64_t n,                        \
-                       const kn_optim_terms *terms) {                                              \
+                       const kn__optim_terms *terms) {                                             \
         real *restrict ws = W, *restrict ms = M, *restrict vs = V;                                 \
         const real *restrict gs = G;                                                               \
         const real rate = (real)terms->rate, gamma = (real)terms->momentum,                        \
@@ -60,7 +60,7 @@ STEP(adam, 0,
 
 /* A sum of several at a time, and in double: weights are many, and so are chunks. */
 void KN_LOOP(lamb_state)(double sums[2], const void *w, void *m, void *v, const void *g, int64_t n,
-                         const kn_optim_terms *terms) {
+                         const kn__optim_terms *terms) {
     enum { WAYS = 16 };
     const real *restrict ws = w, *restrict gs = g;
     real *restrict ms = m, *restrict vs = v;
@@ -85,7 +85,7 @@ void KN_LOOP(lamb_state)(double sums[2], const void *w, void *m, void *v, const 
 }
 
 void KN_LOOP(lamb)(void *w, void *m, void *v, const void *g, int64_t n,
-                   const kn_optim_terms *terms) {
+                   const kn__optim_terms *terms) {
     const real *restrict ms = m, *restrict vs = v, rate = (real)terms->rate;
     real *restrict ws = w;
     LAMB_TERMS;
@@ -95,7 +95,7 @@ void KN_LOOP(lamb)(void *w, void *m, void *v, const void *g, int64_t n,
 
 /* The average of weights, in m. */
 void KN_LOOP(ema)(void *w, void *m, void *v, const void *g, int64_t n,
-                  const kn_optim_terms *terms) {
+                  const kn__optim_terms *terms) {
     const real *restrict weight = w;
     real *restrict mean = m, b = (real)terms->momentum, c = (real)(1 - terms->momentum);
     (void)v, (void)g;

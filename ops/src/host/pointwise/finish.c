@@ -4,16 +4,17 @@
 #include "host/pointwise/rows.h"
 
 static void finish_real(kn_dtype dtype, kn_act act, void *y, const void *residual, int64_t n) {
-    if (residual) kn__row(dtype, KN_OP_add)->f(y, (const void *[]){y, residual}, n, 0, 0, false);
+    if (residual)
+        kn__row_loops_of(dtype, KN_OP_add)->f(y, (const void *[]){y, residual}, n, 0, 0, false);
     if (act)
-        kn__row(dtype, act == KN_ACT_GELU ? KN_OP_gelu : KN_OP_relu)
+        kn__row_loops_of(dtype, act == KN_ACT_GELU ? KN_OP_gelu : KN_OP_relu)
             ->f(y, (const void *[]){y}, n, 0, 0, false);
 }
 
 /* A few at a time. */
 static void finish_half(kn_dtype dtype, kn_act act, char *y, const char *residual, int64_t n) {
     enum { PIECE = 1024 };
-    const kn_loops *loops = kn__loops(KN_F32);
+    const kn__loop_table *loops = kn__loops(KN_F32);
     float wide[PIECE], other[PIECE];
     for (int64_t at = 0; at < n; at += PIECE) {
         int64_t part = n - at < PIECE ? n - at : PIECE;

@@ -75,7 +75,7 @@ static void line_fill(char line[KN__LINK_LINE], const char *x, size_t bytes) {
 }
 
 /* x: operand k. False: its elements lie in several rows. */
-static bool link_to(kn_link *l, const kn__fused_step *s, int k, const kn__tile tiles[],
+static bool link_to(kn__link *l, const kn__fused_step *s, int k, const kn__tile tiles[],
                     int64_t from, int64_t n) {
     const kn__row_job *j = &s->job;
     const char *x;
@@ -106,13 +106,13 @@ static void *sum_lanes(const kn__fused_step *s, kn__tile tiles[], int64_t from,
 /* The steps s … s + run - 1. False: one of their operands is no vector here. */
 static bool run_links(void **y, const kn__fused_step *s, kn__tile tiles[], int64_t from,
                       int64_t n) {
-    kn_link link[KN__LINKS_MAX], *l = link;
+    kn__link link[KN__LINKS_MAX], *l = link;
     _Alignas(KN__LINK_LINE) char lanes[KN__LINK_LANES_BYTES];
     for (const kn__fused_step *end = s + s->run; s < end; s++, l++) {
         const int other = s->hand != 1;
         if (s->sums) {
             memset(lanes, 0, sizeof lanes);
-            *l = (kn_link){.what = KN__LINK_SUM, .x = lanes};
+            *l = (kn__link){.what = KN__LINK_SUM, .x = lanes};
             continue;
         }
         if (s->hand == KN__HAND_EMPTY) {

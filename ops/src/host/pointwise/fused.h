@@ -14,7 +14,7 @@ enum { KN__ROW_VV, KN__ROW_VS, KN__ROW_SV }; /* two inputs: vectors, or one of t
 /* One call of a row, or of one of its derivatives. */
 typedef struct kn__row_job {
     const kn_op_call *call; /* rows.c's alone */
-    const kn_row *row;
+    const kn__row_loops *row;
     int n_in, n_out;
     int order; /* 0 forward, 1 back, 2 back2 */
     int form;  /* of two inputs */

@@ -119,7 +119,7 @@ INLINE void sum(char *lanes, int64_t first, vec hand[], int64_t n) {
 }
 
 /* n elements, STRETCH but for the last; those that are missing count as 0. `whole` is constant. */
-INLINE void turn(const kn_link *link, const kn_link *end, int64_t first, int64_t n, bool whole) {
+INLINE void turn(const kn__link *link, const kn__link *end, int64_t first, int64_t n, bool whole) {
     vec hand[VECTORS];
     char rest[STRETCH * sizeof(real)];
     const size_t bytes = (size_t)n * sizeof(real);
@@ -156,7 +156,7 @@ INLINE void turn(const kn_link *link, const kn_link *end, int64_t first, int64_t
     }
 }
 
-void KN_LOOP(links)(const kn_link *link, int n_links, int64_t n) {
+void KN_LOOP(links)(const kn__link *link, int n_links, int64_t n) {
     int64_t at = 0;
     for (; at + STRETCH <= n; at += STRETCH) turn(link, link + n_links, at, STRETCH, true);
     if (at < n) turn(link, link + n_links, at, n - at, false);

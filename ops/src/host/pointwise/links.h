@@ -58,13 +58,13 @@ enum {
     (KN__LINK_FORMULAS + ((int)(row)*KN__LINK_ORDERS + (order)) * 2 + (hand))
 
 enum { KN__LINK_LINE = 64 };
-typedef struct kn_link {
+typedef struct kn__link {
     int16_t what;
     uint16_t stride; /* 1; 0: x is `line` */
     char *x; /* n elements; where there is no second input, `line`, whose values don't count */
     double p, q;
     _Alignas(KN__LINK_LINE) char line[KN__LINK_LINE]; /* a single element over and over */
-} kn_link;
+} kn__link;
 
 enum { KN__LINKS_MAX = 96 };
 

@@ -8,32 +8,22 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "convert.h"
 #include "host/pointwise/math_f64.h"
 #include "sigm.h"
 #include "turns.h"
-
-static inline uint32_t kn_bits_f32(float x) {
-    uint32_t bits;
-    __builtin_memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-KN_MATH float kn_of_bits_f32(uint32_t bits) {
-    float x;
-    __builtin_memcpy(&x, &bits, sizeof x);
-    return x;
-}
 
 #define KN_ROUND_F32 0x1.8p23f /* a sum with it rounds to an integer, in its low bits */
 
 /* y·2^k, `shifted` is k + KN_ROUND_F32: in two factors, 2^(k/2) rounded down and the rest, so that
  * infinity and subnormals come out. */
-KN_MATH float kn_scale_f32(float y, float shifted) {
-    uint32_t k = kn_bits_f32(shifted) << 22, half = k & 0xFF800000u, one = 0x3F800000u;
-    return y * kn_of_bits_f32(half + one) * kn_of_bits_f32(2 * k - half + one);
+KN_MATH float kn__scale_f32(float y, float shifted) {
+    uint32_t k = kn__f32_bits(shifted) << 22, half = k & 0xFF800000u, one = 0x3F800000u;
+    return y * kn__bits_f32(half + one) * kn__bits_f32(2 * k - half + one);
 }
 
 /* (e^r - 1 - r)/r², |r| <= ln 2 / 2 */
-KN_MATH float kn_exp_tail_f32(float r) {
+KN_MATH float kn__exp_tail_f32(float r) {
     float p = 0.001381462154932819f;
     p = p * r + 0.008368716168736884f;
     p = p * r + 0.04166838756299099f;
@@ -43,27 +33,27 @@ KN_MATH float kn_exp_tail_f32(float r) {
 
 /* e^r of |r| <= ln 2 / 2, x + low = k·ln 2 + r, |low| small beside x; *shifted is
  * k + KN_ROUND_F32. */
-KN_MATH float kn_exp_rest_f32(float *shifted, float x, float low) {
+KN_MATH float kn__exp_rest_f32(float *shifted, float x, float low) {
     *shifted = x * 1.44269504088896341f + KN_ROUND_F32;
     float k = *shifted - KN_ROUND_F32;
     float r = (x - k * 0.693359375f) - (k * -2.12194440054690583e-4f - low);
-    return kn_exp_tail_f32(r) * (r * r) + r + 1.0f;
+    return kn__exp_tail_f32(r) * (r * r) + r + 1.0f;
 }
 
 /* e^(x + low), x from -105 to 43: by 2^(k + 64) and 2^-64, so that subnormals come out. */
-KN_MATH float kn_exp_within_f32(float x, float low) {
-    float shifted, y = kn_exp_rest_f32(&shifted, x, low);
-    return y * kn_of_bits_f32((kn_bits_f32(shifted) << 23) + 0x5F800000u) * 0x1p-64f;
+KN_MATH float kn__exp_within_f32(float x, float low) {
+    float shifted, y = kn__exp_rest_f32(&shifted, x, low);
+    return y * kn__bits_f32((kn__f32_bits(shifted) << 23) + 0x5F800000u) * 0x1p-64f;
 }
 
 /* Choices at the end, not of x: compilers would carry them through all that follows. */
-KN_MATH float kn_exp_f32(float x) {
-    float shifted, rest = kn_exp_rest_f32(&shifted, x, 0), y = kn_scale_f32(rest, shifted);
+KN_MATH float kn__exp_f32(float x) {
+    float shifted, rest = kn__exp_rest_f32(&shifted, x, 0), y = kn__scale_f32(rest, shifted);
     y = x < -104.0f ? 0 : y;
     return x > 89.0f ? INFINITY : y;
 }
 
-KN_MATH float kn_exp2_f32(float x) {
+KN_MATH float kn__exp2_f32(float x) {
     float c = x < -152.0f ? -152.0f : x;
     c = c > 129.0f ? 129.0f : c;
     float shifted = c + KN_ROUND_F32, r = c - (shifted - KN_ROUND_F32);
@@ -74,12 +64,12 @@ KN_MATH float kn_exp2_f32(float x) {
     p = p * r + 0.05550410884f;
     p = p * r + 0.2402265092f;
     p = p * r + 0.6931471806f;
-    return kn_scale_f32(p * r + 1.0f, shifted);
+    return kn__scale_f32(p * r + 1.0f, shifted);
 }
 
 /* e^x - 1 = 2^k·(1 - 2^-k + e^r - 1), whose terms are added up exactly but for the last rounding.
  */
-KN_MATH float kn_expm1_f32(float x) {
+KN_MATH float kn__expm1_f32(float x) {
     float c = x < -20.0f ? -20.0f : x;
     c = c > 89.0f ? 89.0f : c;
     float shifted = c * 1.44269504088896341f + KN_ROUND_F32, k = shifted - KN_ROUND_F32;
@@ -93,27 +83,27 @@ KN_MATH float kn_expm1_f32(float x) {
     p = p * r + 0.5000000014f;
     float one = 1.0f - kn__power_f32(KN_ROUND_F32 - (k > 30.0f ? 30.0f : k), 0), high = one + r;
     float y = high + (((one - high) + r) + (r * r * p + r_low));
-    y = kn_scale_f32(y, shifted);
+    y = kn__scale_f32(y, shifted);
     return x == 0 ? x : y;
 }
 
 /* x = m·2^k, m in [√½, √2), f = m - 1. */
-typedef struct kn_parts_f32 {
+typedef struct kn__parts_f32 {
     float k, f;
-} kn_parts_f32;
+} kn__parts_f32;
 
-KN_MATH kn_parts_f32 kn_parts_of_f32(float x) {
+KN_MATH kn__parts_f32 kn__parts_of_f32(float x) {
     float scaled = x < 0x1p-126f ? x * 0x1p25f : x;
     float extra = x < 0x1p-126f ? 25.0f : 0.0f;
-    uint32_t shifted = kn_bits_f32(scaled) - 0x3F3504F3u; /* √½ */
-    kn_parts_f32 parts;
+    uint32_t shifted = kn__f32_bits(scaled) - 0x3F3504F3u; /* √½ */
+    kn__parts_f32 parts;
     parts.k = (float)((int32_t)shifted >> 23) - extra;
-    parts.f = kn_of_bits_f32((shifted & 0x007FFFFFu) + 0x3F3504F3u) - 1.0f;
+    parts.f = kn__bits_f32((shifted & 0x007FFFFFu) + 0x3F3504F3u) - 1.0f;
     return parts;
 }
 
 /* ln(1 + f) = f - f²/2 + this */
-KN_MATH float kn_log_tail_f32(float f) {
+KN_MATH float kn__log_tail_f32(float f) {
     float p = 0.06746704876004897f;
     p = p * f + -0.1167560319099064f;
     p = p * f + 0.1188810248196995f;
@@ -127,42 +117,42 @@ KN_MATH float kn_log_tail_f32(float f) {
 }
 
 /* What ln makes of the ends of its range: y, or what belongs to x. */
-KN_MATH float kn_log_ends_f32(float x, float y) {
+KN_MATH float kn__log_ends_f32(float x, float y) {
     y = x > 0x1.fffffep127f ? x : y;
     y = x == 0 ? -INFINITY : y;
     return x >= 0 ? y : NAN - x * 0; /* negative and NaN */
 }
 
-KN_MATH float kn_log_sum_f32(kn_parts_f32 m, float low) {
-    float tail = kn_log_tail_f32(m.f) + (m.k * -2.12194440054690583e-4f + low);
+KN_MATH float kn__log_sum_f32(kn__parts_f32 m, float low) {
+    float tail = kn__log_tail_f32(m.f) + (m.k * -2.12194440054690583e-4f + low);
     return (tail - 0.5f * (m.f * m.f) + m.f) + m.k * 0.693359375f;
 }
 
-KN_MATH float kn_log_f32(float x) {
-    return kn_log_ends_f32(x, kn_log_sum_f32(kn_parts_of_f32(x), 0));
+KN_MATH float kn__log_f32(float x) {
+    return kn__log_ends_f32(x, kn__log_sum_f32(kn__parts_of_f32(x), 0));
 }
 
 /* u = 1 + x, rounded; the rounding error is added as lost/u. */
-KN_MATH float kn_log1p_f32(float x) {
+KN_MATH float kn__log1p_f32(float x) {
     float u = 1.0f + x, lost = fabsf(x) < 1.0f ? x - (u - 1.0f) : 1.0f - (u - x);
-    float y = kn_log_ends_f32(u, kn_log_sum_f32(kn_parts_of_f32(u), lost / u));
+    float y = kn__log_ends_f32(u, kn__log_sum_f32(kn__parts_of_f32(u), lost / u));
     return x == 0 ? x : y;
 }
 
 /* k·k_scale + ln(m)·scale, in f64 but for the polynomial. */
-KN_MATH float kn_log_scaled_f32(float x, double k_scale, double scale) {
-    kn_parts_f32 m = kn_parts_of_f32(x);
-    double f = (double)m.f, log = (double)kn_log_tail_f32(m.f) - 0.5 * f * f + f;
-    return kn_log_ends_f32(x, (float)((double)m.k * k_scale + log * scale));
+KN_MATH float kn__log_scaled_f32(float x, double k_scale, double scale) {
+    kn__parts_f32 m = kn__parts_of_f32(x);
+    double f = (double)m.f, log = (double)kn__log_tail_f32(m.f) - 0.5 * f * f + f;
+    return kn__log_ends_f32(x, (float)((double)m.k * k_scale + log * scale));
 }
 
-KN_MATH float kn_log2_f32(float x) { return kn_log_scaled_f32(x, 1, 1.44269504088896341); }
-KN_MATH float kn_log10_f32(float x) {
-    return kn_log_scaled_f32(x, 0.30102999566398120, 0.43429448190325183);
+KN_MATH float kn__log2_f32(float x) { return kn__log_scaled_f32(x, 1, 1.44269504088896341); }
+KN_MATH float kn__log10_f32(float x) {
+    return kn__log_scaled_f32(x, 0.30102999566398120, 0.43429448190325183);
 }
 
 /* Small |x| by x + x³·p(x²), the others by 1 - 2/(e^2|x| + 1). */
-KN_MATH float kn_tanh_f32(float x) {
+KN_MATH float kn__tanh_f32(float x) {
     float z = x * x, p = 0.002147753724474016f;
     p = p * z + -0.008182937366620341f;
     p = p * z + 0.021703088061450784f;
@@ -170,7 +160,7 @@ KN_MATH float kn_tanh_f32(float x) {
     p = p * z + 0.13333210013318883f;
     p = p * z + -0.3333333091508564f;
     float small = p * z * x + x;
-    float size = fabsf(x), large = 1.0f - 2.0f / (kn_exp_within_f32(2.0f * size, 0) + 1.0f);
+    float size = fabsf(x), large = 1.0f - 2.0f / (kn__exp_within_f32(2.0f * size, 0) + 1.0f);
     large = size > 20.0f ? 1.0f : large;
     return copysignf(size < 0.625f ? small : large, x);
 }
@@ -178,7 +168,7 @@ KN_MATH float kn_tanh_f32(float x) {
 /* |x| < 1 by x + x·p(x²), the others by 1 - 2^q(|x|), where q is the binary logarithm of erfc: from
  * -2.7 to -26, and an error of 2^q counts a fifth at most. So one step takes its integer off, and
  * one factor brings that back. NaN comes through q. */
-KN_MATH float kn_erf_f32(float x) {
+KN_MATH float kn__erf_f32(float x) {
     float size = fabsf(x), z = x * x, p = 7.85386146e-05f;
     p = p * z + -0.000801019371f;
     p = p * z + 0.00518832775f;
@@ -199,15 +189,15 @@ KN_MATH float kn_erf_f32(float x) {
     e = e * r + 0.24022235f;
     e = e * r + 0.693147242f;
     e = e * r + 1.0f;
-    float large = 1.0f - e * kn_of_bits_f32((kn_bits_f32(shifted) << 23) + 0x3F800000u);
+    float large = 1.0f - e * kn__bits_f32((kn__f32_bits(shifted) << 23) + 0x3F800000u);
     return size < 1.0f ? x + x * p : copysignf(large, x);
 }
 
 /* e^(-x²)·t·g(t), t = 1/(1 + |x|/2); x² is the exact square of 12 leading bits, and a rest. */
-KN_MATH float kn_erfc_f32(float x) {
+KN_MATH float kn__erfc_f32(float x) {
     float size = fabsf(x), c = size < 10.2f ? size : 10.2f;
-    float high = kn_of_bits_f32(kn_bits_f32(c) & 0xFFFFF000u);
-    float e = kn_exp_within_f32(-high * high, -((c - high) * (c + high)));
+    float high = kn__bits_f32(kn__f32_bits(c) & 0xFFFFF000u);
+    float e = kn__exp_within_f32(-high * high, -((c - high) * (c + high)));
     float t = 1.0f / (1.0f + 0.5f * c), g = 0.03306467136f;
     g = g * t + -0.1756351351f;
     g = g * t + 0.3431366861f;
@@ -226,8 +216,9 @@ KN_MATH float kn_erfc_f32(float x) {
 
 /* The integral of the normal distribution, erfc(-x/√2)/2, by shorter sums: the error of e^(-x²/2)
  * is larger than theirs, up to x²/2 ulp. Of NaN some number: x·y is NaN. */
-KN_MATH float kn_normal_cdf_f32(float x) {
-    float size = fabsf(x), c = size < 14.4f ? size : 14.4f, e = kn_exp_within_f32(-0.5f * c * c, 0);
+KN_MATH float kn__normal_cdf_f32(float x) {
+    float size = fabsf(x), c = size < 14.4f ? size : 14.4f,
+          e = kn__exp_within_f32(-0.5f * c * c, 0);
     float t = 1.0f / (1.0f + 0.26516504294495533f * c), g = 0.03065882582f;
     g = g * t + -0.14314410745f;
     g = g * t + 0.2151546851f;
@@ -242,10 +233,10 @@ KN_MATH float kn_normal_cdf_f32(float x) {
 }
 
 /* Whether an element is out of reach of the fast reduction below. */
-static inline __attribute__((pure)) bool kn_any_far_f32(const float *x, int64_t n) {
+static inline __attribute__((pure)) bool kn__any_far_f32(const float *x, int64_t n) {
     uint32_t most = 0;
     for (int64_t i = 0; i < n; i++) {
-        uint32_t bits = kn_bits_f32(x[i]) & 0x7FFFFFFFu;
+        uint32_t bits = kn__f32_bits(x[i]) & 0x7FFFFFFFu;
         most = bits > most ? bits : most;
     }
     return most >= 146u << 23;
@@ -253,7 +244,7 @@ static inline __attribute__((pure)) bool kn_any_far_f32(const float *x, int64_t 
 
 /* x = (n + quarter)·π/2 with |quarter| <= 1/2, as quarter·π/2 and n modulo 4, for |x| < 2^19: with
  * π/2 in two parts. */
-KN_MATH float kn_quarter_f32(uint32_t *n, float x) {
+KN_MATH float kn__quarter_f32(uint32_t *n, float x) {
     double y = (double)x, shifted = y * 0.63661977236758134 + 0x1.8p52, whole = shifted - 0x1.8p52;
     uint64_t bits;
     __builtin_memcpy(&bits, &shifted, sizeof bits);
@@ -263,8 +254,8 @@ KN_MATH float kn_quarter_f32(uint32_t *n, float x) {
 
 /* The same for larger |x|, integers of 24 bits times 2^(e - 150): a table has what that power is
  * modulo 4. */
-KN_MATH float kn_far_quarter_f32(uint32_t *n, float x) {
-    uint32_t bits = kn_bits_f32(x) & 0x7FFFFFFFu, e = bits >> 23;
+KN_MATH float kn__far_quarter_f32(uint32_t *n, float x) {
+    uint32_t bits = kn__f32_bits(x) & 0x7FFFFFFFu, e = bits >> 23;
     double m = (double)(int32_t)((bits & 0x007FFFFFu) | 0x00800000u);
     const double *turn = kn_turns_[e < 146 ? 0 : e - 146];
     double product = m * turn[0], fours = (product * 0.25 + 0x1.8p52) - 0x1.8p52;
@@ -278,7 +269,7 @@ KN_MATH float kn_far_quarter_f32(uint32_t *n, float x) {
     return (float)(x < 0 ? -r : r);
 }
 
-KN_MATH float kn_sin_of_f32(float r, uint32_t n) {
+KN_MATH float kn__sin_of_f32(float r, uint32_t n) {
     float z = r * r, p = 2.724686872e-06f, q = 2.454541908e-05f;
     p = p * z + -0.0001984006304f;
     p = p * z + 0.008333331831f;
@@ -291,60 +282,62 @@ KN_MATH float kn_sin_of_f32(float r, uint32_t n) {
 }
 
 /* far: whether |x| may be 2^19 or more. */
-KN_MATH float kn_sin_quarters_f32(float x, uint32_t quarters, bool far) {
+KN_MATH float kn__sin_quarters_f32(float x, uint32_t quarters, bool far) {
     uint32_t n, far_n;
-    float r = kn_quarter_f32(&n, x);
+    float r = kn__quarter_f32(&n, x);
     if (far) {
-        float far_r = kn_far_quarter_f32(&far_n, x);
+        float far_r = kn__far_quarter_f32(&far_n, x);
         bool is_far = fabsf(x) >= 0x1p19f;
         r = is_far ? far_r : r;
         n = is_far ? far_n : n;
     }
-    float y = kn_sin_of_f32(r, n + quarters);
+    float y = kn__sin_of_f32(r, n + quarters);
     return far && !(fabsf(x) <= 0x1.fffffep127f) ? x - x : y; /* infinity, NaN */
 }
 
-KN_MATH float kn_sin_f32(float x, bool far) {
-    float y = kn_sin_quarters_f32(x, 0, far);
+KN_MATH float kn__sin_f32(float x, bool far) {
+    float y = kn__sin_quarters_f32(x, 0, far);
     return x == 0 ? x : y;
 }
-KN_MATH float kn_cos_f32(float x, bool far) { return kn_sin_quarters_f32(x, 1, far); }
+KN_MATH float kn__cos_f32(float x, bool far) { return kn__sin_quarters_f32(x, 1, far); }
 
 /* --- by f64: the roundings before the last one don't show --- */
 
-KN_MATH float kn_hypot_f32(float a, float b) {
+KN_MATH float kn__hypot_f32(float a, float b) {
     double square = (double)a * (double)a + (double)b * (double)b; /* doesn't overflow */
     bool infinite = (fabsf(a) > 0x1.fffffep127f) | (fabsf(b) > 0x1.fffffep127f);
     return infinite ? INFINITY : (float)sqrt(square); /* of infinity and NaN too */
 }
 
 /* Whether the quotient has more than 23 bits, or isn't finite. */
-KN_MATH bool kn_quotient_is_far_f32(float a, float b) {
+KN_MATH bool kn__quotient_is_far_f32(float a, float b) {
     return !(fabsf(a) < 0x1p22f * fabsf(b) && fabsf(b) <= 0x1.fffffep127f);
 }
 
 /* a - n·b with the sign of a. n has 23 bits, so that n·b is exact in f64; a quotient just below n
  * may have been rounded up to it. far: whether a quotient may be far. */
-KN_MATH double kn_wide_fmod_f32(float a, float b, bool far) {
-    if (far && kn_quotient_is_far_f32(a, b)) return (double)fmodf(a, b);
+KN_MATH double kn__wide_fmod_f32(float a, float b, bool far) {
+    if (far && kn__quotient_is_far_f32(a, b)) return (double)fmodf(a, b);
     double y = fabs((double)b), n = (double)truncf(fabsf(a) / fabsf(b));
     double rest = fabs((double)a) - n * y;
     return copysign(rest < 0 ? rest + y : rest, (double)a);
 }
 
-KN_MATH float kn_fmod_f32(float a, float b, bool far) { return (float)kn_wide_fmod_f32(a, b, far); }
+KN_MATH float kn__fmod_f32(float a, float b, bool far) {
+    return (float)kn__wide_fmod_f32(a, b, far);
+}
 
 /* The same with the sign of b. */
-KN_MATH float kn_mod_f32(float a, float b, bool far) {
-    double y = (double)b, rest = kn_wide_fmod_f32(a, b, far);
+KN_MATH float kn__mod_f32(float a, float b, bool far) {
+    double y = (double)b, rest = kn__wide_fmod_f32(a, b, far);
     double other = (rest < 0) != (b < 0) ? rest + y : rest;
     return (float)(rest == 0 ? copysign(0, y) : other);
 }
 
 /* a^b = 2^(b·log2 |a|), with the signs and the ends of C's powf. */
-KN_MATH float kn_pow_f32(float a, float b) {
+KN_MATH float kn__pow_f32(float a, float b) {
     float size = fabsf(a), half = 0.5f * b;
-    kn_parts_f32 m = kn_parts_of_f32(size);
+    kn__parts_f32 m = kn__parts_of_f32(size);
     double f = (double)m.f, s = f / (2 + f), z = s * s, q = 1.0 / 13;
     q = q * z + 1.0 / 11;
     q = q * z + 1.0 / 9;
@@ -369,7 +362,7 @@ KN_MATH float kn_pow_f32(float a, float b) {
     p = p * r + 0.6931471805599453;
     float power = (float)((p * r + 1) * kn__power_f64(shifted, 0));
     bool whole = floorf(b) == b, odd = whole & (floorf(half) != half);
-    bool negative = (int32_t)kn_bits_f32(a) < 0, none = (a < 0) & (a >= -0x1.fffffep127f) & !whole;
+    bool negative = (int32_t)kn__f32_bits(a) < 0, none = (a < 0) & (a >= -0x1.fffffep127f) & !whole;
     power = negative & odd ? -power : power;
     power = none ? NAN : power;
     return (b == 0) | (a == 1.0f) ? 1.0f : power;
@@ -377,8 +370,8 @@ KN_MATH float kn_pow_f32(float a, float b) {
 
 /* ln Γ(x), x > 0: below 3 Γ's logarithm at t + 1 is t·(t - 1)·p(t - 1), with t = x - 1, or t = x
  * and Γ(x) = Γ(x + 1)/x; above Stirling's series. The error of both is below 1e-8. */
-KN_MATH float kn_lgamma_f32(float x) {
-    kn_parts_f32 m = kn_parts_of_f32(x);
+KN_MATH float kn__lgamma_f32(float x) {
+    kn__parts_f32 m = kn__parts_of_f32(x);
     float t = x < 1.0f ? x : x - 1.0f, s = t - 1.0f, p = 1.809150763e-05f;
     p = p * s + -3.858047276e-05f;
     p = p * s + 2.388162148e-05f;
@@ -392,7 +385,7 @@ KN_MATH float kn_lgamma_f32(float x) {
     p = p * s + 0.03296498784f;
     p = p * s + -0.1003172746f;
     p = p * s + 0.4227843351f;
-    double f = (double)m.f, log = (double)kn_log_tail_f32(m.f) - 0.5 * f * f + f;
+    double f = (double)m.f, log = (double)kn__log_tail_f32(m.f) - 0.5 * f * f + f;
     log += (double)m.k * 0.69314718055994531;
     double wide = (double)t, near = wide * (wide - 1) * (double)p + (x < 1.0f ? -log : 0);
     double y = (double)x, inverse = 1 / y, w = inverse * inverse;
@@ -405,8 +398,8 @@ KN_MATH float kn_lgamma_f32(float x) {
 
 /* x·p(w), w = -ln(1 - x²), below w = 6; above a polynomial of √w. The error of both is below
  * 1e-8. */
-KN_MATH float kn_erfinv_f32(float x) {
-    double wide = (double)x, w = -kn_log_f64((1 - wide) * (1 + wide)); /* exact */
+KN_MATH float kn__erfinv_f32(float x) {
+    double wide = (double)x, w = -kn__log_f64((1 - wide) * (1 + wide)); /* exact */
     double t = w - 3, s = sqrt(w) - 3.2747448713915888;
     double near = 6.751921426360885e-10;
     near = near * t + -5.430625584472751e-09;

@@ -11,12 +11,12 @@
 
 #define KN_MATH static inline KN_STRAIGHT
 
-static inline uint64_t kn_bits_f64(double x) {
+static inline uint64_t kn__f64_bits(double x) {
     uint64_t bits;
     __builtin_memcpy(&bits, &x, sizeof bits);
     return bits;
 }
-KN_MATH double kn_of_bits_f64(uint64_t bits) {
+KN_MATH double kn__bits_f64(uint64_t bits) {
     double x;
     __builtin_memcpy(&x, &bits, sizeof x);
     return x;
@@ -27,13 +27,13 @@ KN_MATH double kn_of_bits_f64(uint64_t bits) {
 #define KN_LN2_LOW 0x1.cf79abc9e3b39p-40
 
 /* y·2^k, |k| <= 2044: in two factors, so that infinity and subnormals come out. */
-KN_MATH double kn_scale_f64(double y, double k) {
+KN_MATH double kn__scale_f64(double y, double k) {
     double half = k * 0.5 + KN_ROUND_F64, rest = k - (half - KN_ROUND_F64) + KN_ROUND_F64;
     return y * kn__power_f64(half, 0) * kn__power_f64(rest, 0);
 }
 
 /* (e^r - 1 - r)/r², |r| <= ln 2 / 2 */
-KN_MATH double kn_exp_tail_f64(double r) {
+KN_MATH double kn__exp_tail_f64(double r) {
     double p = 2.5100472505694996e-08;
     p = p * r + 2.7620201591031547e-07;
     p = p * r + 2.7557268276905696e-06;
@@ -47,17 +47,17 @@ KN_MATH double kn_exp_tail_f64(double r) {
 }
 
 /* e^(x + low), |low| tiny beside x: x = k·ln 2 + r. */
-KN_MATH double kn_exp_sum_f64(double x, double low) {
+KN_MATH double kn__exp_sum_f64(double x, double low) {
     double c = x < -746 ? -746 : x;
     c = c > 710 ? 710 : c;
     double k = (c * 1.44269504088896341 + KN_ROUND_F64) - KN_ROUND_F64;
     double r = (c - k * KN_LN2_HIGH) - (k * KN_LN2_LOW - low);
-    return kn_scale_f64(r + r * r * kn_exp_tail_f64(r) + 1, k);
+    return kn__scale_f64(r + r * r * kn__exp_tail_f64(r) + 1, k);
 }
 
-KN_MATH double kn_exp_f64(double x) { return kn_exp_sum_f64(x, 0); }
+KN_MATH double kn__exp_f64(double x) { return kn__exp_sum_f64(x, 0); }
 
-KN_MATH double kn_exp2_f64(double x) {
+KN_MATH double kn__exp2_f64(double x) {
     double c = x < -1080 ? -1080 : x;
     c = c > 1025 ? 1025 : c;
     double k = (c + KN_ROUND_F64) - KN_ROUND_F64, r = c - k;
@@ -73,58 +73,58 @@ KN_MATH double kn_exp2_f64(double x) {
     p = p * r + 0.055504108664821625;
     p = p * r + 0.24022650695910072;
     p = p * r + 0.6931471805599453;
-    return kn_scale_f64(p * r + 1, k);
+    return kn__scale_f64(p * r + 1, k);
 }
 
 /* e^x - 1 = 2^k·(sum + low): 1 - 2^-k and e^r - 1, added up exactly but for the last rounding. */
-typedef struct kn_expm1_parts_f64 {
+typedef struct kn__expm1_parts_f64 {
     double k, sum, low;
-} kn_expm1_parts_f64;
+} kn__expm1_parts_f64;
 
-KN_MATH kn_expm1_parts_f64 kn_expm1_parts_of_f64(double x) {
+KN_MATH kn__expm1_parts_f64 kn__expm1_parts_of_f64(double x) {
     double c = x < -50 ? -50 : x;
     c = c > 710 ? 710 : c;
     double k = (c * 1.44269504088896341 + KN_ROUND_F64) - KN_ROUND_F64;
     double exact = c - k * KN_LN2_HIGH, tail = k * KN_LN2_LOW;
     double r = exact - tail, r_low = (exact - r) - tail;
     double one = 1 - kn__power_f64(KN_ROUND_F64 - (k > 60 ? 60 : k), 0), high = one + r;
-    double rest = ((one - high) + r) + (r * r * kn_exp_tail_f64(r) + r_low), sum = high + rest;
-    return (kn_expm1_parts_f64){k, sum, (high - sum) + rest};
+    double rest = ((one - high) + r) + (r * r * kn__exp_tail_f64(r) + r_low), sum = high + rest;
+    return (kn__expm1_parts_f64){k, sum, (high - sum) + rest};
 }
 
-KN_MATH double kn_expm1_f64(double x) {
-    kn_expm1_parts_f64 e = kn_expm1_parts_of_f64(x);
-    double y = kn_scale_f64(e.sum, e.k);
+KN_MATH double kn__expm1_f64(double x) {
+    kn__expm1_parts_f64 e = kn__expm1_parts_of_f64(x);
+    double y = kn__scale_f64(e.sum, e.k);
     return x == 0 ? x : y;
 }
 
 /* q = t/d, t = e^(2|x|) - 1, d = t + 2; corrected by what t and d lost, where 1/d = (1 - q)/2. */
-KN_MATH double kn_tanh_f64(double x) {
+KN_MATH double kn__tanh_f64(double x) {
     double size = fabs(x);
-    kn_expm1_parts_f64 e = kn_expm1_parts_of_f64(2 * (size > 22 ? 22 : size));
+    kn__expm1_parts_f64 e = kn__expm1_parts_of_f64(2 * (size > 22 ? 22 : size));
     double power = kn__power_f64(e.k + KN_ROUND_F64, 0), t = e.sum * power, t_low = e.low * power;
     double d = t + 2, lost = t > 2 ? 2 - (d - t) : t - (d - 2), d_low = lost + t_low, q = t / d;
     return copysign(q + (t_low - q * d_low) * (0.5 - 0.5 * q), x);
 }
 
 /* x = m·2^k, m in [√½, √2), f = m - 1. */
-typedef struct kn_parts_f64 {
+typedef struct kn__parts_f64 {
     double k, f;
-} kn_parts_f64;
+} kn__parts_f64;
 
-KN_MATH kn_parts_f64 kn_parts_of_f64(double x) {
+KN_MATH kn__parts_f64 kn__parts_of_f64(double x) {
     double scaled = x < 0x1p-1022 ? x * 0x1p54 : x, extra = x < 0x1p-1022 ? 1023 + 54 : 1023;
     const uint64_t root = 0x3FE6A09E667F3BCDu, one = 0x3FF0000000000000u;
-    uint64_t shifted = kn_bits_f64(scaled) - root + one;
-    kn_parts_f64 parts;
+    uint64_t shifted = kn__f64_bits(scaled) - root + one;
+    kn__parts_f64 parts;
     /* the exponent as a number: below 2^52 + itself */
-    parts.k = (kn_of_bits_f64((shifted >> 52) | 0x4330000000000000u) - 0x1p52) - extra;
-    parts.f = kn_of_bits_f64((shifted & 0x000FFFFFFFFFFFFFu) + root) - 1;
+    parts.k = (kn__bits_f64((shifted >> 52) | 0x4330000000000000u) - 0x1p52) - extra;
+    parts.f = kn__bits_f64((shifted & 0x000FFFFFFFFFFFFFu) + root) - 1;
     return parts;
 }
 
 /* ln(1 + f) = f - f²/2 + this: with s = f/(2 + f), ln(1 + f) = 2s + s·R(s²) = f - s·(f - R). */
-KN_MATH double kn_log_tail_f64(double f) {
+KN_MATH double kn__log_tail_f64(double f) {
     double s = f / (2 + f), z = s * s, half = 0.5 * f * f;
     double p = 0.14618236865830497;
     p = p * z + 0.15331576916675838;
@@ -137,53 +137,53 @@ KN_MATH double kn_log_tail_f64(double f) {
 }
 
 /* What ln makes of the ends of its range: y, or what belongs to x. */
-KN_MATH double kn_log_ends_f64(double x, double y) {
+KN_MATH double kn__log_ends_f64(double x, double y) {
     y = x > 0x1.fffffffffffffp1023 ? x : y;
     y = x == 0 ? -(double)INFINITY : y;
     return x >= 0 ? y : (double)NAN - x * 0; /* negative and NaN */
 }
 
-KN_MATH double kn_log_f64(double x) {
-    kn_parts_f64 m = kn_parts_of_f64(x);
+KN_MATH double kn__log_f64(double x) {
+    kn__parts_f64 m = kn__parts_of_f64(x);
     double half = 0.5 * m.f * m.f;
-    double y = m.k * KN_LN2_HIGH - ((half - (kn_log_tail_f64(m.f) + m.k * KN_LN2_LOW)) - m.f);
-    return kn_log_ends_f64(x, y);
+    double y = m.k * KN_LN2_HIGH - ((half - (kn__log_tail_f64(m.f) + m.k * KN_LN2_LOW)) - m.f);
+    return kn__log_ends_f64(x, y);
 }
 
 /* u = 1 + x, rounded; the rounding error is added as lost/u. */
-KN_MATH double kn_log1p_f64(double x) {
+KN_MATH double kn__log1p_f64(double x) {
     double u = 1 + x, lost = fabs(x) < 1 ? x - (u - 1) : 1 - (u - x);
-    kn_parts_f64 m = kn_parts_of_f64(u);
+    kn__parts_f64 m = kn__parts_of_f64(u);
     double half = 0.5 * m.f * m.f, low = m.k * KN_LN2_LOW + lost / u;
-    double y = m.k * KN_LN2_HIGH - ((half - (kn_log_tail_f64(m.f) + low)) - m.f);
-    y = kn_log_ends_f64(u, y);
+    double y = m.k * KN_LN2_HIGH - ((half - (kn__log_tail_f64(m.f) + low)) - m.f);
+    y = kn__log_ends_f64(u, y);
     return x == 0 ? x : y;
 }
 
 /* k·(high + low) + ln(m)·(scale_high + scale_low), the leading products exact. */
-KN_MATH double kn_log_scaled_f64(double x, double k_high, double k_low, double scale_high,
-                                 double scale_low) {
-    kn_parts_f64 m = kn_parts_of_f64(x);
-    double half = 0.5 * m.f * m.f, tail = kn_log_tail_f64(m.f);
-    double high = kn_of_bits_f64(kn_bits_f64(m.f - half) & 0xFFFFFFFF00000000u);
+KN_MATH double kn__log_scaled_f64(double x, double k_high, double k_low, double scale_high,
+                                  double scale_low) {
+    kn__parts_f64 m = kn__parts_of_f64(x);
+    double half = 0.5 * m.f * m.f, tail = kn__log_tail_f64(m.f);
+    double high = kn__bits_f64(kn__f64_bits(m.f - half) & 0xFFFFFFFF00000000u);
     double low = (m.f - high) - half + tail;
     double first = m.k * k_high, second = high * scale_high;
     double rest = m.k * k_low + (low + high) * scale_low + low * scale_high;
     double sum = first + second;
     rest += (first - sum) + second; /* |first| is larger, or 0 */
-    return kn_log_ends_f64(x, sum + rest);
+    return kn__log_ends_f64(x, sum + rest);
 }
 
-KN_MATH double kn_log2_f64(double x) {
-    return kn_log_scaled_f64(x, 1, 0, 0x1.7154765000000p+0, 0x1.5c17f0bbbe880p-31);
+KN_MATH double kn__log2_f64(double x) {
+    return kn__log_scaled_f64(x, 1, 0, 0x1.7154765000000p+0, 0x1.5c17f0bbbe880p-31);
 }
-KN_MATH double kn_log10_f64(double x) {
-    return kn_log_scaled_f64(x, 0x1.34413509f0000p-2, 0x1.e7fbcc47c4acdp-40, 0x1.bcb7b15000000p-2,
-                             0x1.37287195355bbp-33);
+KN_MATH double kn__log10_f64(double x) {
+    return kn__log_scaled_f64(x, 0x1.34413509f0000p-2, 0x1.e7fbcc47c4acdp-40, 0x1.bcb7b15000000p-2,
+                              0x1.37287195355bbp-33);
 }
 
 /* erf: x + x·p(x²) for small x, else 1 - erfc(x) with erfc(x) = e^(-x²)·t·g(t), t = 1/(1 + x/2). */
-KN_MATH double kn_erf_f64(double x) {
+KN_MATH double kn__erf_f64(double x) {
     double size = fabs(x), z = x * x;
     double p = 1.0675693706713948e-08;
     p = p * z + -1.5697115571004142e-07;
@@ -197,8 +197,8 @@ KN_MATH double kn_erf_f64(double x) {
     p = p * z + -0.3761263890318335;
     p = p * z + 0.12837916709551256;
     double c = size > 6 ? 6 : size;
-    double high = kn_of_bits_f64(kn_bits_f64(c) & 0xFFFFFFFFF8000000u);
-    double e = kn_exp_sum_f64(-high * high, -((c - high) * (c + high)));
+    double high = kn__bits_f64(kn__f64_bits(c) & 0xFFFFFFFFF8000000u);
+    double e = kn__exp_sum_f64(-high * high, -((c - high) * (c + high)));
     double t = 1 / (1 + 0.5 * c);
     double g = 0.036597339418357924;
     g = g * t + -0.35234617357425313;

@@ -55,26 +55,26 @@
 
 #ifdef KN_REAL_IS_F32
 #define KN_REAL_FN(name) name##f
-#define KN_OUR_FN(name) kn_##name##_f32
+#define KN_OUR_FN(name) kn__##name##_f32
 #define KN_SIGM(x) kn__sigm_f32(x)
-#define T_ERFC(x) kn_erfc_f32(x)
-#define T_NORMAL_CDF(x) kn_normal_cdf_f32(x)
+#define T_ERFC(x) kn__erfc_f32(x)
+#define T_NORMAL_CDF(x) kn__normal_cdf_f32(x)
 /* In rows of domain ANGLE: the loop says whether any element is far. */
-#define T_SIN(x) kn_sin_f32(x, kn_far)
-#define T_COS(x) kn_cos_f32(x, kn_far)
-#define KN_ANY_FAR(x, n) kn_any_far_f32(x, n)
-#define T_HYPOT(x, y) kn_hypot_f32(x, y)
-#define T_POW(x, y) kn_pow_f32(x, y)
-#define T_ERFINV(x) kn_erfinv_f32(x)
+#define T_SIN(x) kn__sin_f32(x, kn__far)
+#define T_COS(x) kn__cos_f32(x, kn__far)
+#define KN_ANY_FAR(x, n) kn__any_far_f32(x, n)
+#define T_HYPOT(x, y) kn__hypot_f32(x, y)
+#define T_POW(x, y) kn__pow_f32(x, y)
+#define T_ERFINV(x) kn__erfinv_f32(x)
 /* In rows of domain QUOTIENT. */
-#define T_FMOD(x, y) kn_fmod_f32(x, y, kn_far)
-#define T_MOD(x, y) kn_mod_f32(x, y, kn_far)
-#define KN_QUOTIENT_IS_FAR(x, y) kn_quotient_is_far_f32(x, y)
+#define T_FMOD(x, y) kn__fmod_f32(x, y, kn__far)
+#define T_MOD(x, y) kn__mod_f32(x, y, kn__far)
+#define KN_QUOTIENT_IS_FAR(x, y) kn__quotient_is_far_f32(x, y)
 /* In rows of domain ABOVE_ZERO. */
-#define T_LGAMMA(x) (kn_far && !(x > 0) ? (T)kn__lgamma(x) : kn_lgamma_f32(x))
+#define T_LGAMMA(x) (kn__far && !(x > 0) ? (T)kn__lgamma(x) : kn__lgamma_f32(x))
 #else
 #define KN_REAL_FN(name) name
-#define KN_OUR_FN(name) kn_##name##_f64
+#define KN_OUR_FN(name) kn__##name##_f64
 #define KN_SIGM(x) kn__sigm_f64(x)
 #define T_ERFC(x) erfc(x)
 #define T_NORMAL_CDF(x) (0.5 * erfc((x) * -0.70710678118654752))
@@ -91,7 +91,7 @@
 #endif
 
 /* In rows of domain POWER: pow, or a product or a root. */
-#define T_POWER(x, p) (kn_far ? T_POW(x, p) : KN_EASY_POWER(x, p))
+#define T_POWER(x, p) (kn__far ? T_POW(x, p) : KN_EASY_POWER(x, p))
 #define KN_EASY_POWER(x, p)                                                                        \
     ((p) == 2         ? (x) * (x)                                                                  \
      : (p) == 3       ? (x) * (x) * (x)                                                            \
@@ -102,14 +102,14 @@
      : (p) == 0       ? 1                                                                          \
                       : 1 / (T_SQRT(x) * (x)))
 /* Of x^p, or of its derivatives, which have the powers p - 1 and p - 2 too. */
-static inline bool kn_power_is_far(T p, bool forward) {
+static inline bool kn__power_is_far(T p, bool forward) {
     if (forward && (p == -1 || p == (T)-0.5)) return false;
     return !(p == 2 || p == 3 || p == (T)0.5 || p == 1);
 }
 
 /* In rows of domains HALF and ABOVE_ZERO: what numbers above 0 don't need. */
-#define T_EXPM1_BELOW(x) (kn_far ? T_EXPM1(x) : 0)
-static inline __attribute__((pure)) bool kn_any_below(const T *x, int64_t n) {
+#define T_EXPM1_BELOW(x) (kn__far ? T_EXPM1(x) : 0)
+static inline __attribute__((pure)) bool kn__any_below(const T *x, int64_t n) {
     for (int64_t i = 0; i < n;) {
         real_bits any = 0; /* as wide as an element, so that it is a vector */
         for (int64_t end = n - i < 1024 ? n : i + 1024; i < end; i++) any |= x[i] > 0 ? 0 : 1;

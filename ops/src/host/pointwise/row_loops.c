@@ -75,7 +75,7 @@ static inline T scalar(double v) { return (T)v; }
     const T p = scalar(P), q = scalar(Q);                                                          \
     (void)p, (void)q, (void)add;
 #define EACH KN_SIMD for (int64_t i = 0; i < n; i++)
-/* Loops of the domains ANGLE, HALF, POWER, QUOTIENT and ABOVE_ZERO have a second version, kn_far,
+/* Loops of the domains ANGLE, HALF, POWER, QUOTIENT and ABOVE_ZERO have a second version, kn__far,
  * for arrays with an element that the fast one can't compute: a large angle, one not above 0, a
  * large quotient; or for powers that are no product or root. */
 #define FAR_ALL(x, n, forward) false
@@ -85,8 +85,8 @@ static inline T scalar(double v) { return (T)v; }
 #define FAR_FRACTION(x, n, forward) false
 #define FAR_ABOVE_ONE(x, n, forward) false
 #define FAR_ANGLE(x, n, forward) KN_ANY_FAR(x, n)
-#define FAR_POWER(x, n, forward) kn_power_is_far(p, forward)
-#define FAR_HALF(x, n, forward) (forward && kn_any_below(x, n))
+#define FAR_POWER(x, n, forward) kn__power_is_far(p, forward)
+#define FAR_HALF(x, n, forward) (forward && kn__any_below(x, n))
 #define FAR_ABOVE_ZERO(x, n, forward) FAR_HALF(x, n, forward)
 /* Elements that are looked at, then computed: few enough to stay in the first cache. */
 enum { ALL_AT_ONCE = INT32_MAX / 2, STRETCH = 2048 };
@@ -111,10 +111,10 @@ enum { ALL_AT_ONCE = INT32_MAX / 2, STRETCH = 2048 };
 #define IS_FAR_QUOTIENT(x, y) KN_QUOTIENT_IS_FAR(x, y)
 #define EACH_OF(far, body)                                                                         \
     if (far) {                                                                                     \
-        enum { kn_far = 1 };                                                                       \
+        enum { kn__far = 1 };                                                                      \
         EACH body                                                                                  \
     } else {                                                                                       \
-        enum { kn_far = 0 };                                                                       \
+        enum { kn__far = 0 };                                                                      \
         EACH body                                                                                  \
     }
 #define FORWARD1(name, R, domain, x, formula)                                                      \
@@ -183,7 +183,7 @@ enum { ALL_AT_ONCE = INT32_MAX / 2, STRETCH = 2048 };
 /* Adds what `loop` gives by overwriting, so that it needs no copy that adds: of second derivatives,
  * rare rows, far versions, and the long formulas of is_long, whose time grows by at most 6 %
  * (AMD EPYC, gcc 12, November 2026). No formula that comes here reads a BOOL. */
-static __attribute__((noipa)) void add_by_blocks(kn_row_loop loop, T *out, const void *const in[],
+static __attribute__((noipa)) void add_by_blocks(kn__row_loop loop, T *out, const void *const in[],
                                                  int n_in, int64_t n, double P, double Q) {
     enum { BLOCK = 512, INPUTS = 5 };
     T term[BLOCK];
@@ -224,7 +224,7 @@ static inline bool is_long(kn_op op) {
         if (add && (far || IS_LONG(KN_OP_##name))) {                                               \
             add_by_blocks(name##_##wanted, out, in, k + 2, n, P, Q);                               \
         } else if (add) {                                                                          \
-            enum { kn_far = 0 };                                                                   \
+            enum { kn__far = 0 };                                                                  \
             EACH { BACK_BODY(d, +=, __VA_ARGS__) }                                                 \
         } else {                                                                                   \
             EACH_OF(far, {BACK_BODY(d, =, __VA_ARGS__)})                                           \
@@ -330,7 +330,7 @@ static inline bool is_long(kn_op op) {
 
 #define TABLE_(name, isa) kn__rows_##name##_##isa
 #define TABLE(name, isa) TABLE_(name, isa)
-extern const kn_row TABLE(NAME, KN_ISA)[];
-const kn_row TABLE(NAME, KN_ISA)[KN__ROW_COUNT] = {
+extern const kn__row_loops TABLE(NAME, KN_ISA)[];
+const kn__row_loops TABLE(NAME, KN_ISA)[KN__ROW_COUNT] = {
 #include <knet/ops.def>
 };

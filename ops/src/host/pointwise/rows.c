@@ -19,7 +19,7 @@ typedef kn__row_job job;
 
 /* --- one stretch of contiguous operands --- */
 
-static kn_row_loop loop_of(const kn_row *row, int form) {
+static kn__row_loop loop_of(const kn__row_loops *row, int form) {
     return form == KN__ROW_VV ? row->f : form == KN__ROW_VS ? row->vs : row->sv;
 }
 
@@ -89,7 +89,7 @@ static __attribute__((noinline)) void block_through_buffers(const job *j, const 
                                                             void *const y[], int64_t from,
                                                             int64_t n) {
     kn__tile in_buffer[OPERANDS], out_buffer[RESULTS];
-    const kn_loops *f32 = kn__loops(KN_F32);
+    const kn__loop_table *f32 = kn__loops(KN_F32);
     const void *in[OPERANDS];
     void *to[RESULTS] = {NULL};
     for (int k = 0; k < j->n_in; k++)
@@ -304,7 +304,7 @@ static kn_status run_forms(job *j) {
 
 /* --- the kernels --- */
 
-static void job_init(job *j, const kn_op_call *call, const kn_row *row, int order) {
+static void job_init(job *j, const kn_op_call *call, const kn__row_loops *row, int order) {
     const kn_attr_scalars *scalars = call->attr;
     const kn_tensor *out = call->out[__builtin_ctz(call->want)];
     j->call = call;
@@ -356,7 +356,8 @@ static inline bool is_plain(const kn_op_call *call, int64_t n) {
     return call->flat && n <= FEW && !(HALF >> call->dtype & 1);
 }
 
-static __attribute__((noinline)) kn_status run_row(const kn_op_call *call, const kn_row *row) {
+static __attribute__((noinline)) kn_status run_row(const kn_op_call *call,
+                                                   const kn__row_loops *row) {
     job j;
     job_init(&j, call, row, 0);
     if (j.is_half) return run_blocks(&j);
@@ -367,8 +368,8 @@ static __attribute__((noinline)) kn_status run_row(const kn_op_call *call, const
 }
 
 static inline __attribute__((always_inline)) kn_status host_row(kn_op_call *call, int n_in) {
-    const kn_row *row = kn__row((kn_dtype)call->dtype, call->op);
-    kn_row_loop loop = row->f;
+    const kn__row_loops *row = kn__row_loops_of((kn_dtype)call->dtype, call->op);
+    kn__row_loop loop = row->f;
     const kn_tensor *z = call->out[0];
     int64_t n = z->n;
     if (__builtin_expect(!loop, 0)) return no_loop(call);
@@ -384,14 +385,15 @@ kn_status kn__host_row1(kn_op_call *call) { return host_row(call, 1); }
 kn_status kn__host_row2(kn_op_call *call) { return host_row(call, 2); }
 kn_status kn__host_row3(kn_op_call *call) { return host_row(call, 3); }
 
-static __attribute__((noinline)) kn_status run_row_back(const kn_op_call *call, const kn_row *row) {
+static __attribute__((noinline)) kn_status run_row_back(const kn_op_call *call,
+                                                        const kn__row_loops *row) {
     job j;
     job_init(&j, call, row, 1);
     return call->flat && !j.is_half ? spread(&j, flat_part) : run_blocks(&j);
 }
 
 static inline __attribute__((always_inline)) kn_status host_row_back(kn_op_call *call, int n_x) {
-    const kn_row *row = kn__row((kn_dtype)call->dtype, call->op - 1u);
+    const kn__row_loops *row = kn__row_loops_of((kn_dtype)call->dtype, call->op - 1u);
     int64_t n = call->in[0]->n;
     if (__builtin_expect(!row->d[0], 0)) return no_loop(call);
     if (!is_plain(call, n)) return run_row_back(call, row);
@@ -411,7 +413,7 @@ kn_status kn__host_row2_back(kn_op_call *call) { return host_row_back(call, 2); 
 kn_status kn__host_row3_back(kn_op_call *call) { return host_row_back(call, 3); }
 
 kn_status kn__host_row_back2(kn_op_call *call) {
-    const kn_row *row = kn__row((kn_dtype)call->dtype, call->op - 2u);
+    const kn__row_loops *row = kn__row_loops_of((kn_dtype)call->dtype, call->op - 2u);
     if (!row->d[0]) return no_loop(call);
     job j;
     job_init(&j, call, row, 2);

@@ -1,7 +1,7 @@
 /* The loops of ops.def's rows: row_loops.c, compiled for each dtype and instruction set, and for
  * each dtype alone for the rare ones.
  *
- *     const kn_row *row = kn__row(KN_F32, KN_OP_mul);
+ *     const kn__row_loops *row = kn__row_loops_of(KN_F32, KN_OP_mul);
  *     row->f(z, (const void *[]){a, b}, n, 0, 0, false);
  */
 #ifndef KN_ROWS_H
@@ -11,14 +11,14 @@
 
 /* n elements one after the other; operands that a formula doesn't read may be NULL. Results may
  * alias inputs. p, q: scalars. add: adds to the old values; forward loops overwrite. */
-typedef void (*kn_row_loop)(void *to, const void *const in[], int64_t n, double p, double q,
-                            bool add);
-typedef struct kn_row {
-    kn_row_loop f;        /* in: the inputs; NULL: the dtype has no such row */
-    kn_row_loop vs, sv;   /* of two inputs: one of them a single element */
-    kn_row_loop d[3];     /* in: g, inputs, z; NULL for integers */
-    kn_row_loop dd[3][3]; /* as d; the highest instruction set has those of the next one */
-} kn_row;
+typedef void (*kn__row_loop)(void *to, const void *const in[], int64_t n, double p, double q,
+                             bool add);
+typedef struct kn__row_loops {
+    kn__row_loop f;        /* in: the inputs; NULL: the dtype has no such row */
+    kn__row_loop vs, sv;   /* of two inputs: one of them a single element */
+    kn__row_loop d[3];     /* in: g, inputs, z; NULL for integers */
+    kn__row_loop dd[3][3]; /* as d; the highest instruction set has those of the next one */
+} kn__row_loops;
 
 /* Places in the tables: rows and comparisons; rare rows have tables of their own. */
 enum {
@@ -41,14 +41,14 @@ enum {
 };
 
 /* Of op, which is a row or a comparison. F16 and BF16: F32's; KN_BOOL and 0: KN_U8's. */
-static inline const kn_row *kn__row(kn_dtype dtype, unsigned op) {
-    extern const kn_row *const(*kn__row_tables)[2] __attribute__((visibility("hidden")));
+static inline const kn__row_loops *kn__row_loops_of(kn_dtype dtype, unsigned op) {
+    extern const kn__row_loops *const(*kn__row_tables)[2] __attribute__((visibility("hidden")));
     extern const uint8_t kn__row_columns[KN_BOOL + 1] __attribute__((visibility("hidden")));
     extern const uint8_t kn__row_places[KN_OP_COUNT][2] __attribute__((visibility("hidden")));
     const uint8_t *place = kn__row_places[op];
     return &kn__row_tables[kn__row_columns[dtype]][place[0]][place[1]];
 }
 /* A given instruction set's loops, for tests: 2, 3 or 4; NULL where the machine lacks it. */
-const kn_row *kn__row_isa(kn_dtype dtype, unsigned op, int isa);
+const kn__row_loops *kn__row_isa(kn_dtype dtype, unsigned op, int isa);
 
 #endif

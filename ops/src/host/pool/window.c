@@ -6,10 +6,10 @@
 #include "host/base/slots.h"
 #include "kernel.h"
 
-typedef void (*plane_fn)(const kn_window *w, void *to, const void *from, uint8_t *offsets);
+typedef void (*plane_fn)(const kn__pool_window *w, void *to, const void *from, uint8_t *offsets);
 
 typedef struct window_work {
-    kn_window window;
+    kn__pool_window window;
     plane_fn plane;
     const char *from;
     char *to;
@@ -20,8 +20,8 @@ typedef struct window_work {
 
 enum { CHUNK = 32768 }; /* elements of x that a chunk has at least */
 
-static kn_window window_of(const kn_attr_pool *attr, const kn_tensor *x, const kn_tensor *y) {
-    kn_window w = {.planes = 1, .in_plane = 1, .out_plane = 1};
+static kn__pool_window window_of(const kn_attr_pool *attr, const kn_tensor *x, const kn_tensor *y) {
+    kn__pool_window w = {.planes = 1, .in_plane = 1, .out_plane = 1};
     int lead = x->n_dims - attr->n_spatial;
     bool tight = true; /* no gap, no element outside of x */
     w.tiles = true;
@@ -83,13 +83,13 @@ kn_status kn__host_maxpool(kn_op_call *call) {
 }
 
 typedef struct blocks_work {
-    kn_window window;
-    void (*blocks)(const kn_window *w, void *y, const void *x);
+    kn__pool_window window;
+    void (*blocks)(const kn__pool_window *w, void *y, const void *x);
     char *y;
     const char *x;
     size_t lane_bytes; /* of a block's place */
     int64_t block;
-    kn_slots slots; /* bf16: both as f32 */
+    kn__slots slots; /* bf16: both as f32 */
 } blocks_work;
 
 static void blocks_body(void *ctx, int64_t i) {
@@ -102,7 +102,7 @@ static void blocks_body(void *ctx, int64_t i) {
 /* The loops know f32 alone. */
 static void blocks_bf16(void *ctx, int64_t i) {
     blocks_work *k = ctx;
-    const kn_loops *loops = kn__loops(KN_F32);
+    const kn__loop_table *loops = kn__loops(KN_F32);
     int64_t n = k->window.in_plane * k->block, n_out = k->window.out_plane * k->block;
     float *x = kn__slot_take(&k->slots), *y = x + n;
     loops->cast_from(x, k->x + (size_t)(i * n) * sizeof(uint16_t), KN_BF16, n);
@@ -113,7 +113,7 @@ static void blocks_bf16(void *ctx, int64_t i) {
 
 kn_status kn__host_pool_blocks(kn_op_call *call, int64_t block) {
     const kn_tensor *x = call->in[0], *y = call->out[0];
-    const kn_loops *loops = kn__loops(KN_F32);
+    const kn__loop_table *loops = kn__loops(KN_F32);
     blocks_work k = {
         .window = window_of(call->attr, x, y),
         .blocks = call->op == KN_OP_maxpool ? loops->maxpool_blocks : loops->avgpool_blocks,

@@ -102,7 +102,7 @@ static inline int64_t steps_to(int64_t n, int64_t step) {
     return step == 1 ? n : (n + step - 1) / step;
 }
 
-static span span_of(const kn_window *w, int d, int64_t at) {
+static span span_of(const kn__pool_window *w, int d, int64_t at) {
     int64_t start = at * w->stride[d] - w->padding[d], step = w->dilation[d],
             left = w->in[d] - start;
     span s = {.start = start};
@@ -122,7 +122,7 @@ typedef struct window_row {
     int64_t lo, hi;
 } window_row;
 
-static window_row row_of(const kn_window *w, int64_t d, int64_t h) {
+static window_row row_of(const kn__pool_window *w, int64_t d, int64_t h) {
     window_row r = {.depth = span_of(w, 0, d), .height = span_of(w, 1, h)};
     r.start = (r.depth.start * w->in[1] + r.height.start) * w->in[2] - w->padding[2];
     int64_t last = w->in[2] - 1 + w->padding[2] - (w->size[2] - 1) * w->dilation[2];
@@ -135,12 +135,12 @@ static window_row row_of(const kn_window *w, int64_t d, int64_t h) {
 }
 
 /* From a window's first place to that of its element (i, j, k). */
-static inline int64_t step_to(const kn_window *w, int64_t i, int64_t j, int64_t k) {
+static inline int64_t step_to(const kn__pool_window *w, int64_t i, int64_t j, int64_t k) {
     return (i * w->dilation[0] * w->in[1] + j * w->dilation[1]) * w->in[2] + k * w->dilation[2];
 }
 
 /* The same for the elements that offsets name. */
-static void steps_fill(const kn_window *w, int64_t steps[256]) {
+static void steps_fill(const kn__pool_window *w, int64_t steps[256]) {
     int n = 0;
     for (int64_t i = 0; i < w->size[0]; i++)
         for (int64_t j = 0; j < w->size[1]; j++)
@@ -168,13 +168,13 @@ static inline pool_vec load_strided(const real *x, int64_t stride) {
 /* --- maxima --- */
 
 /* Whether x, later in its window, takes the place of the best so far. */
-static inline bool wins(const kn_window *w, real x, real best) {
+static inline bool wins(const kn__pool_window *w, real x, real best) {
     if (w->skip_nan) return x > best || (best != best && x == x);
     return best == best && (x > best || x != x);
 }
 
-static void max_one(const kn_window *w, const window_row *r, int64_t at, real *y, uint8_t *offset,
-                    const real *x) {
+static void max_one(const kn__pool_window *w, const window_row *r, int64_t at, real *y,
+                    uint8_t *offset, const real *x) {
     span s = span_of(w, 2, at);
     real best = 0;
     int64_t best_at = -1;
@@ -196,7 +196,7 @@ static inline void take_number(pool_vec *best, pool_bits *index, pool_vec x, int
 
 /* BLOCK windows that lie in x from side to side; `x` is at the first one's first place. The first
  * element meets itself, which changes nothing. */
-static inline void max_block(const kn_window *w, const window_row *r, int64_t stride, real *y,
+static inline void max_block(const kn__pool_window *w, const window_row *r, int64_t stride, real *y,
                              uint8_t *offsets, const real *x) {
     int first = (int)((r->depth.first * w->size[1] + r->height.first) * w->size[2]);
     pool_vec best = load_strided(x + step_to(w, r->depth.first, r->height.first, 0), stride);
@@ -221,15 +221,15 @@ static inline void max_block(const kn_window *w, const window_row *r, int64_t st
 }
 
 /* The windows of columns lo to hi, which are BLOCK or more; the last two blocks may overlap. */
-static inline void max_blocks(const kn_window *w, const window_row *r, int64_t stride, real *y,
-                              uint8_t *offsets, const real *x) {
+static inline void max_blocks(const kn__pool_window *w, const window_row *r, int64_t stride,
+                              real *y, uint8_t *offsets, const real *x) {
     for (int64_t at = r->lo;; at = at + BLOCK <= r->hi - BLOCK ? at + BLOCK : r->hi - BLOCK) {
         max_block(w, r, stride, y + at, offsets ? offsets + at : NULL, x + r->start + at * stride);
         if (at == r->hi - BLOCK) return;
     }
 }
 
-static void max_row(const kn_window *w, const window_row *r, real *y, uint8_t *offsets,
+static void max_row(const kn__pool_window *w, const window_row *r, real *y, uint8_t *offsets,
                     const real *x) {
     bool blocks = r->hi - r->lo >= BLOCK;
     if (blocks && w->stride[2] == 1) {
@@ -245,7 +245,7 @@ static void max_row(const kn_window *w, const window_row *r, real *y, uint8_t *o
     }
 }
 
-void KN_LOOP(maxpool_plane)(const kn_window *w, void *y, const void *x, uint8_t *offsets) {
+void KN_LOOP(maxpool_plane)(const kn__pool_window *w, void *y, const void *x, uint8_t *offsets) {
     real *out = y;
     EACH_ROW(w) {
         if (w->is_2x2) {
@@ -269,7 +269,7 @@ enum { LANES = 8 };
 #endif
 
 /* Of window `at` of a row, `step` from its first place. */
-static inline const real *lanes_at(const kn_window *w, const window_row *r, const real *x,
+static inline const real *lanes_at(const kn__pool_window *w, const window_row *r, const real *x,
                                    int64_t at, int64_t step) {
     return x + (r->start + at * w->stride[2] + step) * LANES;
 }
@@ -285,7 +285,7 @@ static inline void take_lanes(lanes_vec *best, const real *from) {
     *best = (lanes_vec)((wins & (lanes_bits)x) | (~wins & (lanes_bits)*best));
 }
 
-void KN_LOOP(maxpool_blocks)(const kn_window *w, void *y, const void *x) {
+void KN_LOOP(maxpool_blocks)(const kn__pool_window *w, void *y, const void *x) {
     real *out = y;
     EACH_ROW(w) {
         window_row r = row_of(w, d, h);
@@ -301,13 +301,14 @@ void KN_LOOP(maxpool_blocks)(const kn_window *w, void *y, const void *x) {
 }
 
 /* Where the first place of the window of row (d, h), column 0, lies. */
-static inline int64_t place_of(const kn_window *w, int64_t d, int64_t h) {
+static inline int64_t place_of(const kn__pool_window *w, int64_t d, int64_t h) {
     return ((d * w->stride[0] - w->padding[0]) * w->in[1] + h * w->stride[1] - w->padding[1]) *
                w->in[2] -
            w->padding[2];
 }
 
-void KN_LOOP(maxpool_back_plane)(const kn_window *w, void *dx, const void *dy, uint8_t *offsets) {
+void KN_LOOP(maxpool_back_plane)(const kn__pool_window *w, void *dx, const void *dy,
+                                 uint8_t *offsets) {
     const real *g = dy;
     bool covered = w->is_2x2 && w->in[1] == 2 * w->out[1] && w->in[2] == 2 * w->out[2];
     if (!covered) memset(dx, 0, (size_t)w->in_plane * sizeof(real));
@@ -327,7 +328,8 @@ void KN_LOOP(maxpool_back_plane)(const kn_window *w, void *dx, const void *dy, u
     }
 }
 
-void KN_LOOP(maxpool_take_plane)(const kn_window *w, void *y, const void *x, uint8_t *offsets) {
+void KN_LOOP(maxpool_take_plane)(const kn__pool_window *w, void *y, const void *x,
+                                 uint8_t *offsets) {
     real *out = y;
     int64_t steps[256];
     steps_fill(w, steps);
@@ -344,7 +346,7 @@ static inline real share_of(const window_row *r, int64_t counted) {
     return (real)(1 / ((double)r->depth.counted * (double)r->height.counted * (double)counted));
 }
 
-static void average_one(const kn_window *w, const window_row *r, int64_t at, real *y,
+static void average_one(const kn__pool_window *w, const window_row *r, int64_t at, real *y,
                         const real *x) {
     span s = span_of(w, 2, at);
     real sum = 0;
@@ -354,8 +356,8 @@ static void average_one(const kn_window *w, const window_row *r, int64_t at, rea
     *y = sum * share_of(r, s.counted);
 }
 
-static inline void average_blocks(const kn_window *w, const window_row *r, int64_t stride, real *y,
-                                  const real *x) {
+static inline void average_blocks(const kn__pool_window *w, const window_row *r, int64_t stride,
+                                  real *y, const real *x) {
     real share = share_of(r, w->size[2]);
     for (int64_t at = r->lo;; at = at + BLOCK <= r->hi - BLOCK ? at + BLOCK : r->hi - BLOCK) {
         const real *from = x + r->start + at * stride;
@@ -371,7 +373,7 @@ static inline void average_blocks(const kn_window *w, const window_row *r, int64
     }
 }
 
-static void average_row(const kn_window *w, const window_row *r, real *y, const real *x) {
+static void average_row(const kn__pool_window *w, const window_row *r, real *y, const real *x) {
     bool blocks = r->hi - r->lo >= BLOCK;
     if (blocks && w->stride[2] == 1) {
         average_blocks(w, r, 1, y, x);
@@ -386,7 +388,7 @@ static void average_row(const kn_window *w, const window_row *r, real *y, const 
     }
 }
 
-void KN_LOOP(avgpool_plane)(const kn_window *w, void *y, const void *x, uint8_t *offsets) {
+void KN_LOOP(avgpool_plane)(const kn__pool_window *w, void *y, const void *x, uint8_t *offsets) {
     (void)offsets;
     real *out = y;
     EACH_ROW(w) {
@@ -396,7 +398,7 @@ void KN_LOOP(avgpool_plane)(const kn_window *w, void *y, const void *x, uint8_t 
     }
 }
 
-void KN_LOOP(avgpool_blocks)(const kn_window *w, void *y, const void *x) {
+void KN_LOOP(avgpool_blocks)(const kn__pool_window *w, void *y, const void *x) {
     real *out = y;
     EACH_ROW(w) {
         window_row r = row_of(w, d, h);
@@ -421,7 +423,7 @@ static inline void spread_line(real *to, const real *g, real share, int64_t n, i
 }
 
 /* Windows that don't overlap and leave nothing out write each element of x once. */
-static void spread(const kn_window *w, real *dx, const real *g) {
+static void spread(const kn__pool_window *w, real *dx, const real *g) {
     int64_t line = w->in[2];
     real share = (real)(1.0 / (double)(w->size[0] * w->size[1] * w->size[2]));
     EACH_ROW(w) {
@@ -438,7 +440,8 @@ static void spread(const kn_window *w, real *dx, const real *g) {
     }
 }
 
-void KN_LOOP(avgpool_back_plane)(const kn_window *w, void *dx, const void *dy, uint8_t *offsets) {
+void KN_LOOP(avgpool_back_plane)(const kn__pool_window *w, void *dx, const void *dy,
+                                 uint8_t *offsets) {
     (void)offsets;
     const real *g = dy;
     if (w->tiles) {

@@ -22,7 +22,7 @@
  * they meet in the cache. Measured on an EPYC (AVX2), GFLOP/s of ours / the library's: 1024 x 1024
  * x 1024 104-122 / 73-79; 128 x 1024 x 1024 115-139 / 78-85; rows of 3072 120-159 / 63-80; of 1000
  * 104-129 / 160-179. */
-static bool rows_meet(const kn_gemm *g) {
+static bool rows_meet(const kn__gemm *g) {
     return g->dtype == KN_F32 && !g->trans_b && g->m > 1 && g->n >= 64 && g->ldb % 1024 == 0 &&
            kn__loops(KN_F32) != kn__loops_isa(KN_F32, 4);
 }
@@ -31,51 +31,51 @@ static bool rows_meet(const kn_gemm *g) {
  * oneDNN 2.6.3): 100 x 64 x 784 104 / 89, 100 x 10 x 784 60 / 43, 16 x 64 x 512 in a quarter of its
  * time; with AVX2 equal. Not where rows of a meet in the cache (256 x 10 x 1024 in 1.25 times its
  * time), and not for fewer rows, which the library multiplies without packing. */
-static bool is_in_place(const kn_gemm *g) {
+static bool is_in_place(const kn__gemm *g) {
     if (g->dtype == KN_BF16 || g->trans_a || g->m < 16 || g->n < 2 || g->n >= 128) return false;
     return g->dtype == KN_F64 || (g->trans_b && (g->n > 16 || g->lda % 1024 != 0));
 }
 
 /* Who multiplies: our loops, else the library. */
-static bool is_packed(const kn_gemm *g) {
+static bool is_packed(const kn__gemm *g) {
     if (g->dtype == KN_BF16) return false;
     if (g->dtype == KN_F64 || rows_meet(g) || is_in_place(g)) return true;
     return g->trans_b && g->trans_a && g->m > 1 && g->n > 48;
 }
 
 /* Of two vectors: one product an element, which no library makes as fast as the memory goes. */
-static bool is_outer(const kn_gemm *g) {
+static bool is_outer(const kn__gemm *g) {
     return g->dtype != KN_BF16 && g->k == 1 && !g->accumulate && (!g->trans_b || g->ldb == 1);
 }
 
-const char *kn__gemm_label(const kn_gemm *gemm) {
+const char *kn__gemm_label(const kn__gemm *gemm) {
     if (gemm->dtype == KN_BF16) return "dnnl_matmul";
     if (is_outer(gemm)) return "outer";
     return is_packed(gemm) ? "gemm_packed" : "dnnl_sgemm";
 }
 
 /* What the product of this very shape needs, also when it becomes one that adds to c. */
-static size_t bytes_of(const kn_gemm *g) {
+static size_t bytes_of(const kn__gemm *g) {
     if (g->dtype == KN_BF16) return kn__gemm_bf16_bytes(g);
     bool packs = is_packed(g) && !is_in_place(g);
     return packs ? kn__gemm_packed_bytes(g->dtype, g->m, g->n, g->k) : 0;
 }
 
 /* Enough for any smaller shape too, whichever way that goes. */
-size_t kn__gemm_bytes(const kn_gemm *g) {
+size_t kn__gemm_bytes(const kn__gemm *g) {
     bool may_pack = g->dtype == KN_F64 || g->trans_b || g->k == 0 || rows_meet(g);
     return may_pack ? kn__gemm_packed_bytes(g->dtype, g->m, g->n, g->k) : 0;
 }
 
-static void zero_rows(const kn_gemm *g) {
+static void zero_rows(const kn__gemm *g) {
     size_t bytes = kn_dtype_bytes(g->dtype);
     for (int64_t i = 0; i < g->m; i++)
         memset((char *)g->c + (size_t)(i * g->ldc) * bytes, 0, (size_t)g->n * bytes);
 }
 
 /* a·b + 0, as a sum of one product that begins with 0. */
-static void outer(const kn_gemm *g) {
-    kn_row_loop affine = kn__row(g->dtype, KN_OP_affine)->f;
+static void outer(const kn__gemm *g) {
+    kn__row_loop affine = kn__row_loops_of(g->dtype, KN_OP_affine)->f;
     size_t bytes = kn_dtype_bytes(g->dtype);
     int64_t step = g->trans_a ? 1 : g->lda;
     for (int64_t i = 0; i < g->m; i++) {
@@ -85,7 +85,7 @@ static void outer(const kn_gemm *g) {
     }
 }
 
-int kn__gemm_run(const kn_gemm *g, void *workspace) {
+int kn__gemm_run(const kn__gemm *g, void *workspace) {
     if (g->dtype == KN_BF16) return kn__gemm_bf16_run(g, workspace);
     if (is_outer(g)) {
         outer(g);
@@ -96,8 +96,8 @@ int kn__gemm_run(const kn_gemm *g, void *workspace) {
                                1.0f, g->a, g->lda, g->b, g->ldb, g->accumulate ? 1.0f : 0.0f, g->c,
                                g->ldc);
     if (!g->accumulate) zero_rows(g);
-    kn_matrix a = {g->a, g->trans_a ? 1 : g->lda, g->trans_a ? g->lda : 1};
-    kn_matrix b = {g->b, g->trans_b ? 1 : g->ldb, g->trans_b ? g->ldb : 1};
+    kn__matrix a = {g->a, g->trans_a ? 1 : g->lda, g->trans_a ? g->lda : 1};
+    kn__matrix b = {g->b, g->trans_b ? 1 : g->ldb, g->trans_b ? g->ldb : 1};
     if (is_in_place(g))
         kn__gemm_in_place(g->dtype, g->c, g->ldc, a, b, g->m, g->n, g->k);
     else
@@ -120,17 +120,17 @@ void kn__library_for(int threads, int64_t n, kn__body_fn body, void *ctx) {
 /* --- split over threads --- */
 
 typedef struct gemm_tiles {
-    const kn_gemm *gemm;
+    const kn__gemm *gemm;
     const char *bias;            /* NULL: none */
     int64_t rows, columns, ways; /* tiles down c, across it, and along k */
     char *partial;               /* ways > 1: [ways][m,n] */
-    kn_slots slots;
+    kn__slots slots;
     _Atomic int status;
 } gemm_tiles;
 
 /* Tile i's product; its partial sums go to `partial` when k is split. */
-static kn_gemm tile_of(const gemm_tiles *tiles, int64_t i) {
-    kn_gemm g = *tiles->gemm;
+static kn__gemm tile_of(const gemm_tiles *tiles, int64_t i) {
+    kn__gemm g = *tiles->gemm;
     size_t bytes = kn_dtype_bytes(g.dtype);
     int64_t way = i % tiles->ways, column = i / tiles->ways % tiles->columns;
     int64_t row = i / tiles->ways / tiles->columns;
@@ -150,7 +150,7 @@ static kn_gemm tile_of(const gemm_tiles *tiles, int64_t i) {
     return g;
 }
 
-static void fill_bias(kn_gemm *g, const char *bias) {
+static void fill_bias(kn__gemm *g, const char *bias) {
     size_t bytes = kn_dtype_bytes(g->dtype);
     for (int64_t i = 0; i < g->m; i++)
         memcpy((char *)g->c + (size_t)(i * g->ldc) * bytes, bias, (size_t)g->n * bytes);
@@ -158,7 +158,7 @@ static void fill_bias(kn_gemm *g, const char *bias) {
 }
 
 /* While the tile is in the cache. */
-static void activate(const kn_gemm *g) {
+static void activate(const kn__gemm *g) {
     size_t bytes = kn_dtype_bytes(g->dtype);
     for (int64_t i = 0; i < g->m; i++)
         kn__finish_run(g->dtype, g->act, (char *)g->c + (size_t)(i * g->ldc) * bytes, NULL, g->n);
@@ -166,7 +166,7 @@ static void activate(const kn_gemm *g) {
 
 static void gemm_tile(void *ctx, int64_t i) {
     gemm_tiles *tiles = ctx;
-    kn_gemm g = tile_of(tiles, i);
+    kn__gemm g = tile_of(tiles, i);
     if (tiles->bias) {
         int64_t column = i / tiles->ways % tiles->columns;
         fill_bias(&g, tiles->bias + (size_t)kn__part(tiles->gemm->n, tiles->columns, column) *
@@ -190,7 +190,7 @@ enum {
 
 /* How many tiles: by shape alone. Long sums into a small result are cut along k; else the result is
  * cut so that the tiles' edges are as short as can be. */
-static void tiles_choose(gemm_tiles *tiles, const kn_gemm *g) {
+static void tiles_choose(gemm_tiles *tiles, const kn__gemm *g) {
     double ops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
     int64_t wanted = ops < SPLIT_OPS ? 1 : (int64_t)(ops / TILE_OPS);
     int64_t most = rows_meet(g) ? PACKED_TILES : MOST_TILES; /* each tile packs its part of b */
@@ -218,7 +218,7 @@ static void tiles_choose(gemm_tiles *tiles, const kn_gemm *g) {
 
 /* c (+)= bias + the partial products, in order. */
 static void sum_partial(const gemm_tiles *tiles) {
-    const kn_gemm *g = tiles->gemm;
+    const kn__gemm *g = tiles->gemm;
     for (int64_t i = 0; i < g->m; i++)
         for (int64_t j = 0; j < g->n; j++) {
             const char *at = tiles->partial;
@@ -242,7 +242,7 @@ static kn_status tiles_run(kn_op_call *call, gemm_tiles *tiles) {
     int64_t n = tiles->rows * tiles->columns * tiles->ways;
     size_t most = 0; /* sizes differ by one: that may be the one between two ways to multiply */
     for (int64_t i = 0; i < n; i++) {
-        kn_gemm g = tile_of(tiles, i);
+        kn__gemm g = tile_of(tiles, i);
         g.accumulate |= tiles->bias != NULL;
         size_t bytes = bytes_of(&g);
         most = bytes > most ? bytes : most;
@@ -255,7 +255,7 @@ static kn_status tiles_run(kn_op_call *call, gemm_tiles *tiles) {
     return status ? kn__gemm_fail(status) : KN_OK;
 }
 
-kn_status kn__gemm_parallel(kn_op_call *call, const kn_gemm *gemm, const void *bias) {
+kn_status kn__gemm_parallel(kn_op_call *call, const kn__gemm *gemm, const void *bias) {
     gemm_tiles tiles = {.gemm = gemm, .bias = bias};
     tiles_choose(&tiles, gemm);
     if (tiles.ways == 1 || bias || gemm->act) {
@@ -274,11 +274,11 @@ kn_status kn__gemm_parallel(kn_op_call *call, const kn_gemm *gemm, const void *b
 /* --- the ops --- */
 
 typedef struct gemm_batch { /* products of one shape, in the order of c */
-    kn_gemm first;
+    kn__gemm first;
     int n_dims;
     int64_t dim[KN_DIMS_MAX], step_a[KN_DIMS_MAX], step_b[KN_DIMS_MAX]; /* 0: broadcast */
     int64_t n, chunk;
-    kn_slots slots;
+    kn__slots slots;
     _Atomic int status;
 } gemm_batch;
 
@@ -302,8 +302,8 @@ static void batch_steps(int64_t step[], const kn_tensor *t, const gemm_batch *ba
     }
 }
 
-static kn_gemm product_at(const gemm_batch *batch, int64_t i) {
-    kn_gemm g = batch->first;
+static kn__gemm product_at(const gemm_batch *batch, int64_t i) {
+    kn__gemm g = batch->first;
     size_t bytes = kn_dtype_bytes(g.dtype);
     int64_t a = 0, b = 0, rest = i;
     for (int d = batch->n_dims - 1; d >= 0; d--) {
@@ -322,7 +322,7 @@ static void batch_chunk(void *ctx, int64_t i) {
     int64_t end = (i + 1) * batch->chunk < batch->n ? (i + 1) * batch->chunk : batch->n;
     void *slot = kn__slot_take(&batch->slots);
     for (int64_t at = i * batch->chunk; at < end; at++) {
-        kn_gemm g = product_at(batch, at);
+        kn__gemm g = product_at(batch, at);
         int status = kn__gemm_run(&g, slot);
         if (status) atomic_store_explicit(&batch->status, status, memory_order_relaxed);
     }
@@ -333,11 +333,11 @@ enum { CHUNK_OPS = 1000000, ENOUGH_PRODUCTS = 8 };
 
 /* Many products: each on one thread. Few: each is cut into tiles. */
 static kn_status batch_run(kn_op_call *call, gemm_batch *batch) {
-    const kn_gemm *g = &batch->first;
+    const kn__gemm *g = &batch->first;
     double ops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
     if (batch->n == 1 || (batch->n < ENOUGH_PRODUCTS && ops > SPLIT_OPS)) {
         for (int64_t i = 0; i < batch->n; i++) {
-            kn_gemm each = product_at(batch, i);
+            kn__gemm each = product_at(batch, i);
             KN_TRY(kn__gemm_parallel(call, &each, NULL));
             kn__work_end(call, 0);
         }
@@ -390,18 +390,18 @@ kn_status kn__host_linear(kn_op_call *call) {
     const kn_tensor *x = call->in[0], *w = call->in[1], *b = call->in[2];
     int64_t inputs = w->dim[1], outputs = w->dim[0], rows = call->out[0]->n / outputs;
     if (widens(call->dtype, rows, outputs, inputs)) return kn__widened(call, kn__host_linear);
-    kn_gemm gemm = {.dtype = (kn_dtype)x->dtype,
-                    .trans_b = true,
-                    .accumulate = (call->accumulate & 1) != 0,
-                    .m = rows,
-                    .n = outputs,
-                    .k = inputs,
-                    .a = x->data,
-                    .b = w->data,
-                    .c = call->out[0]->data,
-                    .lda = inputs,
-                    .ldb = inputs,
-                    .ldc = outputs};
+    kn__gemm gemm = {.dtype = (kn_dtype)x->dtype,
+                     .trans_b = true,
+                     .accumulate = (call->accumulate & 1) != 0,
+                     .m = rows,
+                     .n = outputs,
+                     .k = inputs,
+                     .a = x->data,
+                     .b = w->data,
+                     .c = call->out[0]->data,
+                     .lda = inputs,
+                     .ldb = inputs,
+                     .ldc = outputs};
     if (call->op == KN_OP_linear_act) gemm.act = (kn_act)((const kn_attr_act *)call->attr)->act;
     return kn__gemm_parallel(call, &gemm, b == KN_NONE ? NULL : b->data);
 }

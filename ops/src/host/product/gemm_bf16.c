@@ -9,13 +9,13 @@
 enum { SIDE_A, SIDE_B, SIDE_C, SIDES };
 
 typedef struct product_plan {
-    kn_plan base;
-    kn_layout side[SIDES], scratch; /* scratch NULL: none */
+    kn__host_plan base;
+    kn__layout side[SIDES], scratch; /* scratch NULL: none */
     dnnl_primitive_t primitive;
     size_t scratch_bytes;
 } product_plan;
 
-static void plan_destroy(kn_plan *base) {
+static void plan_destroy(kn__host_plan *base) {
     product_plan *plan = (product_plan *)(void *)base;
     for (int i = 0; i < SIDES; i++) kn__layout_destroy(plan->side[i]);
     kn__layout_destroy(plan->scratch);
@@ -23,11 +23,11 @@ static void plan_destroy(kn_plan *base) {
     free(plan);
 }
 
-static kn_plans plans = {.lock = PTHREAD_MUTEX_INITIALIZER, .destroy = plan_destroy};
+static kn__host_plans plans = {.lock = PTHREAD_MUTEX_INITIALIZER, .destroy = plan_destroy};
 
 /* --- one plan --- */
 
-static dnnl_status_t side_init(kn_layout *out, int64_t rows, int64_t columns, int64_t ld,
+static dnnl_status_t side_init(kn__layout *out, int64_t rows, int64_t columns, int64_t ld,
                                bool transposed) {
     const dnnl_dims_t dims = {rows, columns}, strides = {transposed ? 1 : ld, transposed ? ld : 1};
     return kn__layout_strided(out, 2, dims, dnnl_bf16, strides);
@@ -35,7 +35,7 @@ static dnnl_status_t side_init(kn_layout *out, int64_t rows, int64_t columns, in
 
 static dnnl_status_t describe(dnnl_primitive_desc_t *out, const product_plan *plan,
                               const_dnnl_primitive_attr_t attr) {
-    kn_layout_ref a = plan->side[SIDE_A], b = plan->side[SIDE_B], c = plan->side[SIDE_C];
+    kn__layout_ref a = plan->side[SIDE_A], b = plan->side[SIDE_B], c = plan->side[SIDE_C];
 #if DNNL_VERSION_MAJOR >= 3
     return dnnl_matmul_primitive_desc_create(out, kn__dnnl_engine(), a, b, NULL, c, attr);
 #else
@@ -61,13 +61,13 @@ static dnnl_status_t add_to_c(dnnl_primitive_attr_t attr) {
 }
 
 static dnnl_status_t finish(product_plan *plan, const_dnnl_primitive_desc_t desc) {
-    kn_layout_ref scratch = dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
+    kn__layout_ref scratch = dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
     dnnl_status_t status = scratch ? kn__layout_copy(&plan->scratch, scratch) : dnnl_success;
     if (plan->scratch) plan->scratch_bytes = dnnl_memory_desc_get_size(plan->scratch);
     return status == dnnl_success ? dnnl_primitive_create(&plan->primitive, desc) : status;
 }
 
-static dnnl_status_t build(product_plan *plan, const kn_gemm *g) {
+static dnnl_status_t build(product_plan *plan, const kn__gemm *g) {
     dnnl_primitive_attr_t attr = NULL;
     dnnl_primitive_desc_t desc = NULL;
     dnnl_status_t status = side_init(&plan->side[SIDE_A], g->m, g->k, g->lda, g->trans_a);
@@ -86,12 +86,12 @@ static dnnl_status_t build(product_plan *plan, const kn_gemm *g) {
 }
 
 typedef struct making {
-    const kn_gemm *gemm;
+    const kn__gemm *gemm;
     dnnl_status_t status;
 } making;
 
 /* A primitive remembers how many threads its maker had: ours run on one. */
-static kn_status make(kn_plan **out, void *ctx) {
+static kn_status make(kn__host_plan **out, void *ctx) {
     making *m = ctx;
     product_plan *plan = calloc(1, sizeof *plan);
     m->status = plan ? dnnl_success : dnnl_out_of_memory;
@@ -106,11 +106,11 @@ static kn_status make(kn_plan **out, void *ctx) {
     return KN_ERR_INTERNAL;
 }
 
-static dnnl_status_t plan_get(product_plan **out, const kn_gemm *g) {
+static dnnl_status_t plan_get(product_plan **out, const kn__gemm *g) {
     const int64_t key[KN_PLAN_KEY] = {g->m,   g->n,       g->k,       g->lda,       g->ldb,
                                       g->ldc, g->trans_a, g->trans_b, g->accumulate};
     making m = {.gemm = g, .status = dnnl_success};
-    kn_plan *plan = NULL;
+    kn__host_plan *plan = NULL;
     if (kn__plan_get(&plan, &plans, key, make, &m) < 0) return m.status;
     *out = (product_plan *)(void *)plan;
     return dnnl_success;
@@ -123,7 +123,7 @@ bool kn__gemm_bf16_pays(int64_t m, int64_t n, int64_t k) {
 }
 
 /* 0 also where there is no plan: the run then says why. */
-size_t kn__gemm_bf16_bytes(const kn_gemm *g) {
+size_t kn__gemm_bf16_bytes(const kn__gemm *g) {
     product_plan *plan = NULL;
     if (plan_get(&plan, g) != dnnl_success) return 0;
     size_t bytes = plan->scratch_bytes;
@@ -131,11 +131,11 @@ size_t kn__gemm_bf16_bytes(const kn_gemm *g) {
     return bytes;
 }
 
-int kn__gemm_bf16_run(const kn_gemm *g, void *workspace) {
+int kn__gemm_bf16_run(const kn__gemm *g, void *workspace) {
     product_plan *plan = NULL;
     dnnl_status_t status = plan_get(&plan, g);
     if (status != dnnl_success) return (int)status;
-    kn_dnnl_call call = {.n = 0};
+    kn__dnnl_call call = {.n = 0};
     kn__dnnl_add(&call, DNNL_ARG_SRC, plan->side[SIDE_A], g->a);
     kn__dnnl_add(&call, DNNL_ARG_WEIGHTS, plan->side[SIDE_B], g->b);
     kn__dnnl_add(&call, DNNL_ARG_DST, plan->side[SIDE_C], g->c);

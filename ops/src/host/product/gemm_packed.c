@@ -9,20 +9,20 @@ static int64_t rounded_up(int64_t n, int64_t to) { return (n + to - 1) / to * to
 static int64_t block_k(size_t element_bytes) { return BLOCK_K_BYTES / (int64_t)element_bytes; }
 
 /* Of one packed block of b, in elements; that of a follows it. */
-static int64_t packed_b(const kn_loops *loops, int64_t n, int64_t k) {
+static int64_t packed_b(const kn__loop_table *loops, int64_t n, int64_t k) {
     return rounded_up(at_most(n, BLOCK_N), loops->tile_columns) * k;
 }
 
 size_t kn__gemm_packed_bytes(kn_dtype dtype, int64_t m, int64_t n, int64_t k) {
-    const kn_loops *loops = kn__loops(dtype);
+    const kn__loop_table *loops = kn__loops(dtype);
     size_t bytes = kn_dtype_bytes(dtype);
     int64_t depth = at_most(k, block_k(bytes));
     return (size_t)(packed_b(loops, n, depth) + at_most(m, BLOCK_M) * depth) * bytes;
 }
 
 /* c [m,n] += packed a · packed b */
-static void multiply_block(const kn_loops *loops, size_t bytes, char *c, int64_t ldc, const char *a,
-                           const char *b, int64_t m, int64_t n, int64_t k) {
+static void multiply_block(const kn__loop_table *loops, size_t bytes, char *c, int64_t ldc,
+                           const char *a, const char *b, int64_t m, int64_t n, int64_t k) {
     for (int64_t i = 0; i < m; i += loops->tile_rows)
         for (int64_t j = 0; j < n; j += loops->tile_columns)
             loops->gemm_tile(c + (size_t)(i * ldc + j) * bytes, ldc, a + (size_t)(i * k) * bytes,
@@ -30,13 +30,13 @@ static void multiply_block(const kn_loops *loops, size_t bytes, char *c, int64_t
                              (int)at_most(n - j, loops->tile_columns));
 }
 
-static const char *element(kn_matrix a, int64_t row, int64_t column, size_t bytes) {
+static const char *element(kn__matrix a, int64_t row, int64_t column, size_t bytes) {
     return (const char *)a.data + (row * a.stride_row + column * a.stride_column) * (int64_t)bytes;
 }
 
-void kn__gemm_packed(kn_dtype dtype, void *c, int64_t ldc, kn_matrix a, kn_matrix b, int64_t m,
+void kn__gemm_packed(kn_dtype dtype, void *c, int64_t ldc, kn__matrix a, kn__matrix b, int64_t m,
                      int64_t n, int64_t k, void *workspace) {
-    const kn_loops *loops = kn__loops(dtype);
+    const kn__loop_table *loops = kn__loops(dtype);
     size_t bytes = kn_dtype_bytes(dtype);
     int64_t depth = block_k(bytes);
     for (int64_t j = 0; j < n; j += BLOCK_N)
@@ -55,11 +55,11 @@ void kn__gemm_packed(kn_dtype dtype, void *c, int64_t ldc, kn_matrix a, kn_matri
         }
 }
 
-void kn__gemm_in_place(kn_dtype dtype, void *c, int64_t ldc, kn_matrix a, kn_matrix b, int64_t m,
+void kn__gemm_in_place(kn_dtype dtype, void *c, int64_t ldc, kn__matrix a, kn__matrix b, int64_t m,
                        int64_t n, int64_t k) {
     enum { COLUMNS_MAX = 32 };
     _Alignas(64) char panel[COLUMNS_MAX * BLOCK_K_BYTES];
-    const kn_loops *loops = kn__loops(dtype);
+    const kn__loop_table *loops = kn__loops(dtype);
     size_t bytes = kn_dtype_bytes(dtype);
     int64_t depth = block_k(bytes), width = loops->tile_columns;
     KN_ASSERT(width <= COLUMNS_MAX && a.stride_column == 1);

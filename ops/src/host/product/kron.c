@@ -14,7 +14,7 @@ enum { BLOCK = 256, LONG_ROW = 256, GRAIN = 1 << 15 };
 typedef struct kron_job {
     char *c, *tiles; /* tiles: of each row of b, block·q elements */
     const char *a;
-    kn_row_loop mul;
+    kn__row_loop mul;
     int64_t n, p, q, block; /* block: columns of a */
     int64_t p_each, parts;  /* rows of b in a piece of work; pieces for a row of a */
     size_t bytes;
@@ -52,7 +52,7 @@ kn_status kn__host_kron(kn_op_call *call) {
     j.n = a->dim[1], j.p = b->dim[0], j.q = b->dim[1];
     if (dtype == KN_F16 || dtype == KN_BF16 || j.q >= LONG_ROW)
         return kn__kron_broadcast(call, kn__host_row2);
-    j.mul = kn__row(dtype, KN_OP_mul)->f;
+    j.mul = kn__row_loops_of(dtype, KN_OP_mul)->f;
     j.block = BLOCK / j.q < j.n ? BLOCK / j.q : j.n;
     j.p_each = GRAIN / (j.n * j.q) + 1;
     j.parts = kn__chunks(j.p, j.p_each);

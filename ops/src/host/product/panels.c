@@ -4,14 +4,14 @@
 
 /* Whether tiles read a where it is: rows that don't all fall into the same few places of the first
  * cache. */
-static bool in_place(const kn_panel_product *p, size_t bytes) {
+static bool in_place(const kn__panel_job *p, size_t bytes) {
     enum { FEW = 4, PERIOD = 4096 };
     return p->stride_k == 1 && (p->m <= FEW || (size_t)p->stride * bytes % PERIOD);
 }
 
 /* In blocks of its depth a is read in place or packed, in panels of equal height. */
-void kn__panel_product(const kn_loops *loops, size_t bytes, const kn_panel_product *p,
-                       kn_panels panels, char *workspace) {
+void kn__panel_product(const kn__loop_table *loops, size_t bytes, const kn__panel_job *p,
+                       kn__panels panels, char *workspace) {
     int64_t wide = loops->tile_columns;
     int64_t height = kn__chunks(p->m, kn__chunks(p->m, loops->tile_rows));
     bool plain = in_place(p, bytes);

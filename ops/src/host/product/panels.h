@@ -9,25 +9,25 @@
 enum { KN_PANEL_DEPTH = 256 };
 
 /* b [depth,n] in panels of tile_columns, as gemm_pack(…, padded) makes them. */
-typedef struct kn_panels {
+typedef struct kn__panels {
     const char *data;
     int64_t depth;
-} kn_panels;
+} kn__panels;
 
 /* c [m,n], rows ldc apart, += a · rows first … first + k - 1 of b; element (i, l) of a is
  * a[i·stride + l·stride_k]. */
-typedef struct kn_panel_product {
+typedef struct kn__panel_job {
     char *c;
     int64_t ldc;
     const char *a;
     int64_t stride, stride_k;
     int64_t m, k, n, first;
-} kn_panel_product;
-void kn__panel_product(const kn_loops *loops, size_t bytes, const kn_panel_product *p,
-                       kn_panels panels, char *workspace);
+} kn__panel_job;
+void kn__panel_product(const kn__loop_table *loops, size_t bytes, const kn__panel_job *p,
+                       kn__panels panels, char *workspace);
 
 /* n, rounded up to whole panels: packed, [depth,n] takes that times depth elements. */
-static inline int64_t kn__panel_columns(const kn_loops *loops, int64_t n) {
+static inline int64_t kn__panel_columns(const kn__loop_table *loops, int64_t n) {
     int64_t width = loops->tile_columns;
     return (n + width - 1) / width * width;
 }

@@ -6,7 +6,7 @@
 #include "philox.h"
 
 typedef struct random_work {
-    const kn_loops *loops;
+    const kn__loop_table *loops;
     char *y;
     const char *x;
     const int64_t *state;
@@ -65,9 +65,9 @@ kn_status kn__host_bernoulli(kn_op_call *call) { return draw(call); }
 
 typedef struct other_work {
     const kn_op_call *call;
-    const kn_loops *loops;
-    kn_truncated truncated;
-    kn_feistel permutation;
+    const kn__loop_table *loops;
+    kn__truncated truncated;
+    kn__feistel permutation;
     int64_t lo;
     uint64_t range;
 } other_work;

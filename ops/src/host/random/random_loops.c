@@ -192,7 +192,7 @@ void KN_LOOP(bernoulli)(void *y, int64_t first, int64_t n, const int64_t state[2
 
 /* Two words an element, whatever the type. */
 void KN_LOOP(truncated_normal)(void *y, int64_t first, int64_t n, const int64_t state[2],
-                               const kn_truncated *t) {
+                               const kn__truncated *t) {
     real *out = y;
     uint64_t counter = counter_of(state, first, 16);
     word_block words;
@@ -225,7 +225,7 @@ void KN_LOOP(integers)(int64_t *y, int64_t first, int64_t n, const int64_t state
 /* One pass of LANES numbers through the network, round by round: a number's own rounds wait for
  * each other. */
 enum { LANES = 64 };
-static void permutation_steps(uint32_t *x, const kn_feistel *p) {
+static void permutation_steps(uint32_t *x, const kn__feistel *p) {
     uint32_t left[LANES], right[LANES];
     for (int i = 0; i < LANES; i++)
         left[i] = x[i] >> p->right_bits, right[i] = x[i] & p->right_mask;
@@ -234,7 +234,7 @@ static void permutation_steps(uint32_t *x, const kn_feistel *p) {
     for (int i = 0; i < LANES; i++) x[i] = left[i] << p->right_bits | right[i];
 }
 
-void KN_LOOP(permutation)(int64_t *y, int64_t first, int64_t n, const kn_feistel *p, int64_t all) {
+void KN_LOOP(permutation)(int64_t *y, int64_t first, int64_t n, const kn__feistel *p, int64_t all) {
     enum { BLOCK = 8 * LANES };
     uint32_t x[BLOCK] = {0};
     int at[BLOCK];

@@ -13,7 +13,7 @@ static int64_t rows_of(const kn_attr_rnn *attr) {
     return n;
 }
 
-kn_rnn_layout kn__rnn_layout(const kn_attr_rnn *attr, bool keeps) {
+kn__rnn_layout kn__rnn_layout_of(const kn_attr_rnn *attr, bool keeps) {
     int64_t rows = rows_of(attr), parts = attr->directions * rows * attr->hidden;
     int64_t states = attr->layers * attr->directions * attr->batch * attr->hidden;
     int64_t kept = keeps && attr->mode <= KN_RNN_GRU ? attr->layers : 1;
@@ -21,7 +21,7 @@ kn_rnn_layout kn__rnn_layout(const kn_attr_rnn *attr, bool keeps) {
     int64_t layers_y = attr->n_lengths ? attr->layers : attr->layers - 1;
     if (!keeps && layers_y > 2) layers_y = 2;
     bool cells = attr->mode == KN_RNN_LSTM;
-    kn_rnn_layout at = {.h = KN_RNN_HEAD};
+    kn__rnn_layout at = {.h = KN_RNN_HEAD};
     at.c = at.h + states;
     at.gates = at.c + (cells ? states : 0);
     at.extra = at.gates + kept * parts * kn__rnn_gates(attr);
@@ -32,24 +32,24 @@ kn_rnn_layout kn__rnn_layout(const kn_attr_rnn *attr, bool keeps) {
 
 int64_t kn__host_rnn_reserve(const kn_attr_rnn *attr, kn_dtype dtype) {
     (void)dtype;
-    return kn__rnn_layout(attr, true).n;
+    return kn__rnn_layout_of(attr, true).n;
 }
 
 enum { CHUNK_ROWS = 32, SMALL_CHUNK_ROWS = 16 };
 
-void kn__rnn_job(kn_rnn_job *job, kn_op_call *call) {
+void kn__rnn_job_init(kn__rnn_job *job, kn_op_call *call) {
     const kn_attr_rnn *attr = call->attr;
-    *job = (kn_rnn_job){.call = call,
-                        .attr = attr,
-                        .dtype = (kn_dtype)call->in[1]->dtype,
-                        .layers = attr->layers,
-                        .directions = attr->directions,
-                        .n_gates = kn__rnn_gates(attr),
-                        .hidden = attr->hidden,
-                        .batch = attr->batch,
-                        .steps = attr->steps,
-                        .n_rows = rows_of(attr),
-                        .w = call->in[1]->data};
+    *job = (kn__rnn_job){.call = call,
+                         .attr = attr,
+                         .dtype = (kn_dtype)call->in[1]->dtype,
+                         .layers = attr->layers,
+                         .directions = attr->directions,
+                         .n_gates = kn__rnn_gates(attr),
+                         .hidden = attr->hidden,
+                         .batch = attr->batch,
+                         .steps = attr->steps,
+                         .n_rows = rows_of(attr),
+                         .w = call->in[1]->data};
     job->loops = kn__loops(job->dtype);
     job->bytes = kn_dtype_bytes(job->dtype);
     job->width = job->directions * job->hidden;
@@ -73,7 +73,7 @@ static void count_rows(int64_t *at, const kn_attr_rnn *attr) {
     at[attr->steps] = before;
 }
 
-void kn__rnn_sort(kn_rnn_job *job, int64_t *index) {
+void kn__rnn_sort(kn__rnn_job *job, int64_t *index) {
     const kn_attr_rnn *attr = job->attr;
     int64_t *at = index, *next = at + job->steps + 1, *order = next + job->steps + 1;
     count_rows(at, attr);
@@ -84,8 +84,8 @@ void kn__rnn_sort(kn_rnn_job *job, int64_t *index) {
     job->order = attr->n_lengths ? order : NULL;
 }
 
-void kn__rnn_reserve_at(kn_rnn_job *job, char *reserve) {
-    kn_rnn_layout at = kn__rnn_layout(job->attr, job->keeps);
+void kn__rnn_reserve_at(kn__rnn_job *job, char *reserve) {
+    kn__rnn_layout at = kn__rnn_layout_of(job->attr, job->keeps);
     job->h_first = kn__rnn_el(job, reserve, at.h), job->c_first = kn__rnn_el(job, reserve, at.c);
     job->gates = kn__rnn_el(job, reserve, at.gates);
     job->extra = kn__rnn_el(job, reserve, at.extra);
@@ -94,32 +94,32 @@ void kn__rnn_reserve_at(kn_rnn_job *job, char *reserve) {
 
 /* --- parts --- */
 
-static int64_t kept_layer(const kn_rnn_job *job, int64_t layer) {
+static int64_t kept_layer(const kn__rnn_job *job, int64_t layer) {
     return job->keeps && job->attr->mode <= KN_RNN_GRU ? layer : 0;
 }
 
-char *kn__rnn_gates_at(const kn_rnn_job *job, int64_t layer, int64_t direction) {
+char *kn__rnn_gates_at(const kn__rnn_job *job, int64_t layer, int64_t direction) {
     int64_t part = kept_layer(job, layer) * job->directions + direction;
     return kn__rnn_el(job, job->gates, part * job->n_rows * job->gate_rows);
 }
 
-char *kn__rnn_extra_at(const kn_rnn_job *job, int64_t layer, int64_t direction) {
+char *kn__rnn_extra_at(const kn__rnn_job *job, int64_t layer, int64_t direction) {
     int64_t part = kept_layer(job, layer) * job->directions + direction;
     return kn__rnn_el(job, job->extra, part * job->n_rows * job->hidden);
 }
 
-char *kn__rnn_y_at(const kn_rnn_job *job, int64_t layer) {
+char *kn__rnn_y_at(const kn__rnn_job *job, int64_t layer) {
     if (layer == job->layers - 1 && !job->order) return job->y_last;
     int64_t part = job->keeps ? layer : layer & 1;
     return kn__rnn_el(job, job->y, part * job->n_rows * job->width);
 }
 
-const char *kn__rnn_part(const kn_rnn_job *job, const char *w, int64_t layer, int64_t direction,
+const char *kn__rnn_part(const kn__rnn_job *job, const char *w, int64_t layer, int64_t direction,
                          kn_rnn_part part) {
     return kn__rnn_el(job, w, kn__rnn_part_at(job->attr, layer, direction, part));
 }
 
-const char *kn__rnn_input(kn_rnn_job *job, int64_t layer) {
+const char *kn__rnn_input(kn__rnn_job *job, int64_t layer) {
     if (layer == 0) return job->x;
     const char *below = kn__rnn_y_at(job, layer - 1);
     if (!(job->attr->dropout > 0)) return below;
@@ -130,7 +130,7 @@ const char *kn__rnn_input(kn_rnn_job *job, int64_t layer) {
 /* --- packed rows --- */
 
 /* Copies every row that runs, between [T,B,n] and packed. */
-static void each_row(const kn_rnn_job *job, char *packed, char *padded, int64_t n, bool packs) {
+static void each_row(const kn__rnn_job *job, char *packed, char *padded, int64_t n, bool packs) {
     size_t bytes = (size_t)n * job->bytes;
     for (int64_t t = 0; t < job->steps && bytes; t++)
         for (int64_t row = job->at[t]; row < job->at[t + 1]; row++) {
@@ -140,11 +140,11 @@ static void each_row(const kn_rnn_job *job, char *packed, char *padded, int64_t 
         }
 }
 
-void kn__rnn_pack(const kn_rnn_job *job, char *to, const char *from, int64_t n) {
+void kn__rnn_pack(const kn__rnn_job *job, char *to, const char *from, int64_t n) {
     each_row(job, to, (char *)(uintptr_t)from, n, true);
 }
 
-void kn__rnn_unpack(const kn_rnn_job *job, char *to, const char *from, int64_t n) {
+void kn__rnn_unpack(const kn__rnn_job *job, char *to, const char *from, int64_t n) {
     memset(to, 0, (size_t)(job->steps * job->batch * n) * job->bytes);
     each_row(job, (char *)(uintptr_t)from, to, n, false);
 }
@@ -152,7 +152,7 @@ void kn__rnn_unpack(const kn_rnn_job *job, char *to, const char *from, int64_t n
 /* --- dropout --- */
 
 typedef struct drop_pieces {
-    const kn_rnn_job *job;
+    const kn__rnn_job *job;
     int64_t first, n; /* of the mask's elements */
     char *to;
     const char *from;
@@ -168,7 +168,7 @@ static void drop_piece(void *ctx, int64_t i) {
 }
 
 /* A mask is that of [T,B,D·H]; of packed rows, which don't begin with a counter, by windows. */
-void kn__rnn_drop(const kn_rnn_job *job, int64_t layer, char *to, const char *from) {
+void kn__rnn_drop(const kn__rnn_job *job, int64_t layer, char *to, const char *from) {
     int64_t first = (layer - 1) * kn__rnn_mask(job->attr), n = job->width;
     if (!job->order) {
         drop_pieces pieces = {job, first, job->n_rows * n, to, from};

@@ -8,7 +8,7 @@
 
 /* Work space beside the reserve. */
 typedef struct forward {
-    kn_rnn_job job;
+    kn__rnn_job job;
     char *index, *bias;  /* bias: [D,G·H], what the products start from */
     char *panels;        /* [D] packed R */
     int64_t panels_size; /* of each */
@@ -16,8 +16,8 @@ typedef struct forward {
     char *h_n, *c_n;     /* results, or NULL */
 } forward;
 
-static void take_space(forward *f, kn_rnn_space *space) {
-    kn_rnn_job *job = &f->job;
+static void take_space(forward *f, kn__rnn_space *space) {
+    kn__rnn_job *job = &f->job;
     int64_t states = job->directions * job->batch, dropped = 0;
     /* an index is 8 bytes: up to two elements */
     f->index = kn__rnn_take(space, job, 2 * (2 * (job->steps + 1) + job->batch));
@@ -41,16 +41,16 @@ static void take_space(forward *f, kn_rnn_space *space) {
 
 /* The reserve, or work space for what would be in it; and the rest of the work space. */
 static kn_status space_make(forward *f) {
-    kn_rnn_job *job = &f->job;
-    kn_rnn_space space = {NULL, 0};
+    kn__rnn_job *job = &f->job;
+    kn__rnn_space space = {NULL, 0};
     void *reserve = job->keeps ? job->call->out[3]->data : NULL, *work = NULL;
     take_space(f, &space);
     KN_TRY(kn__work(&work, job->call, space.used));
     if (!job->keeps) {
-        KN_TRY(
-            kn__work(&reserve, job->call, (size_t)kn__rnn_layout(job->attr, false).n * job->bytes));
+        KN_TRY(kn__work(&reserve, job->call,
+                        (size_t)kn__rnn_layout_of(job->attr, false).n * job->bytes));
     }
-    space = (kn_rnn_space){work, 0};
+    space = (kn__rnn_space){work, 0};
     take_space(f, &space);
     kn__rnn_sort(job, (int64_t *)(void *)f->index);
     kn__rnn_reserve_at(job, reserve);
@@ -64,7 +64,7 @@ static kn_status space_make(forward *f) {
 
 /* --- states: rows in the order of the chunks --- */
 
-static void state_in(const kn_rnn_job *job, char *to, const kn_tensor *from) {
+static void state_in(const kn__rnn_job *job, char *to, const kn_tensor *from) {
     size_t bytes = (size_t)job->hidden * job->bytes;
     int64_t parts = job->layers * job->directions;
     if (from == KN_NONE) {
@@ -79,7 +79,7 @@ static void state_in(const kn_rnn_job *job, char *to, const kn_tensor *from) {
         }
 }
 
-static void state_out(const kn_rnn_job *job, char *to, int64_t direction, const char *from,
+static void state_out(const kn__rnn_job *job, char *to, int64_t direction, const char *from,
                       int64_t first, int64_t rows) {
     size_t bytes = (size_t)job->hidden * job->bytes;
     int64_t part = job->layer * job->directions + direction;
@@ -98,43 +98,43 @@ typedef struct chunk {
 } chunk;
 
 /* What the step's gates are made of. */
-static void chunk_products(const kn_rnn_job *job, const chunk *k, char *gates, char *candidate,
+static void chunk_products(const kn__rnn_job *job, const chunk *k, char *gates, char *candidate,
                            int64_t m) {
     int64_t h = job->hidden, rows = job->gate_rows;
-    kn_panels all = {k->panels, h};
+    kn__panels all = {k->panels, h};
     if (job->attr->mode != KN_RNN_GRU) {
         kn__rnn_product(job, gates, rows, k->h, h, m, all, 0, h, rows, k->pack);
         return;
     }
-    kn_panels last = {kn__rnn_el(job, k->panels, kn__panel_columns(job->loops, 2 * h) * h), h};
+    kn__panels last = {kn__rnn_el(job, k->panels, kn__panel_columns(job->loops, 2 * h) * h), h};
     for (int64_t i = 0; i < m; i++)
         memcpy(kn__rnn_el(job, candidate, i * h), k->bias, (size_t)h * job->bytes);
     kn__rnn_product(job, gates, rows, k->h, h, m, all, 0, h, 2 * h, k->pack);
     kn__rnn_product(job, candidate, h, k->h, h, m, last, 0, h, h, k->pack);
 }
 
-static void chunk_step(const kn_rnn_job *job, const chunk *k, int64_t t, int64_t m) {
+static void chunk_step(const kn__rnn_job *job, const chunk *k, int64_t t, int64_t m) {
     int64_t h = job->hidden, row = job->at[t] + k->first;
     bool is_lstm = job->attr->mode == KN_RNN_LSTM;
     char *gates = kn__rnn_el(job, k->gates, row * job->gate_rows);
     char *extra = kn__rnn_el(job, k->extra, row * h);
     chunk_products(job, k, gates, extra, m);
-    kn_rnn_step step = {.mode = (int)job->attr->mode,
-                        .rows = m,
-                        .hidden = h,
-                        .gates = gates,
-                        .candidate = extra,
-                        .h = k->h,
-                        .c = k->c,
-                        .y = kn__rnn_el(job, k->y, row * job->width + k->direction * h),
-                        .y_stride = job->width,
-                        .cells = is_lstm && job->keeps ? extra : NULL};
+    kn__rnn_step step = {.mode = (int)job->attr->mode,
+                         .rows = m,
+                         .hidden = h,
+                         .gates = gates,
+                         .candidate = extra,
+                         .h = k->h,
+                         .c = k->c,
+                         .y = kn__rnn_el(job, k->y, row * job->width + k->direction * h),
+                         .y_stride = job->width,
+                         .cells = is_lstm && job->keeps ? extra : NULL};
     job->loops->rnn_step(&step);
 }
 
 static void chunk_run(void *ctx, int64_t i) {
     const forward *f = ctx;
-    const kn_rnn_job *job = &f->job;
+    const kn__rnn_job *job = &f->job;
     int64_t d = i / job->n_chunks, place = i % job->n_chunks, h = job->hidden;
     int64_t first = kn__part(job->batch, job->n_chunks, place);
     chunk k = {.direction = d,
@@ -164,7 +164,7 @@ static void chunk_run(void *ctx, int64_t i) {
 /* --- a layer --- */
 
 static void pack_r(const forward *f, int64_t d) {
-    const kn_rnn_job *job = &f->job;
+    const kn__rnn_job *job = &f->job;
     int64_t h = job->hidden, first = job->attr->mode == KN_RNN_GRU ? 2 * h : job->gate_rows;
     int wide = job->loops->tile_columns;
     const char *r = kn__rnn_part(job, job->w, job->layer, d, KN_RNN_HIDDEN_WEIGHT);
@@ -176,7 +176,7 @@ static void pack_r(const forward *f, int64_t d) {
 }
 
 /* W's bias and, but for GRU's candidate, R's. */
-static void sum_biases(const kn_rnn_job *job, char *bias, int64_t d) {
+static void sum_biases(const kn__rnn_job *job, char *bias, int64_t d) {
     const char *of_w = kn__rnn_part(job, job->w, job->layer, d, KN_RNN_INPUT_BIAS);
     const char *of_r = kn__rnn_part(job, job->w, job->layer, d, KN_RNN_HIDDEN_BIAS);
     int64_t both = job->attr->mode == KN_RNN_GRU ? 2 * job->hidden : job->gate_rows;
@@ -185,7 +185,7 @@ static void sum_biases(const kn_rnn_job *job, char *bias, int64_t d) {
 }
 
 typedef struct skip_pieces {
-    const kn_rnn_job *job;
+    const kn__rnn_job *job;
     char *gates;
     const char *x, *bias;
 } skip_pieces;
@@ -202,7 +202,7 @@ static void skip_piece(void *ctx, int64_t i) {
 
 /* gates [N,G·H] = x·Wᵀ + the biases */
 static kn_status layer_inputs(const forward *f, const char *x, int64_t d) {
-    const kn_rnn_job *job = &f->job;
+    const kn__rnn_job *job = &f->job;
     char *gates = kn__rnn_gates_at(job, job->layer, d);
     char *bias = kn__rnn_el(job, f->bias, d * job->gate_rows);
     int64_t inputs = kn__rnn_inputs(job->attr, job->layer);
@@ -213,24 +213,24 @@ static kn_status layer_inputs(const forward *f, const char *x, int64_t d) {
                          &pieces);
         return KN_OK;
     }
-    kn_gemm gemm = {.dtype = job->dtype,
-                    .trans_b = true,
-                    .m = job->n_rows,
-                    .n = job->gate_rows,
-                    .k = inputs,
-                    .a = x,
-                    .b = kn__rnn_part(job, job->w, job->layer, d, KN_RNN_INPUT_WEIGHT),
-                    .c = gates,
-                    .lda = inputs,
-                    .ldb = inputs,
-                    .ldc = job->gate_rows};
+    kn__gemm gemm = {.dtype = job->dtype,
+                     .trans_b = true,
+                     .m = job->n_rows,
+                     .n = job->gate_rows,
+                     .k = inputs,
+                     .a = x,
+                     .b = kn__rnn_part(job, job->w, job->layer, d, KN_RNN_INPUT_WEIGHT),
+                     .c = gates,
+                     .lda = inputs,
+                     .ldb = inputs,
+                     .ldc = job->gate_rows};
     kn_status status = kn__gemm_parallel(job->call, &gemm, bias);
     kn__work_end(job->call, job->keeps ? 1 : 2);
     return status;
 }
 
 static kn_status layer_run(forward *f, int64_t layer) {
-    kn_rnn_job *job = &f->job;
+    kn__rnn_job *job = &f->job;
     job->layer = layer;
     const char *x = kn__rnn_input(job, layer);
     for (int64_t d = 0; d < job->directions; d++) {
@@ -244,8 +244,8 @@ static kn_status layer_run(forward *f, int64_t layer) {
 /* x, w, h0|NONE, c0|NONE, state|NONE → y, h_n, c_n, reserve */
 kn_status kn__host_rnn(kn_op_call *call) {
     forward f = {0};
-    kn_rnn_job *job = &f.job;
-    kn__rnn_job(job, call);
+    kn__rnn_job *job = &f.job;
+    kn__rnn_job_init(job, call);
     job->keeps = call->out[3] != NULL;
     KN_TRY(space_make(&f));
     f.h_n = call->out[1] ? call->out[1]->data : NULL;

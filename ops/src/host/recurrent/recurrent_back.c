@@ -9,7 +9,7 @@
 enum { BLOCK_ROWS = 1024 }; /* as long a sum as one call of the library takes well */
 
 typedef struct back {
-    kn_rnn_job job;
+    kn__rnn_job job;
     char *index;
     int64_t begin, end;        /* of the block: how many steps from the last one */
     int64_t most;              /* rows of the largest block */
@@ -31,12 +31,12 @@ typedef struct back {
     char *dh0, *dc0;         /* or NULL */
 } back;
 
-static int64_t block_steps(const kn_rnn_job *job) {
+static int64_t block_steps(const kn__rnn_job *job) {
     return job->batch < BLOCK_ROWS ? BLOCK_ROWS / (job->batch ? job->batch : 1) : 1;
 }
 
-static void take_space(back *b, kn_rnn_space *space) {
-    kn_rnn_job *job = &b->job;
+static void take_space(back *b, kn__rnn_space *space) {
+    kn__rnn_job *job = &b->job;
     const kn_attr_rnn *attr = job->attr;
     int64_t states = job->directions * job->batch, h = job->hidden;
     int64_t steps = block_steps(job), all = job->n_rows * job->width;
@@ -67,7 +67,7 @@ static void take_space(back *b, kn_rnn_space *space) {
 }
 
 /* Step s from the end, of a direction. */
-static int64_t step_at(const kn_rnn_job *job, int64_t direction, int64_t s) {
+static int64_t step_at(const kn__rnn_job *job, int64_t direction, int64_t s) {
     return direction ? s : job->steps - 1 - s;
 }
 
@@ -76,7 +76,7 @@ typedef struct block {
     int64_t first, n;
 } block;
 static block block_of(const back *b, int64_t direction) {
-    const kn_rnn_job *job = &b->job;
+    const kn__rnn_job *job = &b->job;
     int64_t t = direction ? b->begin : job->steps - b->end;
     return (block){job->at[t], job->at[t + b->end - b->begin] - job->at[t]};
 }
@@ -91,14 +91,14 @@ typedef struct chunk {
 } chunk;
 
 /* How many of the first m rows have a step before t: the others begin with it. */
-static int64_t continued(const kn_rnn_job *job, const chunk *k, int64_t t, int64_t m) {
+static int64_t continued(const kn__rnn_job *job, const chunk *k, int64_t t, int64_t m) {
     if (k->direction == 0) return t > 0 ? m : 0;
     int64_t n = t + 1 < job->steps ? kn__rnn_running(job, t + 1, k->first, m) : 0;
     return n > 0 ? n : 0;
 }
 
 /* Rows of the state before step t: of the step before it, else of the first states. */
-static void gather_before(const kn_rnn_job *job, const chunk *k, int64_t t, int64_t m, char *to,
+static void gather_before(const kn__rnn_job *job, const chunk *k, int64_t t, int64_t m, char *to,
                           const char *steps, int64_t stride, const char *first) {
     size_t bytes = (size_t)job->hidden * job->bytes;
     int64_t n = continued(job, k, t, m), row = k->first;
@@ -112,16 +112,16 @@ static void gather_before(const kn_rnn_job *job, const chunk *k, int64_t t, int6
 /* dh += what flows through R */
 static void chunk_products(const back *b, const chunk *k, const char *dgates,
                            const char *dcandidate, int64_t m) {
-    const kn_rnn_job *job = &b->job;
+    const kn__rnn_job *job = &b->job;
     int64_t h = job->hidden, rows = job->gate_rows;
     bool is_gru = job->attr->mode == KN_RNN_GRU;
-    kn_panels r = {k->panels, rows};
+    kn__panels r = {k->panels, rows};
     kn__rnn_product(job, k->dh, h, dgates, b->stride, m, r, 0, is_gru ? 2 * h : rows, h, k->pack);
     if (is_gru) kn__rnn_product(job, k->dh, h, dcandidate, h, m, r, 2 * h, h, h, k->pack);
 }
 
 static void chunk_step(const back *b, const chunk *k, int64_t t, int64_t m) {
-    const kn_rnn_job *job = &b->job;
+    const kn__rnn_job *job = &b->job;
     int64_t h = job->hidden, row = job->at[t] + k->first, column = k->direction * h;
     bool is_lstm = job->attr->mode == KN_RNN_LSTM;
     int64_t place = row - k->block;
@@ -131,30 +131,30 @@ static void chunk_step(const back *b, const chunk *k, int64_t t, int64_t m) {
     char *dcandidate = kn__rnn_el(job, k->dcandidate, place * h);
     gather_before(job, k, t, m, before, kn__rnn_el(job, k->y, column), job->width, job->h_first);
     if (is_lstm) gather_before(job, k, t, m, k->c_before, k->extra, h, job->c_first);
-    kn_rnn_step step = {.mode = (int)job->attr->mode,
-                        .rows = m,
-                        .hidden = h,
-                        .gates = kn__rnn_el(job, k->gates, row * job->gate_rows),
-                        .candidate = extra,
-                        .h = before,
-                        .c = k->c_before,
-                        .y = kn__rnn_el(job, k->y, row * job->width + column),
-                        .y_stride = job->width,
-                        .cells = extra,
-                        .dy = b->g ? kn__rnn_el(job, b->g, row * job->width + column) : NULL,
-                        .dy_stride = job->width,
-                        .dh = k->dh,
-                        .dc = k->dc,
-                        .dgates = dgates,
-                        .dgates_stride = b->stride,
-                        .dcandidate = dcandidate,
-                        .sums = k->sums};
+    kn__rnn_step step = {.mode = (int)job->attr->mode,
+                         .rows = m,
+                         .hidden = h,
+                         .gates = kn__rnn_el(job, k->gates, row * job->gate_rows),
+                         .candidate = extra,
+                         .h = before,
+                         .c = k->c_before,
+                         .y = kn__rnn_el(job, k->y, row * job->width + column),
+                         .y_stride = job->width,
+                         .cells = extra,
+                         .dy = b->g ? kn__rnn_el(job, b->g, row * job->width + column) : NULL,
+                         .dy_stride = job->width,
+                         .dh = k->dh,
+                         .dc = k->dc,
+                         .dgates = dgates,
+                         .dgates_stride = b->stride,
+                         .dcandidate = dcandidate,
+                         .sums = k->sums};
     job->loops->rnn_step_back(&step);
     chunk_products(b, k, dgates, dcandidate, m);
 }
 
 /* Rows of [L·D,B,H] of this layer and direction, in the order of the chunks; NULL: zeros. */
-static void rows_in(const kn_rnn_job *job, const chunk *k, char *to, const char *from) {
+static void rows_in(const kn__rnn_job *job, const chunk *k, char *to, const char *from) {
     size_t bytes = (size_t)job->hidden * job->bytes;
     if (!from) {
         memset(to, 0, (size_t)k->rows * bytes);
@@ -167,7 +167,7 @@ static void rows_in(const kn_rnn_job *job, const chunk *k, char *to, const char 
     }
 }
 
-static void rows_out(const kn_rnn_job *job, const chunk *k, char *to, const char *from) {
+static void rows_out(const kn__rnn_job *job, const chunk *k, char *to, const char *from) {
     size_t bytes = (size_t)job->hidden * job->bytes;
     for (int64_t i = 0; to && i < k->rows; i++) {
         int64_t place = k->first + i, row = k->state - k->first;
@@ -177,7 +177,7 @@ static void rows_out(const kn_rnn_job *job, const chunk *k, char *to, const char
 }
 
 static chunk chunk_of(const back *b, int64_t i) {
-    const kn_rnn_job *job = &b->job;
+    const kn__rnn_job *job = &b->job;
     int64_t d = i / job->n_chunks, place = i % job->n_chunks, h = job->hidden;
     int64_t first = kn__part(job->batch, job->n_chunks, place), row = d * job->batch + first;
     return (chunk){
@@ -203,7 +203,7 @@ static chunk chunk_of(const back *b, int64_t i) {
 
 static void chunk_run(void *ctx, int64_t i) {
     const back *b = ctx;
-    const kn_rnn_job *job = &b->job;
+    const kn__rnn_job *job = &b->job;
     chunk k = chunk_of(b, i);
     if (b->begin == 0) {
         rows_in(job, &k, k.dh, b->dh_n);
@@ -222,7 +222,7 @@ static void chunk_run(void *ctx, int64_t i) {
 
 /* --- the products of a layer --- */
 
-static kn_status multiply(const kn_rnn_job *job, kn_gemm gemm) {
+static kn_status multiply(const kn__rnn_job *job, kn__gemm gemm) {
     gemm.dtype = job->dtype;
     if (gemm.m == 0 || gemm.n == 0) return KN_OK;
     kn_status status = kn__gemm_parallel(job->call, &gemm, NULL);
@@ -233,7 +233,7 @@ static kn_status multiply(const kn_rnn_job *job, kn_gemm gemm) {
 /* dx [N,I] = Σ dgates·W over the directions: the rows of the block, which are others in the other
  * direction. There dx begins with zeros. */
 static kn_status block_dx(const back *b, char *dx) {
-    const kn_rnn_job *job = &b->job;
+    const kn__rnn_job *job = &b->job;
     int64_t inputs = kn__rnn_inputs(job->attr, job->layer);
     for (int64_t d = 0; d < job->directions; d++) {
         const char *dgates = kn__rnn_el(job, b->dgates, d * b->most * b->stride);
@@ -246,16 +246,16 @@ static kn_status block_dx(const back *b, char *dx) {
             continue;
         }
         KN_TRY(multiply(
-            job, (kn_gemm){.m = rows.n,
-                           .n = inputs,
-                           .k = job->gate_rows,
-                           .accumulate = adds,
-                           .a = dgates,
-                           .lda = b->stride,
-                           .b = kn__rnn_part(job, job->w, job->layer, d, KN_RNN_INPUT_WEIGHT),
-                           .ldb = inputs,
-                           .c = to,
-                           .ldc = inputs}));
+            job, (kn__gemm){.m = rows.n,
+                            .n = inputs,
+                            .k = job->gate_rows,
+                            .accumulate = adds,
+                            .a = dgates,
+                            .lda = b->stride,
+                            .b = kn__rnn_part(job, job->w, job->layer, d, KN_RNN_INPUT_WEIGHT),
+                            .ldb = inputs,
+                            .c = to,
+                            .ldc = inputs}));
     }
     return KN_OK;
 }
@@ -263,21 +263,21 @@ static kn_status block_dx(const back *b, char *dx) {
 /* to [m,n] (+)= aᵀ·x, a [rows,m] within rows lda apart; the first block writes it */
 static kn_status weights(const back *b, char *to, const char *a, int64_t lda, int64_t m,
                          const char *x, int64_t n, int64_t rows) {
-    return multiply(&b->job, (kn_gemm){.trans_a = true,
-                                       .m = m,
-                                       .n = n,
-                                       .k = rows,
-                                       .accumulate = b->begin > 0,
-                                       .a = a,
-                                       .lda = lda,
-                                       .b = x,
-                                       .ldb = n,
-                                       .c = to,
-                                       .ldc = n});
+    return multiply(&b->job, (kn__gemm){.trans_a = true,
+                                        .m = m,
+                                        .n = n,
+                                        .k = rows,
+                                        .accumulate = b->begin > 0,
+                                        .a = a,
+                                        .lda = lda,
+                                        .b = x,
+                                        .ldb = n,
+                                        .c = to,
+                                        .ldc = n});
 }
 
 static void layer_biases(const back *b, int64_t d) {
-    const kn_rnn_job *job = &b->job;
+    const kn__rnn_job *job = &b->job;
     int64_t rows = job->gate_rows, h = job->hidden, n = job->n_chunks;
     const char *sums = kn__rnn_el(job, b->sums, d * n * b->sums_size);
     int64_t of_w = kn__rnn_part_at(job->attr, job->layer, d, KN_RNN_INPUT_BIAS);
@@ -291,7 +291,7 @@ static void layer_biases(const back *b, int64_t d) {
 }
 
 static kn_status block_dw(const back *b) {
-    const kn_rnn_job *job = &b->job;
+    const kn__rnn_job *job = &b->job;
     int64_t gates = job->gate_rows, h = job->hidden,
             columns = kn__rnn_columns(job->attr, job->layer);
     bool is_gru = job->attr->mode == KN_RNN_GRU;
@@ -317,7 +317,7 @@ static kn_status block_dw(const back *b) {
 
 /* All blocks of a layer; dx may lie where its dy does. */
 static kn_status blocks_run(back *b, char *dx) {
-    kn_rnn_job *job = &b->job;
+    kn__rnn_job *job = &b->job;
     int64_t inputs = kn__rnn_inputs(job->attr, job->layer), steps = block_steps(job);
     bool wants_dw = b->dw && (job->layer > 0 || b->has_x);
     if (wants_dw) b->x = kn__rnn_input(job, job->layer);
@@ -336,7 +336,7 @@ static kn_status blocks_run(back *b, char *dx) {
 
 /* Leaves dy of the layer below in b->g. */
 static kn_status layer_run(back *b, int64_t layer) {
-    kn_rnn_job *job = &b->job;
+    kn__rnn_job *job = &b->job;
     kn_tensor *dx = job->call->out[0];
     job->layer = layer;
     for (int64_t d = 0; d < job->directions; d++)
@@ -358,12 +358,12 @@ static kn_status layer_run(back *b, int64_t layer) {
 }
 
 static kn_status space_make(back *b) {
-    kn_rnn_job *job = &b->job;
-    kn_rnn_space space = {NULL, 0};
+    kn__rnn_job *job = &b->job;
+    kn__rnn_space space = {NULL, 0};
     void *work = NULL;
     take_space(b, &space);
     KN_TRY(kn__work(&work, job->call, space.used));
-    space = (kn_rnn_space){work, 0};
+    space = (kn__rnn_space){work, 0};
     take_space(b, &space);
     kn__rnn_sort(job, (int64_t *)(void *)b->index);
     return KN_OK;
@@ -374,8 +374,8 @@ static void *data_of(const kn_tensor *t) { return t && t != KN_NONE ? t->data : 
 /* x|NONE, w, y, reserve, dy|NONE, dh_n|NONE, dc_n|NONE → dx, dw, dh0, dc0 */
 kn_status kn__host_rnn_back(kn_op_call *call) {
     back b = {0};
-    kn_rnn_job *job = &b.job;
-    kn__rnn_job(job, call);
+    kn__rnn_job *job = &b.job;
+    kn__rnn_job_init(job, call);
     job->keeps = true;
     KN_TRY(space_make(&b));
     kn__rnn_reserve_at(job, call->in[3]->data);

@@ -27,7 +27,7 @@ static inline real TANH(real x) {
     real small = p * z * x + x, size = fabsf(x), large = 1 - 2 / (exp_of(2 * size) + 1);
     return copysignf(size < 0.625f ? small : large, x);
 #else
-    return kn_tanh_f64(x);
+    return kn__tanh_f64(x);
 #endif
 }
 
@@ -64,7 +64,7 @@ static void plain(bool is_relu, const real *restrict a, real *restrict h, real *
     }
 }
 
-void KN_LOOP(rnn_step)(const kn_rnn_step *s) {
+void KN_LOOP(rnn_step)(const kn__rnn_step *s) {
     int64_t n = s->hidden;
     size_t bytes = (size_t)n * sizeof(real);
     for (int64_t row = 0; row < s->rows; row++) {
@@ -89,7 +89,7 @@ typedef struct four { /* of one row, a gate each */
     real *d[4];
 } four;
 
-static inline four row_of(const kn_rnn_step *s, int64_t row, int n_gates) {
+static inline four row_of(const kn__rnn_step *s, int64_t row, int n_gates) {
     four f;
     int64_t n = s->hidden;
     for (int k = 0; k < n_gates; k++) {
@@ -142,7 +142,7 @@ static void add(real *restrict to, const real *restrict x, int64_t n) {
     for (int64_t j = 0; j < n; j++) to[j] += x[j];
 }
 
-void KN_LOOP(rnn_step_back)(const kn_rnn_step *s) {
+void KN_LOOP(rnn_step_back)(const kn__rnn_step *s) {
     int64_t n = s->hidden;
     int n_gates = s->mode == KN_RNN_LSTM ? 4 : (s->mode == KN_RNN_GRU ? 3 : 1);
     for (int64_t row = 0; row < s->rows; row++) {

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-typedef struct kn_rnn_step {
+typedef struct kn__rnn_step {
     int mode; /* kn_rnn_mode */
     int64_t rows, hidden;
     void *gates;           /* [rows,G·H]; forward: what the products made → the gates' values */
@@ -23,6 +23,6 @@ typedef struct kn_rnn_step {
     int64_t dgates_stride;
     void *dcandidate; /* GRU [rows,H] */
     void *sums;       /* [G·H], GRU: and [H]: += the rows of dgates and of dcandidate */
-} kn_rnn_step;
+} kn__rnn_step;
 
 #endif

@@ -66,7 +66,7 @@ static inline int64_t join_integers(kn__fold fold, int64_t a, int64_t b) {
 }
 
 /* Sums, and the largest and the least, apart: compilers vectorise them. */
-static inline void join_cells(kn__fold fold, bool integers, kn_cell *to, const kn_cell *from,
+static inline void join_cells(kn__fold fold, bool integers, kn__cell *to, const kn__cell *from,
                               int64_t n) {
     if (integers) {
         for (int64_t i = 0; i < n; i++) to[i].i = join_integers(fold, to[i].i, from[i].i);
@@ -82,9 +82,9 @@ static inline void join_cells(kn__fold fold, bool integers, kn_cell *to, const k
 }
 
 /* What joins to a first element and leaves it as it is. */
-static inline void neutral_cells(kn__fold fold, kn_dtype dtype, kn_cell *cells, int64_t n) {
+static inline void neutral_cells(kn__fold fold, kn_dtype dtype, kn__cell *cells, int64_t n) {
     bool max = fold == KN__FOLD_MAX || fold == KN__FOLD_MAX_ABS, prod = fold == KN__FOLD_PROD;
-    kn_cell first = {.i = 0};
+    kn__cell first = {.i = 0};
     if (kn__is_float(dtype) && fold != KN__FOLD_COUNT)
         first.f = fold >= KN__FOLD_MAX ? (max ? -(double)INFINITY : (double)INFINITY) : prod;
     else
@@ -111,7 +111,7 @@ static inline void store(const kn_tensor *to, bool accumulate, int64_t at, doubl
     }
 }
 
-static inline void store_integers(const kn_tensor *to, int64_t at, const kn_cell *cells,
+static inline void store_integers(const kn_tensor *to, int64_t at, const kn__cell *cells,
                                   int64_t n) {
     size_t bytes = kn_dtype_bytes((kn_dtype)to->dtype);
     char *out = (char *)to->data + (size_t)at * bytes;

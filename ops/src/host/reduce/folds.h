@@ -6,10 +6,10 @@
 #include "host/base/loops.h"
 #include "reduce.h"
 
-typedef union kn_cell {
+typedef union kn__cell {
     double f;
     int64_t i;
-} kn_cell;
+} kn__cell;
 
 /* Along a row, so many bytes of f32 or f64 are one block, whose result goes to its cell. A row
  * cut into its blocks has the bits of the whole row. */
@@ -19,31 +19,31 @@ enum { KN_LINES = KN_COLUMNS / 4 };
 
 /* Joins `down` elements to each of n <= KN_COLUMNS cells. Along rows: x[o·stride + d] to cell o;
  * along columns: x[d·stride + o]. shift: of each cell, or NULL for none. */
-typedef void (*kn_fold_loop)(kn_cell *cells, const void *x, int64_t n, int64_t down, int64_t stride,
-                             const kn_cell *shift, double p);
+typedef void (*kn__fold_loop)(kn__cell *cells, const void *x, int64_t n, int64_t down,
+                              int64_t stride, const kn__cell *shift, double p);
 /* The first extreme among the elements of each cell: its value and which one it is; a NaN is the
  * extreme. Cells need no value before; down > 0. */
-typedef void (*kn_place_loop)(kn_cell *cells, int64_t *places, const void *x, int64_t n,
-                              int64_t down, int64_t stride, bool max);
+typedef void (*kn__place_loop)(kn__cell *cells, int64_t *places, const void *x, int64_t n,
+                               int64_t down, int64_t stride, bool max);
 /* How a scan continues from acc: acc + x, acc·x, or b + acc·x. */
-typedef enum kn_scan { KN_SCAN_SUM, KN_SCAN_PROD, KN_SCAN_RECUR, KN_SCAN_N } kn_scan;
-typedef struct kn_scan_way {
+typedef enum kn__scan_kind { KN_SCAN_SUM, KN_SCAN_PROD, KN_SCAN_RECUR, KN_SCAN_N } kn__scan_kind;
+typedef struct kn__scan_way {
     bool reverse, exclusive; /* from the last element on; y is acc before x is joined */
-} kn_scan_way;
+} kn__scan_way;
 /* n lines beside each other, `down` elements of each; *carry, one a line, goes in and out. One line
  * of contiguous elements, or columns `stride` apart. y is NULL: the carry alone. */
-typedef void (*kn_scan_loop)(void *y, const void *x, const void *b, kn_cell *carry, int64_t n,
-                             int64_t down, int64_t stride, kn_scan_way way);
-typedef struct kn_folds {
-    kn_fold_loop rows[KN__FOLD_N], columns[KN__FOLD_N]; /* NULL: the dtype has no such fold */
-    kn_place_loop place_rows, place_columns;
-    kn_scan_loop scan_row[KN_SCAN_N], scan_columns[KN_SCAN_N];
-} kn_folds;
+typedef void (*kn__scan_loop)(void *y, const void *x, const void *b, kn__cell *carry, int64_t n,
+                              int64_t down, int64_t stride, kn__scan_way way);
+typedef struct kn__fold_table {
+    kn__fold_loop rows[KN__FOLD_N], columns[KN__FOLD_N]; /* NULL: the dtype has no such fold */
+    kn__place_loop place_rows, place_columns;
+    kn__scan_loop scan_row[KN_SCAN_N], scan_columns[KN_SCAN_N];
+} kn__fold_table;
 
 /* This machine's; KN_F16 and KN_BF16: those of KN_F32. KN_BOOL: KN_U8's. */
-const kn_folds *kn__folds(kn_dtype dtype);
+const kn__fold_table *kn__folds(kn_dtype dtype);
 /* A given instruction set's, for tests: 2, 3 or 4; NULL where the machine lacks it. */
-const kn_folds *kn__folds_isa(kn_dtype dtype, int isa);
+const kn__fold_table *kn__folds_isa(kn_dtype dtype, int isa);
 
 static inline bool kn__is_float(kn_dtype dtype) { return dtype >= KN_F32 && dtype <= KN_BF16; }
 

@@ -23,7 +23,7 @@ typedef struct group_list {
 } group_list;
 
 typedef struct plan {
-    const kn_folds *folds;
+    const kn__fold_table *folds;
     kn__recipe recipe;
     kn_dtype dtype;
     const char *x;
@@ -39,9 +39,9 @@ typedef struct plan {
     int64_t units;          /* kept.total × tiles */
     int64_t chunks;         /* of `down`, or of the outer reduced groups */
     bool outer_chunks;
-    kn_cell *partial, *shift; /* [chunks][outputs], [outputs]; of chunked work */
-    kn__fold fold;            /* of the pass */
-    int64_t units_each;       /* taken by a thread at a time */
+    kn__cell *partial, *shift; /* [chunks][outputs], [outputs]; of chunked work */
+    kn__fold fold;             /* of the pass */
+    int64_t units_each;        /* taken by a thread at a time */
 } plan;
 
 enum { WORTH_SPLITTING = 1 << 16, FEW_UNITS = 32, CHUNK_ELEMENTS = 1 << 14, CHUNKS_MAX = 64 };
@@ -137,10 +137,10 @@ static int64_t offset(const group_list *list, int64_t i) {
 }
 
 /* Halves are converted to f32 piece by piece. */
-static void fold_halves(const plan *p, kn_cell *cells, const uint16_t *x, int64_t n, int64_t down,
-                        const kn_cell *shift) {
+static void fold_halves(const plan *p, kn__cell *cells, const uint16_t *x, int64_t n, int64_t down,
+                        const kn__cell *shift) {
     float buffer[HALF_ROWS * KN_COLUMNS];
-    const kn_loops *loops = kn__loops(KN_F32);
+    const kn__loop_table *loops = kn__loops(KN_F32);
     double power = p->recipe.p;
     if (!p->columns) {
         for (int64_t o = 0; o < n; o++) {
@@ -163,7 +163,7 @@ static void fold_halves(const plan *p, kn_cell *cells, const uint16_t *x, int64_
 
 /* Rows from a tile of the chain: of a long row one of the loops' blocks, so that the bits are those
  * of the whole row; short ones that lie together. */
-static void fold_tile(const plan *p, tile_space *space, kn_cell *cells, int64_t at, int64_t n,
+static void fold_tile(const plan *p, tile_space *space, kn__cell *cells, int64_t at, int64_t n,
                       int64_t down) {
     const void *x = kn__fused_block(p->source, space->tiles, at, n * down);
     if (p->dtype == KN_F16 || p->dtype == KN_BF16) {
@@ -173,7 +173,7 @@ static void fold_tile(const plan *p, tile_space *space, kn_cell *cells, int64_t 
     p->folds->rows[p->fold](cells, x, n, down, down, NULL, p->recipe.p);
 }
 
-static __attribute__((noinline)) void fold_fused(const plan *p, kn_cell *cells, int64_t at,
+static __attribute__((noinline)) void fold_fused(const plan *p, kn__cell *cells, int64_t at,
                                                  int64_t n, int64_t down) {
     tile_space space;
     int64_t block = p->dtype == KN_F64 ? KN_FOLD_BLOCK_BYTES / 8 : KN_FOLD_BLOCK_BYTES / 4;
@@ -189,8 +189,8 @@ static __attribute__((noinline)) void fold_fused(const plan *p, kn_cell *cells, 
     }
 }
 
-static void fold_piece(const plan *p, kn_cell *cells, int64_t at, int64_t n, int64_t down,
-                       const kn_cell *shift) {
+static void fold_piece(const plan *p, kn__cell *cells, int64_t at, int64_t n, int64_t down,
+                       const kn__cell *shift) {
     if (p->source) {
         fold_fused(p, cells, at, n, down);
         return;
@@ -200,7 +200,7 @@ static void fold_piece(const plan *p, kn_cell *cells, int64_t at, int64_t n, int
         fold_halves(p, cells, (const uint16_t *)(const void *)x, n, down, shift);
         return;
     }
-    const kn_fold_loop *loops = p->columns ? p->folds->columns : p->folds->rows;
+    const kn__fold_loop *loops = p->columns ? p->folds->columns : p->folds->rows;
     loops[p->fold](cells, x, n, down, p->stride, shift, p->recipe.p);
 }
 
@@ -218,8 +218,8 @@ static int64_t chunk_place(const plan *p, int64_t chunk) {
 }
 
 /* One tile over one chunk of the reduced elements. */
-static void fold_unit(const plan *p, int64_t unit, int64_t chunk, kn_cell *cells,
-                      const kn_cell *shift) {
+static void fold_unit(const plan *p, int64_t unit, int64_t chunk, kn__cell *cells,
+                      const kn__cell *shift) {
     int64_t r0 = 0, r1 = p->reduced.total, d0 = 0, d1 = p->down, n;
     if (p->chunks > 1 && p->outer_chunks) {
         r0 = kn__part(p->reduced.total, p->chunks, chunk);
@@ -241,7 +241,7 @@ static void fold_unit(const plan *p, int64_t unit, int64_t chunk, kn_cell *cells
 
 /* Of a mean: the first element of each of n results. Sums of distances from it keep their digits
  * where the elements lie close together, far from zero. */
-static void first_elements(const plan *p, int64_t unit, kn_cell *first) {
+static void first_elements(const plan *p, int64_t unit, kn__cell *first) {
     int64_t n, from = unit % p->tiles * p->tile, step = p->columns ? 1 : p->stride;
     unit_place(p, unit, &n);
     size_t bytes = kn_dtype_bytes(p->dtype);
@@ -251,7 +251,7 @@ static void first_elements(const plan *p, int64_t unit, kn_cell *first) {
 }
 
 /* shift: the first elements, or nothing; joined: what the first pass made. */
-static void make_shift(const plan *p, kn_cell *shift, const kn_cell *joined, int64_t n) {
+static void make_shift(const plan *p, kn__cell *shift, const kn__cell *joined, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         if (p->recipe.shift == KN__SHIFT_MEAN)
             shift[i].f += joined[i].f / (double)p->recipe.n_in;
@@ -260,7 +260,7 @@ static void make_shift(const plan *p, kn_cell *shift, const kn_cell *joined, int
     }
 }
 
-static void given_shift(const plan *p, kn_cell *shift, int64_t at, int64_t n) {
+static void given_shift(const plan *p, kn__cell *shift, int64_t at, int64_t n) {
     size_t bytes = kn_dtype_bytes(p->dtype);
     for (int64_t i = 0; i < n; i++)
         shift[i].f =
@@ -268,7 +268,7 @@ static void given_shift(const plan *p, kn_cell *shift, int64_t at, int64_t n) {
 }
 
 /* n <= KN_COLUMNS results from `at` on. */
-static void finish(const plan *p, int64_t at, const kn_cell *cells, const kn_cell *shift,
+static void finish(const plan *p, int64_t at, const kn__cell *cells, const kn__cell *shift,
                    int64_t n) {
     bool integers = !kn__is_float(p->dtype) || p->fold == KN__FOLD_COUNT;
     bool plain = p->recipe.finish == KN__FINISH_SCALE && p->recipe.scale == 1;
@@ -301,7 +301,7 @@ static bool has_first_pass(const plan *p) {
 }
 
 static void whole_unit(const plan *p, int64_t unit) {
-    kn_cell cells[KN_COLUMNS], shifts[KN_COLUMNS];
+    kn__cell cells[KN_COLUMNS], shifts[KN_COLUMNS];
     int64_t n, at = unit_place(p, unit, &n);
     if (has_first_pass(p)) {
         plan first = shift_plan(p);
@@ -312,7 +312,7 @@ static void whole_unit(const plan *p, int64_t unit) {
     } else if (p->given) {
         given_shift(p, shifts, at, n);
     }
-    const kn_cell *shift = p->recipe.shift == KN__SHIFT_NONE ? NULL : shifts;
+    const kn__cell *shift = p->recipe.shift == KN__SHIFT_NONE ? NULL : shifts;
     fold_unit(p, unit, 0, cells, shift);
     finish(p, at, cells, shift, n);
 }
@@ -341,10 +341,10 @@ static void chunked_pass(plan *p, int threads) {
 static kn_status run_chunks(plan *p, kn_op_call *call) {
     int64_t outputs = p->out->n;
     void *partial = NULL;
-    KN_TRY(kn__work(&partial, call, (size_t)((p->chunks + 1) * outputs) * sizeof(kn_cell)));
+    KN_TRY(kn__work(&partial, call, (size_t)((p->chunks + 1) * outputs) * sizeof(kn__cell)));
     p->partial = partial;
     if (p->recipe.shift != KN__SHIFT_NONE) {
-        kn_cell *shift = p->partial + p->chunks * outputs;
+        kn__cell *shift = p->partial + p->chunks * outputs;
         if (has_first_pass(p)) {
             plan first = shift_plan(p);
             if (p->recipe.shift == KN__SHIFT_MEAN) {
@@ -368,7 +368,7 @@ static kn_status run_chunks(plan *p, kn_op_call *call) {
 
 /* Of no elements. */
 static void finish_nothing(plan *p) {
-    kn_cell cells[KN_COLUMNS], shift[KN_COLUMNS];
+    kn__cell cells[KN_COLUMNS], shift[KN_COLUMNS];
     plan first = shift_plan(p);
     neutral_cells(first.fold, first.dtype, shift, KN_COLUMNS);
     neutral_cells(p->fold, p->dtype, cells, KN_COLUMNS);
@@ -433,9 +433,9 @@ int64_t kn__host_reduce_row(kn__recipe *recipe, const kn_op_call *call) {
 static void fold_rows(void *y, kn_dtype to, const void *x, kn_dtype from, const kn__recipe *recipe,
                       int64_t rows, int64_t row) {
     enum { FEW = 8 };
-    const kn_fold_loop fold = kn__folds(from)->rows[recipe->fold];
+    const kn__fold_loop fold = kn__folds(from)->rows[recipe->fold];
     const size_t bytes = kn_dtype_bytes(from), to_bytes = kn_dtype_bytes(to);
-    kn_cell cells[FEW];
+    kn__cell cells[FEW];
     double v[FEW];
     for (int64_t r = 0, n; r < rows; r += n) {
         n = at_most(rows - r, FEW);
@@ -466,7 +466,7 @@ void kn__host_reduce_rows(void *y, kn_dtype to, const void *x, kn_dtype from,
 /* --- places of extremes: x as [outer, n, inner] --- */
 
 typedef struct place_job {
-    const kn_folds *folds;
+    const kn__fold_table *folds;
     const char *x;
     int64_t *places; /* NULL: not wanted */
     kn_tensor *values;
@@ -474,16 +474,16 @@ typedef struct place_job {
     bool max;
     int64_t n, inner, tile, tiles, units, units_each;
     int64_t chunks; /* of a single long row */
-    kn_cell *chunk_best;
+    kn__cell *chunk_best;
     int64_t *chunk_place;
 } place_job;
 
-static bool improves(const place_job *j, kn_cell v, kn_cell best) {
+static bool improves(const place_job *j, kn__cell v, kn__cell best) {
     if (!kn__is_float(j->dtype)) return j->max ? v.i > best.i : v.i < best.i;
     return (j->max ? v.f > best.f : v.f < best.f) || (v.f != v.f && best.f == best.f);
 }
 
-static void store_place(const place_job *j, int64_t at, const kn_cell *best, const int64_t *places,
+static void store_place(const place_job *j, int64_t at, const kn__cell *best, const int64_t *places,
                         int64_t n) {
     if (j->places) memcpy(j->places + at, places, (size_t)n * sizeof *places);
     if (!j->values) return;
@@ -492,13 +492,13 @@ static void store_place(const place_job *j, int64_t at, const kn_cell *best, con
 }
 
 /* Pieces of a row of halves, or of one along columns, are joined in their order. */
-static void place_halves(const place_job *j, kn_cell *best, int64_t *places, const uint16_t *x,
+static void place_halves(const place_job *j, kn__cell *best, int64_t *places, const uint16_t *x,
                          int64_t n, int64_t down) {
     float buffer[HALF_ROWS * KN_COLUMNS];
-    const kn_loops *loops = kn__loops(KN_F32);
+    const kn__loop_table *loops = kn__loops(KN_F32);
     bool columns = j->inner > 1;
     int64_t step = columns ? HALF_ROWS : HALF_BLOCK;
-    kn_cell piece[KN_COLUMNS];
+    kn__cell piece[KN_COLUMNS];
     int64_t at[KN_COLUMNS];
     for (int64_t d = 0; d < down; d += step) {
         int64_t m = at_most(down - d, step);
@@ -518,7 +518,7 @@ static void place_halves(const place_job *j, kn_cell *best, int64_t *places, con
     }
 }
 
-static void find_places(const place_job *j, kn_cell *best, int64_t *places, int64_t at, int64_t n,
+static void find_places(const place_job *j, kn__cell *best, int64_t *places, int64_t at, int64_t n,
                         int64_t down) {
     const char *x = j->x + (size_t)at * kn_dtype_bytes(j->dtype);
     if (j->dtype == KN_F16 || j->dtype == KN_BF16) {
@@ -537,7 +537,7 @@ static void place_part(void *ctx, int64_t part) {
     const place_job *j = ctx;
     int64_t to = at_most((part + 1) * j->units_each, j->units);
     int64_t across = j->inner > 1 ? j->inner : j->units / j->tiles;
-    kn_cell best[KN_COLUMNS];
+    kn__cell best[KN_COLUMNS];
     int64_t places[KN_COLUMNS];
     for (int64_t unit = part * j->units_each; unit < to; unit++) {
         if (j->inner > 1) {
@@ -561,7 +561,7 @@ static void place_chunk(void *ctx, int64_t chunk) {
 
 /* One long row. */
 static void place_chunks(place_job *j, int threads) {
-    kn_cell best[CHUNKS_MAX];
+    kn__cell best[CHUNKS_MAX];
     int64_t places[CHUNKS_MAX], first = 0;
     j->chunk_best = best, j->chunk_place = places;
     kn__parallel_for(threads, j->chunks, place_chunk, j);

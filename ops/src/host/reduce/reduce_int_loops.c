@@ -49,7 +49,7 @@ INLINE int64_t extreme(kn__fold fold, const integer *x, int64_t n) {
     return (int64_t)best;
 }
 
-INLINE void rows(kn__fold fold, kn_cell *cells, const integer *x, int64_t n, int64_t down,
+INLINE void rows(kn__fold fold, kn__cell *cells, const integer *x, int64_t n, int64_t down,
                  int64_t stride) {
     for (int64_t o = 0; o < n; o++) {
         const integer *in = x + o * stride;
@@ -65,7 +65,7 @@ INLINE void rows(kn__fold fold, kn_cell *cells, const integer *x, int64_t n, int
     }
 }
 
-INLINE void columns(kn__fold fold, kn_cell *cells, const integer *x, int64_t n, int64_t down,
+INLINE void columns(kn__fold fold, kn__cell *cells, const integer *x, int64_t n, int64_t down,
                     int64_t stride) {
     for (int64_t d = 0; d < down; d++) {
         const integer *in = x + d * stride;
@@ -73,7 +73,7 @@ INLINE void columns(kn__fold fold, kn_cell *cells, const integer *x, int64_t n, 
     }
 }
 
-static void place_rows(kn_cell *cells, int64_t *places, const void *x, int64_t n, int64_t down,
+static void place_rows(kn__cell *cells, int64_t *places, const void *x, int64_t n, int64_t down,
                        int64_t stride, bool max) {
     const integer *in = x;
     for (int64_t o = 0; o < n; o++, in += stride) {
@@ -85,7 +85,7 @@ static void place_rows(kn_cell *cells, int64_t *places, const void *x, int64_t n
     }
 }
 
-static void place_columns(kn_cell *cells, int64_t *places, const void *x, int64_t n, int64_t down,
+static void place_columns(kn__cell *cells, int64_t *places, const void *x, int64_t n, int64_t down,
                           int64_t stride, bool max) {
     const integer *in = x;
     for (int64_t i = 0; i < n; i++) cells[i].i = (int64_t)in[i], places[i] = 0;
@@ -108,13 +108,13 @@ typedef int64_t result, joined;
 #define FOLDS(F)                                                                                   \
     F(SUM) F(SUM_ABS) F(SUM_SQUARE) F(COUNT) F(PROD) F(MAX) F(MIN) F(MAX_ABS) F(MIN_ABS)
 #define EXPAND(name)                                                                               \
-    static void rows_##name(kn_cell *cells, const void *x, int64_t n, int64_t down,                \
-                            int64_t stride, const kn_cell *shift, double p) {                      \
+    static void rows_##name(kn__cell *cells, const void *x, int64_t n, int64_t down,               \
+                            int64_t stride, const kn__cell *shift, double p) {                     \
         (void)shift, (void)p;                                                                      \
         rows(KN__FOLD_##name, cells, x, n, down, stride);                                          \
     }                                                                                              \
-    static void columns_##name(kn_cell *cells, const void *x, int64_t n, int64_t down,             \
-                               int64_t stride, const kn_cell *shift, double p) {                   \
+    static void columns_##name(kn__cell *cells, const void *x, int64_t n, int64_t down,            \
+                               int64_t stride, const kn__cell *shift, double p) {                  \
         (void)shift, (void)p;                                                                      \
         columns(KN__FOLD_##name, cells, x, n, down, stride);                                       \
     }
@@ -122,8 +122,8 @@ FOLDS(EXPAND)
 
 #define TABLE__(name, isa) kn__folds_##name##_##isa
 #define TABLE_(name, isa) TABLE__(name, isa)
-extern const kn_folds TABLE_(KN_ROW_NAME, KN_ISA);
-const kn_folds TABLE_(KN_ROW_NAME, KN_ISA) = {
+extern const kn__fold_table TABLE_(KN_ROW_NAME, KN_ISA);
+const kn__fold_table TABLE_(KN_ROW_NAME, KN_ISA) = {
 #define ROWS(name) [KN__FOLD_##name] = rows_##name,
 #define COLUMNS(name) [KN__FOLD_##name] = columns_##name,
     .rows = {FOLDS(ROWS)},

@@ -230,8 +230,8 @@ INLINE double row(kn__fold fold, const real *x, int64_t n, real shift, double p)
     return acc;
 }
 
-INLINE void rows(kn__fold fold, kn_cell *cells, const real *x, int64_t n, int64_t down,
-                 int64_t stride, const kn_cell *shift, double p) {
+INLINE void rows(kn__fold fold, kn__cell *cells, const real *x, int64_t n, int64_t down,
+                 int64_t stride, const kn__cell *shift, double p) {
     for (int64_t o = 0; o < n; o++) {
         real s = shift ? (real)shift[o].f : 0;
         cells[o].f = join(fold, cells[o].f, row(fold, x + o * stride, down, s, p));
@@ -296,8 +296,8 @@ INLINE void extremes_of_rows(kn__fold fold, real *part, const real *x, int64_t n
     for (int64_t i = 0; i < n; i++) part[i] = nans[i] ? (real)NAN : part[i];
 }
 
-INLINE void columns(kn__fold fold, kn_cell *cells, const real *x, int64_t n, int64_t down,
-                    int64_t stride, const kn_cell *shift, double p) {
+INLINE void columns(kn__fold fold, kn__cell *cells, const real *x, int64_t n, int64_t down,
+                    int64_t stride, const kn__cell *shift, double p) {
     real part[KN_COLUMNS], s[KN_COLUMNS];
     for (int64_t i = 0; i < n; i++) s[i] = shift ? (real)shift[i].f : 0;
     for (int64_t d = 0; d < down; d += BLOCK_ROWS) {
@@ -313,8 +313,8 @@ INLINE void columns(kn__fold fold, kn_cell *cells, const real *x, int64_t n, int
 
 /* --- counts --- */
 
-static void count_rows(kn_cell *cells, const void *x, int64_t n, int64_t down, int64_t stride,
-                       const kn_cell *shift, double p) {
+static void count_rows(kn__cell *cells, const void *x, int64_t n, int64_t down, int64_t stride,
+                       const kn__cell *shift, double p) {
     (void)shift, (void)p;
     for (int64_t o = 0; o < n; o++) {
         const real *in = (const real *)x + o * stride;
@@ -327,8 +327,8 @@ static void count_rows(kn_cell *cells, const void *x, int64_t n, int64_t down, i
     }
 }
 
-static void count_columns(kn_cell *cells, const void *x, int64_t n, int64_t down, int64_t stride,
-                          const kn_cell *shift, double p) {
+static void count_columns(kn__cell *cells, const void *x, int64_t n, int64_t down, int64_t stride,
+                          const kn__cell *shift, double p) {
     (void)shift, (void)p;
     for (int64_t d = 0; d < down; d++) {
         const real *in = (const real *)x + d * stride;
@@ -339,7 +339,7 @@ static void count_columns(kn_cell *cells, const void *x, int64_t n, int64_t down
 /* --- places of extremes --- */
 
 /* The block with the extreme is found first, then its place in there. */
-INLINE void place_row(kn_cell *cell, int64_t *place, const real *x, int64_t n, kn__fold fold) {
+INLINE void place_row(kn__cell *cell, int64_t *place, const real *x, int64_t n, kn__fold fold) {
     double best = (double)x[0];
     int64_t from = 0, i;
     for (i = 0; i < n; i += BLOCK) {
@@ -358,7 +358,7 @@ INLINE void place_row(kn_cell *cell, int64_t *place, const real *x, int64_t n, k
     *place = i;
 }
 
-static void place_rows(kn_cell *cells, int64_t *places, const void *x, int64_t n, int64_t down,
+static void place_rows(kn__cell *cells, int64_t *places, const void *x, int64_t n, int64_t down,
                        int64_t stride, bool max) {
     const real *in = x;
     for (int64_t o = 0; o < n; o++, in += stride) {
@@ -382,7 +382,7 @@ INLINE void place_all(real *best, int64_t *places, const real *x, int64_t n, int
     }
 }
 
-static void place_columns(kn_cell *cells, int64_t *places, const void *x, int64_t n, int64_t down,
+static void place_columns(kn__cell *cells, int64_t *places, const void *x, int64_t n, int64_t down,
                           int64_t stride, bool max) {
     const real *in = x;
     real best[KN_COLUMNS];
@@ -408,18 +408,18 @@ typedef double joined;
     F(SUM_ABS)                                                                                     \
     F(SUM_SQUARE) F(SUM_FROM) F(SUM_EXP) F(SUM_POWER) F(PROD) F(MAX) F(MIN) F(MAX_ABS) F(MIN_ABS)
 #define EXPAND(name)                                                                               \
-    static void rows_##name(kn_cell *cells, const void *x, int64_t n, int64_t down,                \
-                            int64_t stride, const kn_cell *shift, double p) {                      \
+    static void rows_##name(kn__cell *cells, const void *x, int64_t n, int64_t down,               \
+                            int64_t stride, const kn__cell *shift, double p) {                     \
         rows(KN__FOLD_##name, cells, x, n, down, stride, shift, p);                                \
     }                                                                                              \
-    static void columns_##name(kn_cell *cells, const void *x, int64_t n, int64_t down,             \
-                               int64_t stride, const kn_cell *shift, double p) {                   \
+    static void columns_##name(kn__cell *cells, const void *x, int64_t n, int64_t down,            \
+                               int64_t stride, const kn__cell *shift, double p) {                  \
         columns(KN__FOLD_##name, cells, x, n, down, stride, shift, p);                             \
     }
 FOLDS(EXPAND)
 
-extern const kn_folds KN_LOOP(folds);
-const kn_folds KN_LOOP(folds) = {
+extern const kn__fold_table KN_LOOP(folds);
+const kn__fold_table KN_LOOP(folds) = {
 #define ROWS(name) [KN__FOLD_##name] = rows_##name,
 #define COLUMNS(name) [KN__FOLD_##name] = columns_##name,
     .rows = {FOLDS(ROWS)[KN__FOLD_COUNT] = count_rows},

@@ -11,20 +11,20 @@
 enum { GRAIN = 1 << 14, HALF_PIECE = 512 };
 
 typedef struct scan_job {
-    const kn_folds *folds;
-    kn_scan scan;
-    kn_scan_way way;
+    const kn__fold_table *folds;
+    kn__scan_kind scan;
+    kn__scan_way way;
     kn_dtype dtype;
     char *y;
     const char *x, *b; /* b: of KN_SCAN_RECUR */
     size_t bytes, out_bytes;
     kn__lines lines;
     int64_t tiles, units, units_each, chunks;
-    kn_cell *starts; /* [lines][chunks] */
+    kn__cell *starts; /* [lines][chunks] */
 } scan_job;
 
-static kn_cell start_of(const scan_job *j) {
-    kn_cell zero = {.i = 0}, one = {.i = 1};
+static kn__cell start_of(const scan_job *j) {
+    kn__cell zero = {.i = 0}, one = {.i = 1};
     if (kn__is_float(j->dtype)) one.f = 1;
     return j->scan == KN_SCAN_PROD ? one : zero;
 }
@@ -32,10 +32,10 @@ static kn_cell start_of(const scan_job *j) {
 static bool is_half(const scan_job *j) { return j->dtype == KN_F16 || j->dtype == KN_BF16; }
 
 /* `count` neighbouring halves by way of f32; as a piece of one line, or of as many lines. */
-static void scan_halves(const scan_job *j, int64_t at, int64_t count, bool one_line, kn_cell *carry,
-                        bool store) {
+static void scan_halves(const scan_job *j, int64_t at, int64_t count, bool one_line,
+                        kn__cell *carry, bool store) {
     float y[HALF_PIECE], x[HALF_PIECE], b[HALF_PIECE];
-    const kn_loops *loops = kn__loops(KN_F32);
+    const kn__loop_table *loops = kn__loops(KN_F32);
     loops->cast_from(x, j->x + (size_t)at * 2, j->dtype, count);
     if (j->b) loops->cast_from(b, j->b + (size_t)at * 2, j->dtype, count);
     if (one_line)
@@ -46,7 +46,7 @@ static void scan_halves(const scan_job *j, int64_t at, int64_t count, bool one_l
 }
 
 /* Elements from … to - 1 of the line that begins at `line`. */
-static void scan_line(const scan_job *j, int64_t line, int64_t from, int64_t to, kn_cell *carry,
+static void scan_line(const scan_job *j, int64_t line, int64_t from, int64_t to, kn__cell *carry,
                       bool store) {
     int64_t at = line + from, n = to - from;
     if (!is_half(j)) {
@@ -64,7 +64,7 @@ static void scan_line(const scan_job *j, int64_t line, int64_t from, int64_t to,
 
 /* n neighbouring lines along columns, from element `at` on. */
 static void scan_tile(const scan_job *j, int64_t at, int64_t n) {
-    kn_cell carry[KN_LINES];
+    kn__cell carry[KN_LINES];
     for (int64_t i = 0; i < n; i++) carry[i] = start_of(j);
     if (!is_half(j)) {
         j->folds->scan_columns[j->scan](j->y + (size_t)at * j->out_bytes,
@@ -85,7 +85,7 @@ static void unit_part(void *ctx, int64_t part) {
     if (to > j->units) to = j->units;
     for (int64_t unit = part * j->units_each; unit < to; unit++) {
         if (j->lines.inner == 1) {
-            kn_cell carry = start_of(j);
+            kn__cell carry = start_of(j);
             scan_line(j, unit * j->lines.n, 0, j->lines.n, &carry, true);
         } else {
             int64_t from = unit % j->tiles * KN_LINES, left = j->lines.inner - from;
@@ -99,7 +99,7 @@ static void unit_part(void *ctx, int64_t part) {
 
 static void scan_chunk(const scan_job *j, int64_t part, bool store) {
     int64_t line = part / j->chunks, chunk = part % j->chunks;
-    kn_cell carry = store ? j->starts[part] : start_of(j);
+    kn__cell carry = store ? j->starts[part] : start_of(j);
     scan_line(j, line * j->lines.n, kn__part(j->lines.n, j->chunks, chunk),
               kn__part(j->lines.n, j->chunks, chunk + 1), &carry, store);
     if (!store) j->starts[part] = carry;
@@ -111,10 +111,10 @@ static void chunk_part(void *ctx, int64_t part) { scan_chunk(ctx, part, true); }
 static void place_starts(const scan_job *j) {
     bool prod = j->scan == KN_SCAN_PROD;
     for (int64_t line = 0; line < j->lines.outer; line++) {
-        kn_cell acc = start_of(j);
+        kn__cell acc = start_of(j);
         for (int64_t k = 0; k < j->chunks; k++) {
-            kn_cell *at = &j->starts[line * j->chunks + (j->way.reverse ? j->chunks - 1 - k : k)];
-            kn_cell total = *at;
+            kn__cell *at = &j->starts[line * j->chunks + (j->way.reverse ? j->chunks - 1 - k : k)];
+            kn__cell total = *at;
             *at = acc;
             if (kn__is_float(j->dtype))
                 acc.f = prod ? acc.f * total.f : acc.f + total.f;
@@ -128,7 +128,7 @@ static void place_starts(const scan_job *j) {
 static kn_status run_chunks(scan_job *j, kn_op_call *call) {
     void *starts = NULL;
     int64_t n = j->lines.outer * j->chunks;
-    KN_TRY(kn__work(&starts, call, (size_t)n * sizeof(kn_cell)));
+    KN_TRY(kn__work(&starts, call, (size_t)n * sizeof(kn__cell)));
     j->starts = starts;
     kn__parallel_for(call->threads, n, total_part, j);
     place_starts(j);

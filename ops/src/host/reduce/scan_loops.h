@@ -5,14 +5,15 @@
 
 enum { SEGMENTS = 8, SEGMENT = 64, PIECE = SEGMENTS * SEGMENT };
 
-static inline __attribute__((always_inline)) joined scan_step(kn_scan scan, joined acc, element x,
-                                                              const element *b, int64_t i) {
+static inline __attribute__((always_inline)) joined scan_step(kn__scan_kind scan, joined acc,
+                                                              element x, const element *b,
+                                                              int64_t i) {
     if (scan == KN_SCAN_SUM) return acc + (joined)x;
     return scan == KN_SCAN_PROD ? acc * (joined)x : (joined)b[i] + acc * (joined)x;
 }
 
 /* Elements first, first + step, … */
-static inline __attribute__((always_inline)) joined scan_chain(kn_scan scan, result *y,
+static inline __attribute__((always_inline)) joined scan_chain(kn__scan_kind scan, result *y,
                                                                const element *x, const element *b,
                                                                joined acc, int64_t first, int64_t n,
                                                                int64_t step, bool exclusive) {
@@ -25,7 +26,7 @@ static inline __attribute__((always_inline)) joined scan_chain(kn_scan scan, res
 }
 
 /* PIECE elements: the segments' totals, then all segments at once. */
-static inline __attribute__((always_inline)) joined scan_piece(kn_scan scan, result *y,
+static inline __attribute__((always_inline)) joined scan_piece(kn__scan_kind scan, result *y,
                                                                const element *x, joined acc,
                                                                int64_t first, int64_t step,
                                                                bool exclusive) {
@@ -49,7 +50,7 @@ static inline __attribute__((always_inline)) joined scan_piece(kn_scan scan, res
     return acc;
 }
 
-static inline __attribute__((always_inline)) joined scan_way(kn_scan scan, result *y,
+static inline __attribute__((always_inline)) joined scan_way(kn__scan_kind scan, result *y,
                                                              const element *x, const element *b,
                                                              joined acc, int64_t n, int64_t step,
                                                              bool exclusive) {
@@ -59,9 +60,10 @@ static inline __attribute__((always_inline)) joined scan_way(kn_scan scan, resul
     return scan_chain(scan, y, x, b, acc, first + k * step, n - k, step, exclusive);
 }
 
-static inline __attribute__((always_inline)) void scan_row(kn_scan scan, void *y, const void *x,
-                                                           const void *b, kn_cell *carry,
-                                                           int64_t down, kn_scan_way way) {
+static inline __attribute__((always_inline)) void scan_row(kn__scan_kind scan, void *y,
+                                                           const void *x, const void *b,
+                                                           kn__cell *carry, int64_t down,
+                                                           kn__scan_way way) {
     joined acc = carry->KN_CELL;
     if (!way.reverse && !way.exclusive)
         acc = scan_way(scan, y, x, b, acc, down, 1, false);
@@ -70,11 +72,11 @@ static inline __attribute__((always_inline)) void scan_row(kn_scan scan, void *y
     carry->KN_CELL = acc;
 }
 
-static inline __attribute__((always_inline)) void scan_columns(kn_scan scan, result *y,
+static inline __attribute__((always_inline)) void scan_columns(kn__scan_kind scan, result *y,
                                                                const element *x, const element *b,
-                                                               kn_cell *carry, int64_t n,
+                                                               kn__cell *carry, int64_t n,
                                                                int64_t down, int64_t stride,
-                                                               kn_scan_way way) {
+                                                               kn__scan_way way) {
     for (int64_t k = 0; k < down; k++) {
         int64_t at = (way.reverse ? down - 1 - k : k) * stride;
         for (int64_t i = 0; i < n; i++) {
@@ -87,13 +89,13 @@ static inline __attribute__((always_inline)) void scan_columns(kn_scan scan, res
 
 #define SCANS(F) F(SUM) F(PROD) F(RECUR)
 #define SCAN(name)                                                                                 \
-    static void scan_row_##name(void *y, const void *x, const void *b, kn_cell *carry, int64_t n,  \
-                                int64_t down, int64_t stride, kn_scan_way way) {                   \
+    static void scan_row_##name(void *y, const void *x, const void *b, kn__cell *carry, int64_t n, \
+                                int64_t down, int64_t stride, kn__scan_way way) {                  \
         (void)n, (void)stride;                                                                     \
         scan_row(KN_SCAN_##name, y, x, b, carry, down, way);                                       \
     }                                                                                              \
-    static void scan_columns_##name(void *y, const void *x, const void *b, kn_cell *carry,         \
-                                    int64_t n, int64_t down, int64_t stride, kn_scan_way way) {    \
+    static void scan_columns_##name(void *y, const void *x, const void *b, kn__cell *carry,        \
+                                    int64_t n, int64_t down, int64_t stride, kn__scan_way way) {   \
         scan_columns(KN_SCAN_##name, y, x, b, carry, n, down, stride, way);                        \
     }
 SCANS(SCAN)

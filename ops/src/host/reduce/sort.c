@@ -24,7 +24,7 @@ typedef struct sort_job {
     kn__lines lines;
     int64_t k, lines_each;
     int64_t room; /* items of a buffer; below n: the best k are kept in it */
-    kn_slots slots;
+    kn__slots slots;
 } sort_job;
 
 /* --- keys --- */

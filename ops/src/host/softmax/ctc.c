@@ -10,13 +10,13 @@
 
 typedef struct ctc_run {
     const kn_attr_ctc *attr;
-    const kn_loops *loops; /* of f64 */
+    const kn__loop_table *loops; /* of f64 */
     const kn_tensor *x, *targets, *lengths, *target_lengths;
     void *losses;
     char *d; /* NULL: no gradient */
     kn_dtype dtype;
     int64_t steps, batch, classes, most, rows; /* rows of alpha; most: labels of a target */
-    kn_slots slots;
+    kn__slots slots;
 } ctc_run;
 
 /* Of one sequence: rows of `states` numbers, those of alpha and q with two of -inf before them. */

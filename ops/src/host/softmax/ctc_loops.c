@@ -5,9 +5,9 @@
 #include "host/softmax/softmax_exp.h"
 
 #ifdef KN_REAL_IS_F32
-#define LOG kn_log_f32
+#define LOG kn__log_f32
 #else
-#define LOG kn_log_f64
+#define LOG kn__log_f64
 #endif
 
 static inline real larger(real a, real b) { return a > b ? a : b; }

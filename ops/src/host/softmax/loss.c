@@ -11,7 +11,7 @@
 enum { CHUNK = 8192, MOST_ROWS = 256 }; /* a chunk's elements at least, its rows at most */
 
 typedef struct loss_work {
-    const kn_loops *loops;
+    const kn__loop_table *loops;
     const kn_tensor *x, *labels; /* x [rows, n] */
     char *d;                     /* NULL: no gradient */
     int64_t rows, n, rows_per_chunk;

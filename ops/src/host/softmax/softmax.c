@@ -4,7 +4,7 @@
 #include "kernel.h"
 
 typedef struct softmax_work {
-    const kn_loops *loops;
+    const kn__loop_table *loops;
     char *out;
     const char *x, *g; /* forward: x; backward: y and dy */
     int64_t outer, n, inner, rows_per_chunk;

@@ -30,21 +30,21 @@ static real row_max(const real *x, int64_t n) {
 }
 
 static real row_sum(const real *x, int64_t n) {
-    kn_vec sum = {0};
+    kn__vec sum = {0};
     int64_t i = 0;
-    for (; i + KN_LANES <= n; i += KN_LANES) sum += kn_vec_load(x + i);
+    for (; i + KN_LANES <= n; i += KN_LANES) sum += kn__vec_load(x + i);
     real rest = 0;
     for (; i < n; i++) rest += x[i];
-    return kn_lanes_sum(sum) + rest;
+    return kn__lanes_sum(sum) + rest;
 }
 
 static real row_dot(const real *x, const real *y, int64_t n) {
-    kn_vec sum = {0};
+    kn__vec sum = {0};
     int64_t i = 0;
-    for (; i + KN_LANES <= n; i += KN_LANES) sum += kn_vec_load(x + i) * kn_vec_load(y + i);
+    for (; i + KN_LANES <= n; i += KN_LANES) sum += kn__vec_load(x + i) * kn__vec_load(y + i);
     real rest = 0;
     for (; i < n; i++) rest += x[i] * y[i];
-    return kn_lanes_sum(sum) + rest;
+    return kn__lanes_sum(sum) + rest;
 }
 
 enum { EXP_BLOCK = 4096 }; /* summed in f32 */
