@@ -155,9 +155,9 @@ typedef struct kn__plan {
     const kn__chain_note *chain; /* that the call which is recorded reads */
     kn__scope_note *scopes;
     uint32_t n_scopes, scopes_cap;
-    int base_depth;           /* of scopes, when it began */
-    bool has_scopes;          /* the timer was on then */
-    struct kn__chunk *chunks; /* what calls point to */
+    int base_depth;                /* of scopes, when it began */
+    bool has_scopes;               /* the timer was on then */
+    struct kn__plan_chunk *chunks; /* what calls point to */
     size_t chunk_left;
     kn__effect *effects;
     int n_effects;

@@ -10,8 +10,8 @@
 
 enum { CHUNK_BYTES = 64 * 1024, LINE = 64 };
 
-typedef struct chunk {
-    struct chunk *next;
+typedef struct kn__plan_chunk {
+    struct kn__plan_chunk *next;
     size_t size_bytes;
 } chunk;
 

@@ -16,8 +16,8 @@ _Static_assert(offsetof(kn__tree_node, opened) == 64 && offsetof(kn__tree_node, 
 enum { CHUNK_NODES = 32, CHILDREN_MIN = 64, TEXT_CHUNK = 4096 };
 
 /* Memory of a tree: nodes and label text, both only ever added to. */
-typedef struct chunk {
-    struct chunk *next;
+typedef struct kn__tree_chunk {
+    struct kn__tree_chunk *next;
     size_t used, size;
     _Alignas(64) unsigned char bytes[];
 } chunk;

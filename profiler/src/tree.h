@@ -107,7 +107,7 @@ struct kn__tree {
 
     /* Lookup of children by (parent, label), when the guess was wrong. */
     kn__hash children; /* of kn__child */
-    struct kn__chunk *chunks;
+    struct kn__tree_chunk *chunks;
     kn__tree *next, *next_idle;
     struct kn__launch_ring *ring;   /* of launches (activity.c); KN__LOAD */
     struct kn__trace_buffer *trace; /* events (trace.c); KN__LOAD */
