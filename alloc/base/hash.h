@@ -39,9 +39,12 @@ static inline uint64_t kn__spread(uint64_t n) {
 
 /* The key of a text under something else, such as a parent's address; never 0. */
 static inline uint64_t kn__hash_text(uint64_t of, const char *text) {
-    uint64_t h = of * KN__GOLDEN;
-    for (const char *c = text; *c; c++) h = (h ^ (unsigned char)*c) * 0x100000001B3u;
-    return kn__spread(h) | (uint64_t)1 << 63;
+    return kn__spread(kn__fnv_text(of * KN__GOLDEN, text)) | (uint64_t)1 << 63;
+}
+
+/* The same of n bytes. */
+static inline uint64_t kn__hash_bytes(uint64_t of, const void *bytes, size_t n) {
+    return kn__spread(kn__fnv(of * KN__GOLDEN, bytes, n)) | (uint64_t)1 << 63;
 }
 
 /* The key of two numbers; never 0. */

@@ -106,3 +106,21 @@ kn__quantity kn__bytes_cell(double bytes) {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
     return bytes_in(bytes, units);
 }
+
+static kn__quantity time_in(double ns, const char *const units[4]) {
+    int i = 0;
+    double limit = 1e3, divisor = 1;
+    for (; i < 3 && ns >= limit; i++) {
+        limit *= 1e3;
+        divisor *= 1e3;
+    }
+    return kn__three_digits(ns / divisor, units[i]);
+}
+
+kn__quantity kn__time_text(double ns, bool ascii) {
+    return time_in(ns, (const char *const[]){" ns", ascii ? " us" : " μs", " ms", " s"});
+}
+
+kn__quantity kn__time_cell(double ns, bool ascii) {
+    return time_in(ns, (const char *const[]){"ns", ascii ? "us" : "μs", "ms", "s"});
+}

@@ -31,6 +31,10 @@ typedef struct kn__quantity {
 kn__quantity kn__bytes_text(double bytes);
 /* The same without a space, for tables: "300B", "24.2MiB". */
 kn__quantity kn__bytes_cell(double bytes);
+/* "812 ns", "1.23 ms", "4.00 s": three digits; the unit changes at powers of 1000. ascii: "us". */
+kn__quantity kn__time_text(double ns, bool ascii);
+/* The same without a space, for tables: "1.23ms". */
+kn__quantity kn__time_cell(double ns, bool ascii);
 /* "1.23" and the unit, as all of these have it; "nan" or "inf" and the unit for values that are not
  * below 1e15. */
 kn__quantity kn__three_digits(double x, const char *suffix);

@@ -105,9 +105,7 @@ static bool table_room(kn__hash *table, size_t slot_bytes) {
 }
 
 static uint64_t trail_key(const kn_pool *pool, const char *trail, size_t bytes) {
-    uint64_t h = (uintptr_t)pool * KN__GOLDEN;
-    for (size_t i = 0; i < bytes; i++) h = (h ^ (unsigned char)trail[i]) * 0x100000001B3u;
-    return kn__spread(h) | (uint64_t)1 << 63;
+    return kn__hash_bytes((uintptr_t)pool, trail, bytes);
 }
 
 static stack *find_stack(stack_slot **slot, uint64_t key, const kn_pool *pool, const char *trail,

@@ -92,13 +92,6 @@ void kn__path_finish(char *out, size_t out_bytes, size_t at) {
     memmove(out, out + at, out_bytes - at);
 }
 
-kn__quantity kn__time_cell(double ns, bool ascii) {
-    if (ns < 1e3) return kn__three_digits(ns, "ns");
-    if (ns < 1e6) return kn__three_digits(ns / 1e3, ascii ? "us" : "μs");
-    if (ns < 1e9) return kn__three_digits(ns / 1e6, "ms");
-    return kn__three_digits(ns / 1e9, "s");
-}
-
 kn__quantity kn__count_cell(double n) {
     if (n >= 1e9) return kn__three_digits(n / 1e9, "B");
     if (n >= 1e6) return kn__three_digits(n / 1e6, "M");

@@ -28,7 +28,6 @@ bool kn__path_prepend(char *out, size_t *at, const char *label);
 void kn__path_finish(char *out, size_t out_bytes, size_t at);
 
 /* Three significant digits and a unit, as the tables of TimerOutputs have them; bytes: units.h. */
-kn__quantity kn__time_cell(double ns, bool ascii);     /* "1.23μs" */
 kn__quantity kn__count_cell(double n);                 /* "12", "1.23k" */
 kn__quantity kn__rate_cell(double per_s);              /* "12", "1.23G", "4.56T" */
 kn__quantity kn__percent_cell(double part, double of); /* "32.0%", " - %" for 0 / 0 */

@@ -156,10 +156,43 @@ static void spread_keeps_numbers_apart_and_moves_their_low_bits(void **state) {
     assert_true(homes > 64);
 }
 
+/* Vectors of the authors' page on FNV. */
+static void fnv_is_the_published_one_and_goes_on_where_it_stopped(void **state) {
+    (void)state;
+    assert_true(kn__fnv_text(KN__FNV_START, "") == 0xCBF29CE484222325u);
+    assert_true(kn__fnv_text(KN__FNV_START, "a") == 0xAF63DC4C8601EC8Cu);
+    assert_true(kn__fnv_text(KN__FNV_START, "foobar") == 0x85944171F73967E8u);
+    assert_true(kn__fnv(kn__fnv(KN__FNV_START, "foo", 3), "bar", 3) == 0x85944171F73967E8u);
+    assert_true(kn__fnv_step(KN__FNV_START, 'a') == 0xAF63DC4C8601EC8Cu);
+    assert_true(kn__hash_bytes(7, "foobar", 6) == kn__hash_text(7, "foobar"));
+    assert_true(kn__hash_bytes(7, "a\0b", 3) != kn__hash_bytes(7, "a\0c", 3));
+}
+
+/* The upper half of a word reaches the low bits, which choose a bucket; the last part is left out.
+ */
+static void fnv_of_words_depends_on_every_bit_of_each(void **state) {
+    (void)state;
+    uint64_t words[3] = {1, 2, 3}, plain = kn__fnv_words(KN__FNV_START, words, sizeof words);
+    for (int word = 0; word < 3; word++) {
+        for (int bit = 0; bit < 64; bit++) {
+            words[word] ^= (uint64_t)1 << bit;
+            assert_true(kn__fnv_words(KN__FNV_START, words, sizeof words) != plain);
+            words[word] ^= (uint64_t)1 << bit;
+        }
+    }
+    words[0] ^= (uint64_t)1 << 40;
+    assert_true((kn__fnv_words(KN__FNV_START, words, sizeof words) ^ plain) & 0xFFFF);
+    words[0] ^= (uint64_t)1 << 40;
+    assert_true(kn__fnv_words(KN__FNV_START, words, sizeof words - 1) ==
+                kn__fnv_words(KN__FNV_START, words, 16));
+}
+
 int main(void) {
     return RUN_TESTS(
         TEST(random_puts_and_removals_match_an_array), TEST(empty_table_finds_nothing_and_is_full),
         TEST(removal_during_a_walk_misses_no_slot), TEST(equal_keys_are_told_apart_by_the_caller),
         TEST(caller_may_bring_the_memory), TEST(growth_without_memory_changes_nothing),
-        TEST(spread_keeps_numbers_apart_and_moves_their_low_bits));
+        TEST(spread_keeps_numbers_apart_and_moves_their_low_bits),
+        TEST(fnv_is_the_published_one_and_goes_on_where_it_stopped),
+        TEST(fnv_of_words_depends_on_every_bit_of_each));
 }

@@ -81,6 +81,15 @@ static void sizes_have_three_digits(void **state) {
     assert_string_equal(kn__bytes_text(128.0 * (1 << 30)).text, "128 GiB");
     assert_string_equal(kn__bytes_text(3e18).text, "2728484 TiB");
     assert_string_equal(kn__bytes_cell(24.2 * 1048576).text, "24.2MiB");
+    assert_string_equal(kn__time_text(0, true).text, "0.00 ns");
+    assert_string_equal(kn__time_text(999, true).text, "999 ns");
+    assert_string_equal(kn__time_text(1000, true).text, "1.00 us");
+    assert_string_equal(kn__time_text(1000, false).text, "1.00 μs");
+    assert_string_equal(kn__time_text(81.2e6, true).text, "81.2 ms");
+    assert_string_equal(kn__time_text(4e12, true).text, "4000 s");
+    assert_string_equal(kn__time_cell(1230, false).text, "1.23μs");
+    assert_string_equal(kn__time_cell(1230, true).text, "1.23us");
+    assert_string_equal(kn__time_cell(1.2e9, true).text, "1.20s");
 }
 
 static void words_are_read_one_by_one(void **state) {

@@ -6,7 +6,7 @@ target_include_directories(test_ops_module PRIVATE ${PROJECT_SOURCE_DIR}/ops/src
 target_compile_definitions(test_ops_module PRIVATE MODULE_FILE="libknet_ops_missing.so")
 
 knet_test(ops.cuda_cache SOURCES test_cuda_cache.c ${PROJECT_SOURCE_DIR}/ops/src/cuda/base/cache.c
-          LINK Threads::Threads)
+          LINK knet_base Threads::Threads)
 target_include_directories(test_ops_cuda_cache PRIVATE ${PROJECT_SOURCE_DIR}/ops/src)
 
 if(KNET_HAVE_CUDA)

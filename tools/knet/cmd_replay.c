@@ -137,12 +137,6 @@ static double driver_us(const options *o, const kn__played *p) {
     return kn__costs_us(&o->costs, &p->counts.calls);
 }
 
-/* "812us", "81.2ms", "1.20s" */
-static kn__quantity time_cell(double us) {
-    if (us < 999.5) return kn__three_digits(us, "us");
-    return us < 999.5e3 ? kn__three_digits(us / 1e3, "ms") : kn__three_digits(us / 1e6, "s");
-}
-
 static void policy_text(kn__output *r, const options *o, const result *x) {
     char fits[16] = "-";
     const kn__played *p = &x->played;
@@ -155,7 +149,7 @@ static void policy_text(kn__output *r, const options *o, const result *x) {
         kn__output_line(r, " %9s", kn__bytes_cell((double)p->device_bytes).text);
     }
     kn__output_line(r, " %8" PRIu64 " %8" PRIu64 " %8s %7" PRIu64 " %7" PRIu64, c->device_allocs,
-                    c->device_frees, time_cell(driver_us(o, p)).text, c->syncs,
+                    c->device_frees, kn__time_cell(1e3 * driver_us(o, p), true).text, c->syncs,
                     c->calls.n[KN__CALL_WAIT]);
     if (p->oom) {
         kn__output_line(r, "  out of memory at event %zu\n", p->n_steps + 1);
@@ -179,11 +173,11 @@ static void try_text(kn__output *r, const kn__try *x, const kn__try *plain, bool
         kn__output_line(r, "  out of memory\n");
         return;
     }
-    kn__output_line(r, " %+7.2f %% %8s %6" PRIu64 " %6" PRIu64 "\n",
-                    plain->counts.reserved_bytes_max
-                        ? 100 * more / (double)plain->counts.reserved_bytes_max
-                        : 0,
-                    time_cell(x->driver_us).text, c->syncs, c->calls.n[KN__CALL_WAIT]);
+    kn__output_line(
+        r, " %+7.2f %% %8s %6" PRIu64 " %6" PRIu64 "\n",
+        plain->counts.reserved_bytes_max ? 100 * more / (double)plain->counts.reserved_bytes_max
+                                         : 0,
+        kn__time_cell(1e3 * x->driver_us, true).text, c->syncs, c->calls.n[KN__CALL_WAIT]);
 }
 
 static void tuned_text(kn__output *r, const kn__tuned *t) {
@@ -209,7 +203,7 @@ static void tuned_text(kn__output *r, const kn__tuned *t) {
                     kn__bytes_text(fabs(bytes)).text);
     if (!best->plan) {
         kn__output_line(r, ", %s %s in driver calls", us >= 0 ? "saves" : "takes",
-                        time_cell(fabs(us)).text);
+                        kn__time_cell(1e3 * fabs(us), true).text);
     }
     kn__output_line(r, "\n");
 }

@@ -29,9 +29,43 @@ typedef struct options {
 } options;
 
 static const char *const sorts[] = {"time", "calls", "alloc", "peak", "gpu", "name", "first", NULL};
-static const char *const formats[] = {"table",   "csv",   "folded",  "flame",
-                                      "html",    "json",  "hatchet", "speedscope",
-                                      "metrics", "trace", "pftrace", NULL};
+enum {
+    TABLE,
+    CSV,
+    FOLDED,
+    FLAME,
+    HTML,
+    JSON,
+    HATCHET,
+    SPEEDSCOPE,
+    METRICS,
+    TRACE,
+    PFTRACE,
+    FORMATS
+};
+static const char *const formats[FORMATS + 1] = {
+    [TABLE] = "table",     [CSV] = "csv",     [FOLDED] = "folded",   [FLAME] = "flame",
+    [HTML] = "html",       [JSON] = "json",   [HATCHET] = "hatchet", [SPEEDSCOPE] = "speedscope",
+    [METRICS] = "metrics", [TRACE] = "trace", [PFTRACE] = "pftrace",
+};
+/* How each is written: from the rows, from them with a weight, or from the events. The table has
+ * none of these: add_table and add_memory draw it. */
+static const struct {
+    void (*rows)(kn__text *out, const kn__report *report);
+    void (*weighted)(kn__text *out, const kn__report *report, kn__weight weight);
+    const kn__trace_format *events;
+} writers[FORMATS] = {
+    [CSV].rows = kn__csv_add,
+    [FOLDED].weighted = kn__folded_add,
+    [FLAME].weighted = kn__flame_add,
+    [HTML].rows = kn__html_add,
+    [JSON].rows = kn__json_add,
+    [HATCHET].rows = kn__hatchet_add,
+    [SPEEDSCOPE].rows = kn__speedscope_add,
+    [METRICS].rows = kn__metrics_add,
+    [TRACE].events = &kn__trace_json,
+    [PFTRACE].events = &kn__trace_perfetto,
+};
 static const char *const weights[] = {"time", "gpu", "alloc", NULL};
 static const char *const column_sets[] = {"2018", "all", "spread", NULL};
 
@@ -91,6 +125,10 @@ static int width_of(const options *o, const kn__output *out) {
     return o->width ? (int)o->width : out->path ? 0 : kn__terminal_width();
 }
 
+static int format_of(const options *o) {
+    return o->common.json ? JSON : kn__choice_find(o->format, formats);
+}
+
 static bool is_ascii(const options *o) { return o->ascii || !kn__locale_is_utf8(); }
 
 /* Whether the line is drawn: of '-' or of characters beyond ASCII alone. */
@@ -147,23 +185,12 @@ static void add_memory(kn__output *out, const kn__report *report, const options 
 }
 
 static void add_report(kn__output *out, const kn__report *report, const options *o) {
-    kn__weight weight = (kn__weight)kn__choice_find(o->weight, weights);
-    if (o->common.json || strcmp(o->format, "json") == 0) {
-        kn__json_add(&out->text, report);
-    } else if (strcmp(o->format, "csv") == 0) {
-        kn__csv_add(&out->text, report);
-    } else if (strcmp(o->format, "folded") == 0) {
-        kn__folded_add(&out->text, report, weight);
-    } else if (strcmp(o->format, "flame") == 0) {
-        kn__flame_add(&out->text, report, weight);
-    } else if (strcmp(o->format, "hatchet") == 0) {
-        kn__hatchet_add(&out->text, report);
-    } else if (strcmp(o->format, "speedscope") == 0) {
-        kn__speedscope_add(&out->text, report);
-    } else if (strcmp(o->format, "html") == 0) {
-        kn__html_add(&out->text, report);
-    } else if (strcmp(o->format, "metrics") == 0) {
-        kn__metrics_add(&out->text, report);
+    int format = format_of(o);
+    if (writers[format].rows) {
+        writers[format].rows(&out->text, report);
+    } else if (writers[format].weighted) {
+        kn__weight weight = (kn__weight)kn__choice_find(o->weight, weights);
+        writers[format].weighted(&out->text, report, weight);
     } else if (o->memory) {
         add_memory(out, report, o);
     } else {
@@ -180,10 +207,8 @@ static int show_trace(const kn__report *report, const options *o) {
     }
     kn__output out = kn__output_begin(&o->common);
     out.live = false;
-    bool json = strcmp(o->format, "trace") == 0;
     int code = KN__EXIT_OK;
-    if (kn__timeline_add(&out.text, report->timeline,
-                         json ? &kn__trace_json : &kn__trace_perfetto) < 0) {
+    if (kn__timeline_add(&out.text, report->timeline, writers[format_of(o)].events) < 0) {
         kn__fail_last();
         code = KN__EXIT_OOM;
     }
@@ -199,7 +224,7 @@ static kn_status select_rows(kn__report **out, kn__report *flat, kn__report *rep
         *out = flat;
     }
     kn__report_sort(*out, sort_of(o));
-    bool other = o->common.json || strcmp(o->format, "table") != 0; /* a table does it itself */
+    bool other = format_of(o) != TABLE; /* a table does it itself */
     return o->top && other ? kn__report_top(*out, (int)o->top) : KN_OK;
 }
 
@@ -245,8 +270,7 @@ static int run(void *options_of) {
     if (status < 0) {
         kn__fail_last();
     } else {
-        bool events = strcmp(o->format, "trace") == 0 || strcmp(o->format, "pftrace") == 0;
-        code = events ? show_trace(&report, o) : show(&report, o);
+        code = writers[format_of(o)].events ? show_trace(&report, o) : show(&report, o);
     }
     kn__report_release(&report);
     return code;

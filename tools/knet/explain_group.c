@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "explain.h"
+#include "mix.h"
 
 typedef struct group { /* a scope, before repeated ones are joined */
     char path[KN__EXPLAIN_PATH];
@@ -40,8 +41,7 @@ static int depth_most(const kn__explain_run *run) {
 }
 
 static uint64_t hash(uint64_t h, const char *text, int phase) {
-    for (; *text; text++) h = (h ^ (unsigned char)*text) * 1099511628211u;
-    return (h ^ (unsigned)phase) * 1099511628211u;
+    return kn__fnv_step(kn__fnv_text(h, text), (unsigned)phase);
 }
 
 /* Events outside of the model's scopes: before all of them, after, or between. */
@@ -72,7 +72,7 @@ static void groups_make(grouping *g, int depth) {
         if (k == g->n_groups) {
             g->n_groups++;
             memcpy(g->group[k].path, path, sizeof path);
-            g->group[k].kernels = 14695981039346656037u;
+            g->group[k].kernels = KN__FNV_START;
         }
         g->of[i] = k;
         g->group[k].kernels = hash(g->group[k].kernels, e->name, (int)e->phase);

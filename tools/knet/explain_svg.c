@@ -70,14 +70,6 @@ static void text_at(kn__text *out, int x, int y, const char *kind, const char *t
     kn__text_puts(out, "</text>\n");
 }
 
-static kn__quantity duration(uint64_t ns) {
-    double x = (double)ns;
-    return x < 1e3   ? kn__three_digits(x, " ns")
-           : x < 1e6 ? kn__three_digits(x * 1e-3, " µs")
-           : x < 1e9 ? kn__three_digits(x * 1e-6, " ms")
-                     : kn__three_digits(x * 1e-9, " s");
-}
-
 /* "sigm+sigm+mul+… ×50" */
 static void name_shown(char *out, size_t out_bytes, const kn__explain_node *n) {
     char times[16] = "";
@@ -105,7 +97,7 @@ static void node_draw(kn__text *out, const panel *p, const kn__explain_node *n, 
                                         : "time");
     name_shown(name, sizeof name, n);
     text_at(out, x + 7, y + LINE - 5, n->event->n_ops > 1 ? "name strong" : "name", name);
-    text_at(out, x + BOX - 78, y + LINE - 5, "name end", duration(n->ns).text);
+    text_at(out, x + BOX - 78, y + LINE - 5, "name end", kn__time_text((double)n->ns, false).text);
     text_at(out, x + BOX - 7, y + LINE - 5, "name end soft",
             kn__bytes_text((double)n->moved_bytes).text);
     kn__text_puts(out, "</g>\n");

@@ -12,19 +12,10 @@ static const char *name_of(int side) {
     return names[side];
 }
 
-static void duration_puts(kn__text *out, uint64_t ns) {
-    double x = (double)ns;
-    kn__quantity q = x < 1e3   ? kn__three_digits(x, " ns")
-                     : x < 1e6 ? kn__three_digits(x * 1e-3, " us")
-                     : x < 1e9 ? kn__three_digits(x * 1e-6, " ms")
-                               : kn__three_digits(x * 1e-9, " s");
-    kn__text_puts(out, q.text);
-}
-
 void kn__explain_summary(kn__text *out, const kn__explain *e, int side) {
     const kn__explain_graph *g = &e->side[side];
     kn__text_printf(out, "%s: %d kernels, ", name_of(side), g->run->n_events);
-    duration_puts(out, g->run->step_ns);
+    kn__text_puts(out, kn__time_text((double)g->run->step_ns, true).text);
     kn__text_printf(out, " a step, %s moved", kn__bytes_text((double)g->moved_bytes).text);
     kn__text_printf(out, ", %s live at most", kn__bytes_text((double)g->run->live_bytes_max).text);
     if (g->run->plan_bytes)
@@ -36,7 +27,7 @@ void kn__explain_summary(kn__text *out, const kn__explain *e, int side) {
 static void node_line(kn__text *out, const kn__explain_node *n) {
     kn__text_printf(out, "    %-9s ", kn__explain_phase_names[n->event->phase]);
     kn__text cell = {0};
-    duration_puts(&cell, n->ns);
+    kn__text_puts(&cell, kn__time_text((double)n->ns, true).text);
     kn__text_printf(out, "%9s  %9s  %s", cell.data ? cell.data : "",
                     kn__bytes_cell((double)n->moved_bytes).text, n->event->name);
     kn__text_release(&cell);
@@ -68,7 +59,7 @@ static void dot_node(kn__text *out, int side, int i, const kn__explain_node *n) 
     kn__text_printf(&label, "%s", n->event->name);
     if (n->n_events > 1) kn__text_printf(&label, " x%d", n->n_events);
     kn__text_puts(&label, "\n");
-    duration_puts(&label, n->ns);
+    kn__text_puts(&label, kn__time_text((double)n->ns, true).text);
     kn__text_printf(&label, ", %s", kn__bytes_text((double)n->moved_bytes).text);
     static const char *const colors[] = {"#dbe9f6", "#fde0c5", "#e2e2e2"};
     kn__text_printf(out, "      s%dn%d [fillcolor=\"%s\", label=", side, i,

@@ -10,6 +10,7 @@
 #include "events.h"
 #include "fail.h"
 #include "file.h"
+#include "mix.h"
 #include "output.h"
 
 void kn__epoch_json(kn__text *out, const kn_epoch *e) {
@@ -24,14 +25,14 @@ void kn__epoch_json(kn__text *out, const kn_epoch *e) {
 }
 
 kn_status kn__weights_hash(uint64_t *out, kn_params *params) {
-    uint64_t hash = 14695981039346656037u;
+    uint64_t hash = KN__FNV_START;
     for (int i = 0; i < kn_params_count(params); i++) {
         kn_tensor *w = kn_params_at(params, i, NULL);
         size_t n = (size_t)kn_tensor_numel(w) * kn_dtype_bytes(kn_tensor_dtype(w));
         unsigned char *bytes = malloc(n);
         if (!bytes) return KN_FAIL(KN_ERR_OOM, "no memory to read %zu bytes of parameters", n);
         kn_status status = kn_copy_out(bytes, n, w);
-        for (size_t k = 0; status == KN_OK && k < n; k++) hash = (hash ^ bytes[k]) * 1099511628211u;
+        if (status == KN_OK) hash = kn__fnv(hash, bytes, n);
         free(bytes);
         KN_TRY(status);
     }

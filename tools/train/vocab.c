@@ -77,11 +77,7 @@ static bool cutter_next(cutter *c) {
 /* --- the table --- */
 
 /* Of its bytes: a character may be a zero. */
-static uint64_t key_of(const char *text, size_t n) {
-    uint64_t h = KN__GOLDEN;
-    for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)text[i]) * 0x100000001B3u;
-    return kn__spread(h) | (uint64_t)1 << 63;
-}
+static uint64_t key_of(const char *text, size_t n) { return kn__hash_bytes(1, text, n); }
 
 /* The slot of the word, or the free one for it. The table has slots. */
 static word *slot_find(const kn__hash *words, const char *text, size_t n) {

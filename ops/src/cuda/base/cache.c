@@ -2,16 +2,12 @@
 
 #include <string.h>
 
+#include "mix.h"
+
 static const void *key_of(const kn__cached_plan *plan) { return plan + 1; }
 
-static unsigned bucket_of(const kn__plan_cache *cache, const void *key) { /* FNV-1a by words */
-    uint64_t hash = 0xcbf29ce484222325u, word;
-    for (size_t i = 0; i + sizeof word <= cache->key_bytes; i += sizeof word) {
-        memcpy(&word, (const char *)key + i, sizeof word);
-        hash = (hash ^ word) * 0x100000001b3u;
-        hash ^= hash >> 29;
-    }
-    return (unsigned)(hash % KN__PLAN_CACHE_BUCKETS);
+static unsigned bucket_of(const kn__plan_cache *cache, const void *key) {
+    return (unsigned)(kn__fnv_words(KN__FNV_START, key, cache->key_bytes) % KN__PLAN_CACHE_BUCKETS);
 }
 
 /* --- the list by age --- */

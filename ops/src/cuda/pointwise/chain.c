@@ -10,6 +10,7 @@
 
 #include "cuda/base/module.h"
 #include "cuda/pointwise/chain_kernel.h"
+#include "mix.h"
 
 enum { BUCKETS = 256, KERNELS_MAX = 1024, THREADS = 256, BLOCKS_MAX = 1 << 20 };
 enum { WAITING, READY, FAILED };
@@ -165,13 +166,7 @@ void kn__cuda_chains_wait(void) {
 /* --- kernels by chain --- */
 
 static unsigned bucket_of(const kn__chain *chain, int arch) {
-    uint64_t h = (uint64_t)arch, word;
-    for (size_t i = 0; i + sizeof word <= sizeof *chain; i += sizeof word) {
-        memcpy(&word, (const char *)chain + i, sizeof word);
-        h = (h ^ word) * 0x100000001b3u;
-        h ^= h >> 29;
-    }
-    return (unsigned)(h % BUCKETS);
+    return (unsigned)(kn__fnv_words((uint64_t)arch, chain, sizeof *chain) % BUCKETS);
 }
 
 /* With the mutex held. NULL: there are too many, or no memory. */

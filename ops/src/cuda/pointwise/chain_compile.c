@@ -9,6 +9,7 @@
 
 #include "cuda/pointwise/chain_kernel.h"
 #include "kernel.h"
+#include "mix.h"
 
 /* --- the files, as they lie in the source tree --- */
 
@@ -75,11 +76,6 @@ static bool find(void *library, void *fn, const char *name) {
     return symbol != NULL;
 }
 
-static uint64_t hash_of(uint64_t h, const char *text) {
-    for (; *text; text++) h = (h ^ (unsigned char)*text) * 0x100000001B3u;
-    return h;
-}
-
 /* Of the toolkit's major version alone: its mathematical functions are those of our kernels. */
 static void load(void) {
     char name[32];
@@ -97,8 +93,9 @@ static void load(void) {
                find(library, &nvrtc.destroy, "nvrtcDestroyProgram") &&
                nvrtc.version(&major, &minor) == NVRTC_SUCCESS;
     compiler_hash = (uint64_t)major * 1000 + (uint64_t)minor;
-    for (int i = 0; i < FILES; i++) compiler_hash = hash_of(compiler_hash, kn__chain_files[i].text);
-    compiler_hash = hash_of(compiler_hash, kn__text_std);
+    for (int i = 0; i < FILES; i++)
+        compiler_hash = kn__fnv_text(compiler_hash, kn__chain_files[i].text);
+    compiler_hash = kn__fnv_text(compiler_hash, kn__text_std);
 }
 
 bool kn__chain_can_compile(void) {

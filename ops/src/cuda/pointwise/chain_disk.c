@@ -13,18 +13,13 @@
 
 #include "cuda/pointwise/chain_kernel.h"
 #include "file.h"
+#include "mix.h"
 
 typedef struct header {
     char magic[8];
     uint64_t key_bytes, code_bytes, checksum;
 } header;
 static const char magic[8] = "KNCHAIN1";
-
-static uint64_t checksum_of(uint64_t h, const void *bytes, size_t n) { /* FNV-1a */
-    const unsigned char *at = bytes;
-    for (size_t i = 0; i < n; i++) h = (h ^ at[i]) * 0x100000001B3u;
-    return h;
-}
 
 /* --- paths --- */
 
@@ -42,8 +37,8 @@ static bool folder_of(char *out, size_t out_bytes, bool make) {
 static bool path_of(char *out, size_t out_bytes, const char *key, bool make) {
     if (!folder_of(out, out_bytes, make)) return false;
     size_t at = strlen(out), key_bytes = strlen(key);
-    uint64_t high = checksum_of(0xcbf29ce484222325u, key, key_bytes);
-    uint64_t low = checksum_of(0x9e3779b97f4a7c15u, key, key_bytes);
+    uint64_t high = kn__fnv(KN__FNV_START, key, key_bytes);
+    uint64_t low = kn__fnv(KN__GOLDEN, key, key_bytes);
     int n = snprintf(out + at, out_bytes - at, "/%016llx%016llx.chain", (unsigned long long)high,
                      (unsigned long long)low);
     return n > 0 && (size_t)n < out_bytes - at;
@@ -84,7 +79,7 @@ static bool is_whole(const char *file, size_t bytes, const char *key) {
     return memcmp(h.magic, magic, sizeof magic) == 0 && h.key_bytes == key_bytes && h.code_bytes &&
            h.code_bytes == bytes - sizeof h - key_bytes &&
            memcmp(file + sizeof h, key, key_bytes) == 0 &&
-           h.checksum == checksum_of(0, file + sizeof h, bytes - sizeof h);
+           h.checksum == kn__fnv(0, file + sizeof h, bytes - sizeof h);
 }
 
 void *kn__chain_disk_read(size_t *bytes, const char *key) {
@@ -141,7 +136,7 @@ void kn__chain_disk_write(const char *key, const void *code, size_t bytes) {
     size_t key_bytes = strlen(key);
     if (!path_of(path, sizeof path, key, true)) return;
     kn__text file = {0};
-    uint64_t sum = checksum_of(checksum_of(0, key, key_bytes), code, bytes);
+    uint64_t sum = kn__fnv(kn__fnv(0, key, key_bytes), code, bytes);
     header h = {{0}, key_bytes, bytes, sum};
     memcpy(h.magic, magic, sizeof magic);
     kn__text_add(&file, (const char *)&h, sizeof h);
