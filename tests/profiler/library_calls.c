@@ -15,7 +15,7 @@ kn_status kn__activate(const kn_op_call *call, kn_act act) {
     (void)call, (void)act;
     return KN_FAIL(KN_ERR_INTERNAL, "no kernels here");
 }
-cudaError_t kn__launch_row(const kn__row *r, cudaStream_t stream) {
+cudaError_t kn__launch_row(const kn__row_args *r, cudaStream_t stream) {
     (void)r, (void)stream;
     return cudaErrorNotSupported;
 }
