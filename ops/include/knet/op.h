@@ -19,9 +19,13 @@
 extern "C" {
 #endif
 
+/* Results of a call at most, and inputs that have names of their own: those after them are like the
+ * last one (KN_FLAG_MANY). */
 enum { KN_OUT_MAX = 4, KN_IN_NAMED = 8 };
 
 /* --- the op table --- */
+/* KN_OP_mul, KN_OP_mul_back, KN_OP_mul_back2, … in the order of ops.def: an index into all tables.
+ * Numbers change between releases: files and traces hold names. */
 typedef enum kn_op {
 #define KN_ROW_OPS_(name) KN_OP_##name, KN_OP_##name##_back, KN_OP_##name##_back2,
 #define KN_ROW1(name, ...) KN_ROW_OPS_(name)
@@ -34,14 +38,19 @@ typedef enum kn_op {
     KN_OP_COUNT
 } kn_op;
 
-KN_API const char *kn_op_name(
-    kn_op op); /* "conv"; static storage, so it serves as a scope's label */
+/* "conv"; static storage, so it serves as a scope's label. */
+KN_API const char *kn_op_name(kn_op op);
 /* Whether the device's table has a kernel for the op (views and copies: true everywhere). */
 KN_API bool kn_op_supported(kn_op op, kn_device_kind kind);
 
 /* --- attributes: one struct per family, without padding, so that bytes can be compared --- */
+/* Plans and captured steps compare calls by their bytes, and the tape copies them. Axes count from
+ * 0, masks have bit i for dimension i, sizes, strides and offsets are in elements. A public
+ * function takes what its users write (negative axes, zeros for defaults); what is in these has
+ * been put in one form, so that equal calls have equal bytes. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic error "-Wpadded"
+/* linear, kron, inverse and others that have none; the byte is 0. */
 typedef struct kn_attr_none {
     char unused;
 } kn_attr_none;
@@ -56,151 +65,202 @@ typedef struct kn_attr_make {
     int64_t dim[KN_DIMS_MAX]; /* of the result */
     int32_t n_dims, dtype;
 } kn_attr_make;
-typedef struct kn_attr_axes { /* softmax, logsoftmax: `1 << axis` alone */
-    uint32_t mask;            /* bit i: dimension i */
-    uint32_t keep_dims;
+/* Reductions over the axes of a mask. softmax, logsoftmax: `1 << axis` alone; relu_bias_back: the
+ * axis of the channels. */
+typedef struct kn_attr_axes {
+    uint32_t mask;
+    uint32_t keep_dims; /* 1: reduced dimensions stay, of size 1 */
 } kn_attr_axes;
-typedef struct kn_attr_norm { /* all attributes of reductions begin like kn_attr_axes */
+/* norm: (Σ |x|^p)^(1/p). All attributes of reductions begin like kn_attr_axes. */
+typedef struct kn_attr_norm {
     uint32_t mask, keep_dims;
     double p;
 } kn_attr_norm;
+/* var, std: the sum of squares is divided by the number of elements less the correction: 1 for a
+ * sample, 0 for a population. */
 typedef struct kn_attr_var {
     uint32_t mask, keep_dims;
-    double correction; /* the sum of squares is divided by the number of elements less this */
+    double correction;
 } kn_attr_var;
-typedef struct kn_attr_scan {    /* cumsum, cumprod, recur: y[i] = b[i] + a[i]·y[i - 1] */
-    uint32_t mask;               /* 1 << axis */
-    uint16_t reverse, exclusive; /* from the end; y[i] is what the elements before i make */
+/* cumsum, cumprod, recur: y[i] = b[i] + a[i]·y[i - 1], along the one axis of the mask. reverse:
+ * from the end; exclusive: y[i] is what the elements before i make. */
+typedef struct kn_attr_scan {
+    uint32_t mask;
+    uint16_t reverse, exclusive;
 } kn_attr_scan;
-typedef struct kn_attr_sort { /* sort, topk */
+/* sort, topk: the first k elements of each line along the one axis of the mask, and where they
+ * were. k: sort: the axis's size; topk: at most that. */
+typedef struct kn_attr_sort {
     uint32_t mask, descending;
-    int64_t k; /* how many are kept; sort: all */
+    int64_t k;
 } kn_attr_sort;
-typedef struct kn_attr_along { /* take_along, put_along: of the tensor that index points into */
+/* take_along, put_along: the shape of the tensor that the index points into, and the axis along
+ * which it does; a mask of all axes: into the flat tensor. */
+typedef struct kn_attr_along {
     int64_t dim[KN_DIMS_MAX];
-    uint32_t n_dims, mask; /* the axis, or all of them */
+    uint32_t n_dims, mask;
 } kn_attr_along;
-typedef struct kn_attr_shape { /* reshape, broadcast: of the result */
+/* reshape, broadcast: the shape of the result. */
+typedef struct kn_attr_shape {
     int64_t dim[KN_DIMS_MAX], n_dims;
 } kn_attr_shape;
-/* of a block in a larger array; size: slice: the block's; slice_back: the array's */
+/* A block in a larger array, from `start` on. size: slice: the block's; slice_back, which puts a
+ * block into zeros: the array's. */
 typedef struct kn_attr_box {
     int64_t start[KN_DIMS_MAX], size[KN_DIMS_MAX];
 } kn_attr_box;
-typedef struct kn_attr_transpose { /* the result's dimension i is x's dimension axis[i] */
+/* transpose: the result's dimension i is x's dimension axis[i]. */
+typedef struct kn_attr_transpose {
     int64_t axis[KN_DIMS_MAX];
 } kn_attr_transpose;
+/* concat, block_diag, index_join. size: of each input along the axis; block_diag: two of each, rows
+ * and columns. Infer fills the sizes in, and gradients cut by them. */
 typedef struct kn_attr_concat {
     int64_t axis;
-    int64_t size[]; /* of each input along it, block_diag: of each [2]; infer fills it in */
+    int64_t size[];
 } kn_attr_concat;
-/* the part of a row-major array of dimensions whole[]: element i of the part is the array's
- * start + Σ i[d]·stride[d] */
+/* strided, strided_add, strided_set: the part of a row-major array of dimensions whole[]: element i
+ * of the part is the array's start + Σ i[d]·stride[d]. Strides may be negative, and 0. */
 typedef struct kn_attr_strided {
     int64_t start, n_dims, n_whole;
     int64_t dim[KN_DIMS_MAX], stride[KN_DIMS_MAX]; /* of the part; strides in elements */
     int64_t whole[KN_DIMS_MAX];
 } kn_attr_strided;
+/* pad: elements of one value before and after each dimension; none is negative. */
 typedef struct kn_attr_pad {
     double value;
     int64_t before[KN_DIMS_MAX], after[KN_DIMS_MAX];
 } kn_attr_pad;
-typedef struct kn_attr_pad_edge { /* one axis; mode: kn_pad_mode */
+/* pad_edge: along one axis, with what x has there; mode: a kn_pad_mode that isn't constant. */
+typedef struct kn_attr_pad_edge {
     int64_t axis, before, after, mode;
 } kn_attr_pad_edge;
-typedef struct kn_attr_roll { /* shift: 0 … the axis's size - 1 */
+/* roll: element i moves to i + shift, round the end; shift: 0 … the axis's size - 1. */
+typedef struct kn_attr_roll {
     int64_t axis, shift;
 } kn_attr_roll;
-typedef struct kn_attr_triangle { /* kept: above or below column - row = diagonal */
+/* triu, tril: the elements above or below column - row = diagonal are kept, and those on it. */
+typedef struct kn_attr_triangle {
     int64_t diagonal;
 } kn_attr_triangle;
-typedef struct kn_attr_index { /* dim: of the result, where x is KN_NONE */
+/* index_select, gather, scatter and their kin: the axis that the index counts along. dim: of the
+ * result, where x is KN_NONE: there it begins as zeros. */
+typedef struct kn_attr_index {
     int64_t axis, n_dims, dim[KN_DIMS_MAX];
 } kn_attr_index;
+/* cast: to this dtype. */
 typedef struct kn_attr_cast {
     int32_t dtype;
 } kn_attr_cast;
+/* to: a copy on another device; its gradient goes back. Borrowed: devices live for ever. */
 typedef struct kn_attr_to {
     kn_device *to, *from;
 } kn_attr_to;
-typedef struct kn_attr_matmul { /* c = op(a)·op(b) */
+/* matmul: c = op(a)·op(b) of the last two dimensions; the others are broadcast. */
+typedef struct kn_attr_matmul {
     uint32_t trans_a, trans_b;
 } kn_attr_matmul;
-typedef struct kn_attr_best { /* accuracy: a label among the k largest scores is right */
+/* accuracy: a label among the k largest scores is right. */
+typedef struct kn_attr_best {
     int64_t k;
 } kn_attr_best;
+/* linear_act: the activation, a kn_act. */
 typedef struct kn_attr_act {
-    int32_t act; /* a kn_act */
+    int32_t act;
 } kn_attr_act;
-typedef struct kn_attr_tri_scale { /* weights; 0 gives 0 whatever the element is */
+/* tri_scale: weights by the side of the diagonal; 0 gives 0 whatever the element is. */
+typedef struct kn_attr_tri_scale {
     double below, on, above;
 } kn_attr_tri_scale;
+/* solve, triangular_solve: op(a)·x = b, with the transpose of a or a itself. For triangular_solve
+ * alone, else 0: `upper` says which half of a is read, `unit` that its diagonal counts as 1. */
 typedef struct kn_attr_solve {
-    uint32_t trans;       /* op(a)·x = b with the transpose of a */
-    uint32_t upper, unit; /* triangular_solve: which half of a is read; its diagonal counts as 1 */
+    uint32_t trans;
+    uint32_t upper, unit;
 } kn_attr_solve;
+/* truncated_normal: numbers of N(mean, stddev²) between lo and hi; the shape and dtype are those of
+ * the result. */
 typedef struct kn_attr_truncated {
     double mean, stddev, lo, hi;
-    int64_t dim[KN_DIMS_MAX]; /* of the result */
+    int64_t dim[KN_DIMS_MAX];
     int32_t n_dims, dtype;
 } kn_attr_truncated;
-/* normalised: no zeros that mean something else; unused spatial entries 1, 0, 0, 1 */
+/* conv and its backs, of 1 to 3 spatial dimensions: no zeros that mean something else; entries of
+ * dimensions that aren't used are 1 (stride, dilation) and 0 (padding). flip: the window is turned
+ * round, which makes a convolution of what is else a correlation. */
 typedef struct kn_attr_conv {
     int64_t stride[3], padding[3], padding_end[3], dilation[3], groups;
     int64_t size[3]; /* conv_data: of x; conv_weight: of the window; else 0 */
     int32_t n_spatial, flip;
     int32_t act, unused; /* conv_act: a kn_act; else 0 */
 } kn_attr_conv;
-typedef struct kn_attr_pool { /* normalised in the same way */
+/* maxpool, avgpool and their backs: in the same form. inside: an average counts elements of x
+ * alone, no padding. ceil: the last window may begin inside and end outside. skip_nan: maxpool: a
+ * NaN counts as less than all numbers. */
+typedef struct kn_attr_pool {
     int64_t window[3], stride[3], padding[3], dilation[3];
-    int64_t size[3];           /* maxpool_back, avgpool_back: of x; else 0 */
-    int32_t n_spatial, inside; /* inside: an average counts elements of x alone */
-    int32_t ceil;              /* the last window may begin inside and end outside */
-    int32_t skip_nan;          /* maxpool: a NaN counts as less than all numbers */
+    int64_t size[3]; /* maxpool_back, avgpool_back: of x; else 0 */
+    int32_t n_spatial, inside;
+    int32_t ceil;
+    int32_t skip_nan;
 } kn_attr_pool;
-/* x as [outer, groups, channels, inner]; batchnorm: groups is 1 */
+/* batchnorm, layernorm, groupnorm, rmsnorm: x as [outer, groups, channels, inner]. batchnorm:
+ * groups is 1, a mean for each channel; the others: a mean for each outer and group. */
 typedef struct kn_attr_normalize {
     double eps, momentum; /* momentum: of the running statistics */
     int64_t outer, groups, channels, inner;
     const struct kn_batch_ranks *ranks; /* batchnorm and its back: norm.h; else NULL */
     int64_t by_rstd; /* batchnorm_eval: running_var is 1/√(variance + eps), as batchnorm gives it */
 } kn_attr_normalize;
-typedef struct kn_attr_rnn { /* normalised; sequence.h explains them */
+/* rnn and its back: sequence.h explains them; the lengths are those of the batch, in any order. */
+typedef struct kn_attr_rnn {
     int64_t mode, input, hidden, layers, directions, skip, steps, batch;
     double dropout;
     int64_t n_lengths; /* 0: none, else batch */
     int64_t length[];
 } kn_attr_rnn;
+/* attention: softmax(scale·q·kᵀ + mask)·v. causal: query i sees keys 0 … i + offset. dropout: the
+ * probability; attention.h says which weights the state drops. */
 typedef struct kn_attr_attention {
     double scale;
-    int64_t causal, offset; /* causal: query i sees keys 0 … i + offset */
-    double dropout;         /* probability; attention.h says which weights the state drops */
+    int64_t causal, offset;
+    double dropout;
 } kn_attr_attention;
-typedef struct kn_attr_rotary { /* row t is position t + offset; the first n elements are turned */
-    double base;
+/* rotary: row t is position t + offset; the first n elements of each are turned, in pairs of
+ * neighbours (adjacent) or of one half with the other; inverse: back. */
+typedef struct kn_attr_rotary {
+    double base; /* of the angles: pair i turns by position·base^(-2i/n) */
     int64_t offset, n;
     int32_t adjacent, inverse;
 } kn_attr_rotary;
-typedef struct kn_attr_resize { /* of each spatial dimension: resize.h */
-    double ratio[3];
+/* resize and its back, of each spatial dimension: resize.h in src says where elements come from. */
+typedef struct kn_attr_resize {
+    double ratio[3]; /* of sizes, in over out; 0: by the sizes, in integers */
     int64_t in[3], out[3];
     int32_t n_spatial, mode;
 } kn_attr_resize;
+/* grid_sample: 0 or 1 each, as image.h explains them; align: its align_corners. */
 typedef struct kn_attr_grid {
     int32_t nearest, border, align, unused;
 } kn_attr_grid;
+/* ctc: which class is the blank; zero_infinity: targets that don't fit cost 0, not infinity. */
 typedef struct kn_attr_ctc {
     int64_t blank, zero_infinity;
 } kn_attr_ctc;
+/* nll_back: how many classes the gradient has. */
 typedef struct kn_attr_classes {
     int64_t n;
 } kn_attr_classes;
-typedef struct kn_optim_part { /* one parameter of a multi-tensor optimiser step */
+/* One parameter of a multi-tensor optimiser step: its n elements are a slice of the flat gradient
+ * and state arenas. rate, decay: factors of the step's rate and weight decay. */
+typedef struct kn_optim_part {
     kn_tensor *w;
-    int64_t offset; /* of its slice in the flat gradient and state arenas, elements */
+    int64_t offset; /* of the slice */
     int64_t n;
-    double rate, decay; /* times the step's rate and weight decay */
+    double rate, decay;
 } kn_optim_part;
+/* sgd_step … ema_step: all parameters in one call. What a method doesn't use is 0; rate and step
+ * count are on the device, so that a captured step sees them change. */
 typedef struct kn_attr_optim {
     const kn_optim_part *part;
     int64_t n_parts;
@@ -222,8 +282,8 @@ typedef struct kn_storage {
     kn_pool *pool;
     void *data;
     size_t size_bytes;
-    kn_stream
-        stream; /* of the last writer; a reader on another stream waits for it on the device */
+    /* Of the last writer; a reader on another stream waits for it on the device. */
+    kn_stream stream;
     /* pool NULL: the data's owner; else of what a kernel derived from the data and keeps with it,
      * or NULL */
     struct kn_owner *owner;
@@ -255,7 +315,8 @@ enum {
 struct kn_tensor {
     _Atomic uint32_t refs;  /* the frame's one, slots, saved values, parameters */
     _Atomic uint32_t holds; /* how many of them are slots */
-    uint32_t owned; /* index among the thread's frame-owned tensors; UINT32_MAX: no frame's */
+    /* Its index among the thread's frame-owned tensors; UINT32_MAX: no frame's. */
+    uint32_t owned;
     uint8_t dtype, n_dims, layout;
     uint8_t state; /* KN_TENSOR_*: why there is no storage, or no data */
     kn_edge grad;
@@ -265,7 +326,8 @@ struct kn_tensor {
     uint8_t is_kept;     /* a rule of the tape will read the data */
     uint8_t spent;       /* the tape that `grad` led to was consumed */
     int64_t n;           /* elements */
-    void *data; /* first element; not for direct use where layout may not be plain: kn_op_data */
+    /* The first element; not for direct use where layout may not be plain: kn_op_data. */
+    void *data;
     kn_storage *storage;
     int64_t dim[KN_DIMS_MAX];
     kn_storage own;
@@ -275,6 +337,8 @@ struct kn_tensor {
  * kn_backward; …"; NULL if t can be read. Detects a tensor that ended until its record is
  * reused: see tensor.h. */
 KN_API const char *kn_tensor_problem(const kn_tensor *t);
+/* Adds a reference, by any thread; returns t. Each needs one release; the last one frees the data
+ * in the order of its stream. NULL and KN_NONE: nothing happens. */
 KN_API kn_tensor *kn_tensor_retain(kn_tensor *t);
 KN_API void kn_tensor_release(kn_tensor *t);
 /* A new tensor of the innermost frame on `device`, contents undefined. NULL: pending OOM error,
@@ -309,6 +373,9 @@ static inline bool kn_tensor_is_unshared(const kn_tensor *t) {
 }
 
 /* --- a call: what ops fill, infer completes, kernels read and the tape records --- */
+/* It lies on the caller's stack and is hot as a whole: each call writes it and reads it at once.
+ * kn_op_call_init sets what a call of one wanted result needs, and leaves what is set later (out,
+ * work, pool, stream) as it is. */
 typedef struct kn_op_call {
     uint16_t op;
     uint16_t n_in;
