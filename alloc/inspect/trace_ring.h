@@ -16,6 +16,9 @@ enum {
     KN__RING_FULL = KN__RING_RECORDS - KN__RING_STEP - KN__RING_SLACK
 };
 
+/* A thread's events on their way to the file: one writer, its thread, and one reader, the drain.
+ * Hot for the writer: the first line and the records; it reads `tail`, which the reader writes,
+ * once in KN__RING_STEP records, so the two lines seldom move between cores. */
 typedef struct kn__ring {
     _Atomic uint64_t head; /* records written since the ring was made */
     uint64_t check_at;     /* the head at which the writer checks for room */

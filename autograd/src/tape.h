@@ -73,7 +73,11 @@ typedef struct kn__saved {
     bool is_again; /* t counts this reference in again_refs */
 } kn__saved;
 
-struct kn__node { /* followed by results, edges, saved values, dims, attributes */
+/* A recorded call, followed in memory by its results, edges, saved values, dimensions and
+ * attributes. Hot: all of it is written once when the call is recorded and read once by backward,
+ * in the order of the list, so that a pass walks through memory; `wanted` and `n_users` are the
+ * pass's own. */
+struct kn__node {
     kn__node *prev, *next;
     kn__tape *tape;
     const kn__place *place;
@@ -123,6 +127,8 @@ const char *kn__node_site(int *line, kn__node *n);
 
 /* --- tapes --- */
 typedef struct kn__chunk kn__chunk;
+/* Calls in the order in which they ran. Hot: `at`, `end` and `last`, which each recorded call
+ * moves: its memory is a step of `at`. */
 struct kn__tape {
     kn__node *first, *last;
     char *at, *end;

@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <string.h>
 
+/* An open frame. Hot as a whole: each call takes its device, stream, pool and modes from the
+ * innermost one. */
 typedef struct kn__frame {
     kn_device *device;
     kn_stream stream;
@@ -31,6 +33,9 @@ typedef struct kn__frame {
 
 enum { KN__THREAD_EVENTS = 16 };
 
+/* What this library keeps for a thread, read by it alone: no atomics. Hot: the first cache line,
+ * with the frame and what hands out records of tensors; `capture` and `pieces`, of which each call
+ * asks whether they are there; under .fuse also `pending` and its kin. */
 typedef struct kn__ops_thread {
     kn__frame *frame; /* the innermost; NULL when none is open */
     kn_tensor **owned;
