@@ -97,11 +97,11 @@ static kn_status take_from_device(classes *c, void **out, uint64_t bytes) {
 
 static inline kn_status alloc_step(void *policy, void **out, const kn__step *step) {
     classes *c = policy;
-    unsigned class = class_of(c, step->size);
-    struct cached *cached = &c->cached[(size_t)step->stream * N_CLASSES + class];
-    c->class_of[step->block] = (uint16_t) class;
+    unsigned size_class = class_of(c, step->size);
+    struct cached *cached = &c->cached[(size_t)step->stream * N_CLASSES + size_class];
+    c->class_of[step->block] = (uint16_t)size_class;
     c->stream_of[step->block] = step->stream;
-    if (cached->n == 0) return take_from_device(c, out, c->class_bytes[class]);
+    if (cached->n == 0) return take_from_device(c, out, c->class_bytes[size_class]);
     *out = cached->at[--cached->n];
     return KN_OK;
 }
