@@ -13,24 +13,18 @@ typedef struct unit {
     uint64_t factor;
 } unit;
 
-static const unit bytes_units[] = {{"", 1},
-                                   {"B", 1},
-                                   {"K", 1ull << 10},
-                                   {"M", 1ull << 20},
-                                   {"G", 1ull << 30},
-                                   {"T", 1ull << 40},
-                                   {"KiB", 1ull << 10},
-                                   {"MiB", 1ull << 20},
-                                   {"GiB", 1ull << 30},
-                                   {"TiB", 1ull << 40},
-                                   {"KB", 1000},
-                                   {"MB", 1000000},
-                                   {"GB", 1000000000},
-                                   {"TB", 1000000000000},
-                                   {NULL, 0}};
+/* clang-format off */
+static const unit bytes_units[] = {
+    {"", 1},              {"B", 1},
+    {"K", 1ull << 10},    {"M", 1ull << 20},    {"G", 1ull << 30},    {"T", 1ull << 40},
+    {"KiB", 1ull << 10},  {"MiB", 1ull << 20},  {"GiB", 1ull << 30},  {"TiB", 1ull << 40},
+    {"KB", 1000},         {"MB", 1000000},      {"GB", 1000000000},   {"TB", 1000000000000},
+    {NULL, 0}};
 static const unit duration_units[] = {
-    {"ns", 1},          {"us", 1000},         {"ms", 1000000},      {"s", NANO},
-    {"m", 60000000000}, {"min", 60000000000}, {"h", 3600000000000}, {NULL, 0}};
+    {"ns", 1},            {"us", 1000},         {"ms", 1000000},      {"s", NANO},
+    {"m", 60000000000},   {"min", 60000000000}, {"h", 3600000000000},
+    {NULL, 0}};
+/* clang-format on */
 static const unit billionths[] = {{"", NANO}, {NULL, 0}};
 static const unit percents[] = {{"", NANO}, {"%", NANO}, {NULL, 0}};
 static const unit counts[] = {{"", 1}, {NULL, 0}};
