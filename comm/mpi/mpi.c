@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "now.h"
 #include "transport.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -76,9 +77,7 @@ static bool life_begin(void) {
 static bool life_wait(const bool *is_so, uint64_t wait_ns) {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
-    uint64_t ns = (uint64_t)until.tv_nsec + wait_ns;
-    until.tv_sec += (time_t)(ns / 1000000000u);
-    until.tv_nsec = (long)(ns % 1000000000u);
+    until = kn__time_after(until, wait_ns);
     pthread_mutex_lock(&life.lock);
     int late = 0;
     while (!*is_so && !late) late = pthread_cond_timedwait(&life.changed, &life.lock, &until);

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "mix.h"
 #include "ranges.h"
 
 enum { FIELDS_MAX = 32, GROUPS_MAX = 512, SLOTS = 2048, SCHEMAS_MAX = 256, SCOPES_MAX = 256 };
@@ -246,7 +247,7 @@ static _Atomic(group *) slots[SLOTS]; /* by id, at most GROUPS_MAX in use */
 static int n_groups;                  /* protected by the lock */
 
 static size_t slot_of(nvtxDomainHandle_t domain, uint64_t id) {
-    uint64_t hash = (id ^ (uint64_t)(uintptr_t)domain << 40) * 0x9E3779B97F4A7C15u;
+    uint64_t hash = (id ^ (uint64_t)(uintptr_t)domain << 40) * KN__GOLDEN;
     return hash >> 53;
 }
 

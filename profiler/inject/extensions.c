@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "counters.h"
+#include "mix.h"
 #include "ranges.h"
 
 enum { HEAPS_MAX = 64, BUCKETS = 4096, REGIONS_CHUNK = 1024, SCHEMAS_MAX = 256 };
@@ -42,7 +43,7 @@ static bool enter(void) {
 /* --- regions, under the lock --- */
 
 static region **bucket_of(const void *ptr) {
-    uint64_t hash = (uint64_t)(uintptr_t)ptr * 0x9E3779B97F4A7C15u;
+    uint64_t hash = (uint64_t)(uintptr_t)ptr * KN__GOLDEN;
     return &buckets[hash >> 52];
 }
 

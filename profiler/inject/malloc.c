@@ -14,6 +14,8 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
+#include "mix.h"
+
 typedef struct tail {
     size_t bytes;
     uint32_t owner, check;
@@ -116,7 +118,7 @@ static inline bool ready(void) {
 /* --- tails --- */
 
 static uint32_t check_of(const void *block, const tail *t) {
-    uint64_t x = ((uint64_t)(uintptr_t)block ^ secret) * 0x9E3779B97F4A7C15u;
+    uint64_t x = ((uint64_t)(uintptr_t)block ^ secret) * KN__GOLDEN;
     x = (x ^ x >> 29 ^ t->bytes ^ (uint64_t)t->owner << 32) * 0xBF58476D1CE4E5B9u;
     return (uint32_t)(x >> 32);
 }
