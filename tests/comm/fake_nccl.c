@@ -281,6 +281,7 @@ API ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId
         made->rank = rank;
         w->member[rank] = made;
         w->n_joined++;
+        fake.counts.n_made++;
         fake.counts.n_open++;
         fake.counts.device = device;
         *comm = made;

@@ -11,7 +11,8 @@
 #define FAKE_API __attribute__((visibility("default")))
 
 typedef struct fake_nccl_counts {
-    int n_open;            /* communicators that were neither destroyed nor aborted */
+    int n_made;            /* communicators */
+    int n_open;            /* of these, those that were neither destroyed nor aborted */
     int n_aborts, n_calls; /* collectives */
     size_t elements;       /* of the last one */
     int device;            /* whose context was current when the last rank joined */

@@ -231,8 +231,11 @@ static void trouble_is_told(trouble tr, double timeout, const char *what) {
         if (!strstr(text, what) || !strstr(text, "rank 0 of 3") || !strstr(text, "all_reduce"))
             fail_msg("rank %d does not say '%s' of rank 0: %s", r, what, text);
     }
-    assert_int_equal(fake_nccl_count().n_open, 0);
-    assert_true(fake_nccl_count().n_aborts >= SIZE - 1);
+    /* A destroyed communicator would wait for the others. Some ranks may hear of an error of
+     * joining before they join. */
+    fake_nccl_counts counts = fake_nccl_count();
+    assert_int_equal(counts.n_open, 0);
+    assert_true(counts.n_aborts >= (tr.after ? SIZE - 1 : counts.n_made));
 }
 
 static void an_error_of_a_call_is_told_to_all(void **state) {
