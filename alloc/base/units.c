@@ -78,19 +78,20 @@ kn__quantity kn__three_digits(double x, const char *suffix) {
     return q;
 }
 
-static kn__quantity bytes_in(double bytes, const char *const units[5]) {
+/* The unit changes at powers of 1000; each of the n is `step` times the one before. */
+static kn__quantity in_units(double x, double step, const char *const units[], int n) {
     int i = 0;
     double limit = 1000, divisor = 1;
-    for (; i < 4 && bytes >= limit; i++) {
+    for (; i < n - 1 && x >= limit; i++) {
         limit *= 1000;
-        divisor *= 1024;
+        divisor *= step;
     }
-    return kn__three_digits(bytes / divisor, units[i]);
+    return kn__three_digits(x / divisor, units[i]);
 }
 
 kn__quantity kn__bytes_text(double bytes) {
     static const char *const units[] = {" bytes", " KiB", " MiB", " GiB", " TiB"};
-    if (bytes >= 1000 || bytes < 0) return bytes_in(bytes, units);
+    if (bytes >= 1000 || bytes < 0) return in_units(bytes, 1024, units, 5);
     kn__quantity q;
     snprintf(q.text, sizeof q.text, "%.0f bytes", bytes);
     return q;
@@ -98,23 +99,13 @@ kn__quantity kn__bytes_text(double bytes) {
 
 kn__quantity kn__bytes_cell(double bytes) {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    return bytes_in(bytes, units);
-}
-
-static kn__quantity time_in(double ns, const char *const units[4]) {
-    int i = 0;
-    double limit = 1e3, divisor = 1;
-    for (; i < 3 && ns >= limit; i++) {
-        limit *= 1e3;
-        divisor *= 1e3;
-    }
-    return kn__three_digits(ns / divisor, units[i]);
+    return in_units(bytes, 1024, units, 5);
 }
 
 kn__quantity kn__time_text(double ns, bool ascii) {
-    return time_in(ns, (const char *const[]){" ns", ascii ? " us" : " μs", " ms", " s"});
+    return in_units(ns, 1000, (const char *const[]){" ns", ascii ? " us" : " μs", " ms", " s"}, 4);
 }
 
 kn__quantity kn__time_cell(double ns, bool ascii) {
-    return time_in(ns, (const char *const[]){"ns", ascii ? "us" : "μs", "ms", "s"});
+    return in_units(ns, 1000, (const char *const[]){"ns", ascii ? "us" : "μs", "ms", "s"}, 4);
 }
