@@ -13,8 +13,7 @@ enum { KN__THREAD_STREAMS = 16, KN__POOL_SLOTS = 1024, KN__TAG_DEPTH = 32 };
 
 struct kn__cache;
 
-/* Hot: `caches`, one load a call in the fast path, and `tag`, which it tests; the rest is for calls
- * that are traced, and for those that fail. */
+/* Hot: `caches`, one load a call in the fast path, and `tag`, which it tests. */
 typedef struct kn__thread {
     struct kn__cache *caches[KN__POOL_SLOTS + 1]; /* by the pool's slot; the last: none */
     kn_device *stream_devices[KN__THREAD_STREAMS];

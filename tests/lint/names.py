@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""names.py: one meaning a name. Fails where two files define the same kn tag (struct, union, enum), where a private name
-begins with kn_ alone, which public headers alone give, and where a header's type has no prefix. C++ apart: there
-namespaces do this."""
+"""names.py: one meaning a name. Fails where two files define the same kn tag (struct, union, enum), where a name that is
+in no public header begins with kn_ instead of kn__, and where a type of a private C header has no prefix."""
 import collections
 import pathlib
 import re
@@ -18,7 +17,7 @@ def files(*patterns):
 
 
 def code(path):
-    """A file's text without comments and texts."""
+    """A file's text without comments and string literals."""
     return re.sub(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"", " ", (ROOT / path).read_text(), flags=re.S)
 
 
@@ -28,7 +27,7 @@ def main():
     for path, text in texts.items():
         if "/include/" in path or path.endswith(".def"):
             public |= set(re.findall(r"\bkn_\w+", text))
-    for path in (ROOT / "tests/lint/exports").iterdir(): # found by name in a library that is loaded
+    for path in (ROOT / "tests/lint/exports").iterdir():  # found by name in a library that is loaded
         public |= set(path.read_text().split())
     # Rows of the op table: a macro puts kn_ before them.
     for path in files("*.def"):

@@ -44,10 +44,9 @@ KN_API const char *kn_op_name(kn_op op);
 KN_API bool kn_op_supported(kn_op op, kn_device_kind kind);
 
 /* --- attributes: one struct per family, without padding, so that bytes can be compared --- */
-/* Plans and captured steps compare calls by their bytes, and the tape copies them. Axes count from
- * 0, masks have bit i for dimension i, sizes, strides and offsets are in elements. A public
- * function takes what its users write (negative axes, zeros for defaults); what is in these has
- * been put in one form, so that equal calls have equal bytes. */
+/* The tape copies them. Axes count from 0, masks have bit i for dimension i, sizes, strides and
+ * offsets are in elements. Public functions accept negative axes and zeros for defaults; these
+ * structs have neither. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic error "-Wpadded"
 /* linear, kron, inverse and others that have none; the byte is 0. */
@@ -135,7 +134,8 @@ typedef struct kn_attr_pad {
 typedef struct kn_attr_pad_edge {
     int64_t axis, before, after, mode;
 } kn_attr_pad_edge;
-/* roll: element i moves to i + shift, round the end; shift: 0 … the axis's size - 1. */
+/* roll: element i moves to i + shift, and those beyond the end to the start; shift: 0 … the axis's
+ * size - 1. */
 typedef struct kn_attr_roll {
     int64_t axis, shift;
 } kn_attr_roll;
@@ -152,7 +152,7 @@ typedef struct kn_attr_index {
 typedef struct kn_attr_cast {
     int32_t dtype;
 } kn_attr_cast;
-/* to: a copy on another device; its gradient goes back. Borrowed: devices live for ever. */
+/* to: a copy on another device; its gradient goes back. Both are borrowed. */
 typedef struct kn_attr_to {
     kn_device *to, *from;
 } kn_attr_to;
@@ -186,8 +186,8 @@ typedef struct kn_attr_truncated {
     int32_t n_dims, dtype;
 } kn_attr_truncated;
 /* conv and its backs, of 1 to 3 spatial dimensions: no zeros that mean something else; entries of
- * dimensions that aren't used are 1 (stride, dilation) and 0 (padding). flip: the window is turned
- * round, which makes a convolution of what is else a correlation. */
+ * dimensions that aren't used are 1 (stride, dilation) and 0 (padding). flip: 1: a true
+ * convolution; 0: a cross-correlation. */
 typedef struct kn_attr_conv {
     int64_t stride[3], padding[3], padding_end[3], dilation[3], groups;
     int64_t size[3]; /* conv_data: of x; conv_weight: of the window; else 0 */
@@ -337,7 +337,7 @@ struct kn_tensor {
  * kn_backward; …"; NULL if t can be read. Detects a tensor that ended until its record is
  * reused: see tensor.h. */
 KN_API const char *kn_tensor_problem(const kn_tensor *t);
-/* Adds a reference, by any thread; returns t. Each needs one release; the last one frees the data
+/* Adds a reference; returns t. Each needs one release; the last one frees the data
  * in the order of its stream. NULL and KN_NONE: nothing happens. */
 KN_API kn_tensor *kn_tensor_retain(kn_tensor *t);
 KN_API void kn_tensor_release(kn_tensor *t);
@@ -374,8 +374,8 @@ static inline bool kn_tensor_is_unshared(const kn_tensor *t) {
 
 /* --- a call: what ops fill, infer completes, kernels read and the tape records --- */
 /* It lies on the caller's stack and is hot as a whole: each call writes it and reads it at once.
- * kn_op_call_init sets what a call of one wanted result needs, and leaves what is set later (out,
- * work, pool, stream) as it is. */
+ * kn_op_call_init sets what a call of one wanted result needs, and leaves the other fields
+ * as they are. */
 typedef struct kn_op_call {
     uint16_t op;
     uint16_t n_in;
