@@ -510,8 +510,12 @@ static kn_status check_loss(const kn_tensor *loss) {
 
 static kn_status backward(kn_tensor *loss) {
     kn__node *from = kn__edge_node(loss->grad);
-    kn__pass pass = {
-        .tape = from->tape, .from = loss->grad, .mark = kn_frame_mark(), .to_params = true};
+    kn_params *touched = NULL;
+    kn__pass pass = {.tape = from->tape,
+                     .from = loss->grad,
+                     .mark = kn_frame_mark(),
+                     .to_params = true,
+                     .touched = &touched};
     if (!kn__pass_mark(&pass)) {
         return KN_FAIL(KN_ERR_INVALID,
                        "kn_backward: the loss depends on no parameter; kn_gradients differentiates "

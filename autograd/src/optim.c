@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "checked.h"
 #include "optim.h"
 
 /* --- life cycle --- */
@@ -267,9 +268,11 @@ static kn_status make_parts(kn_optim *optim) {
                 parts[n++] = part_of(optim, set->param[i]);
         if (optim->turn) optim->turn_end[t] = n;
     }
+    KN_ASSERT(n <= set->n);
     optim->n_dense = n;
     for (int i = 0; i < set->n; i++)
         if (set->param[i]->is_sparse) parts[n++] = part_of(optim, set->param[i]);
+    KN_ASSERT(n == set->n && !optim->parts);
     optim->attr.part = optim->parts = parts;
     optim->attr.n_parts = optim->n_dense;
     return KN_OK;
@@ -321,6 +324,7 @@ kn_status kn__optim_prepare(kn_optim *optim) {
     if (optim->has_v && optim->v == KN_NONE) KN_TRY(kn__optim_state_make(&optim->v, set->flat));
     if (!optim->parts) KN_TRY(make_parts(optim));
     KN_TRY(make_rows_state(optim));
+    KN_ASSERT(set->flat && optim->parts && !optim->is_ready);
     optim->is_ready = true;
     return KN_OK;
 }
@@ -380,6 +384,7 @@ static kn_status run_dense(kn_optim *optim) {
 
 /* All memory is taken before the first parameter is written: a failed step may be repeated. */
 static kn_status run(kn_optim *optim) {
+    KN_ASSERT(optim->is_ready && optim->set->flat);
     int n = optim->part_grad ? 0 : optim->set->n - optim->n_dense;
     if (!n) return run_dense(optim);
     kn__rows_update *u = calloc((size_t)n, sizeof *u);
@@ -467,6 +472,7 @@ kn_status kn_optim_prepare(kn_optim *optim) {
 static kn_tensor *rows_state_of(const kn_optim *optim, const kn__param *p, bool is_m) {
     int i = 0;
     while (optim->parts[optim->n_dense + i].w != p->w) i++;
+    KN_ASSERT(p->is_sparse && optim->n_dense + i < optim->set->n);
     return is_m ? optim->row_m[i] : optim->row_v[i];
 }
 

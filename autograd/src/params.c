@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "checked.h"
 #include "mix.h"
 
 enum { NAME_MAX_BYTES = 256, SLICE_BYTES = 256 };
@@ -78,6 +79,7 @@ static void param_free(kn__param *p) {
 
 void kn__params_release(kn_params *set) {
     if (atomic_fetch_sub_explicit(&set->refs, 1, memory_order_acq_rel) != 1) return;
+    KN_ASSERT(!set->in_pass);
     for (int i = 0; i < set->n; i++) param_free(set->param[i]);
     if (set->flat) kn_tensor_release(set->flat);
     if (set->next) kn__params_release(set->next);
@@ -213,6 +215,7 @@ kn_tensor *kn_param(kn_params *params, kn_shape shape, kn_init init, const char 
         return kn_error_defer(status);
     }
     p->w->grad = kn__edge_to_param(p);
+    KN_ASSERT(params->n < params->cap && p->index == params->n && !params->flat);
     params->param[params->n++] = p;
     params->numel += p->w->n;
     return p->w;
@@ -255,6 +258,7 @@ static kn_status make_views(kn_tensor *views[], int64_t offsets[], kn_params *se
         offsets[p->index] = at;
         at += slice_numel(set, p);
     }
+    KN_ASSERT(at == flat->n);
     return KN_OK;
 }
 
@@ -350,6 +354,7 @@ kn_status kn__params_layout(kn_params *set) {
     kn_status status = layout_make(&l, set, first_used_first);
     for (int i = 0; status == KN_OK && i < set->n; i++) {
         kn__param *p = set->param[i];
+        KN_ASSERT(!p->grad);
         p->grad = l.views[i];
         p->offset = l.offsets[i];
         p->cycle = set->cycle; /* the new arena is zeros */
@@ -409,9 +414,10 @@ static kn_status touch(kn_params *set, kn__pass *pass) {
     if (begins) set->cycle++;
     set->stepped = false;
     if (begins) kn__params_effect(set, true);
+    KN_ASSERT(set->flat && !set->touched);
     set->in_pass = true;
-    set->touched = pass->touched;
-    pass->touched = set;
+    set->touched = *pass->touched;
+    *pass->touched = set;
     return KN_OK;
 }
 
@@ -434,6 +440,7 @@ void kn__param_count(kn__param *p, kn__pass *pass) {
     if (!p->set->on_grad) return;
     if (!pass->hooked) pass->serial = ++serial;
     pass->hooked = true;
+    KN_ASSERT(p->counted <= pass->serial);
     if (p->counted != pass->serial) p->n_users = 0;
     p->counted = pass->serial;
     p->n_users++;
@@ -446,8 +453,9 @@ void kn__param_done(kn__param *p, const kn__pass *pass) {
 }
 
 void kn__params_pass_end(kn__pass *pass, bool failed) {
-    for (kn_params *set = pass->touched, *next; set; set = next) {
+    for (kn_params *set = *pass->touched, *next; set; set = next) {
         next = set->touched;
+        KN_ASSERT(set->in_pass);
         set->touched = NULL;
         set->in_pass = false;
         if (failed)
@@ -456,7 +464,7 @@ void kn__params_pass_end(kn__pass *pass, bool failed) {
             reorder(set);
         if (!failed) kn__params_effect(set, false);
     }
-    pass->touched = NULL;
+    *pass->touched = NULL;
 }
 
 static kn_status settle(kn__param *p) {

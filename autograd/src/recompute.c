@@ -133,7 +133,6 @@ static kn_status again(kn__back *b, const part *p, const kn__node *before) {
         part_mark(&inside, first);
         kn__edge_result(from)->grad = gradient_take(b);
         status = part_walk(b, &inside, leaf, p->n_x, before);
-        b->pass->touched = inside.touched;
     }
     kn_frame_end(&recorded);
     return status;

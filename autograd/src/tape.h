@@ -194,8 +194,9 @@ typedef struct kn__pass {
     kn_tensor *const *x; /* kn_gradients: its targets and their gradients */
     kn_tensor **slots;
     int n_x;
-    kn_tensor *dy;             /* kn_gradients: of pass->from; NULL: ones */
-    struct kn_params *touched; /* kn_backward: sets that it has written to */
+    kn_tensor *dy;              /* kn_gradients: of pass->from; NULL: ones */
+    struct kn_params **touched; /* kn_backward: the list of sets that it has written to, which the
+                                   passes inside of it share */
 } kn__pass;
 
 /* Finds the nodes on a path from pass->from to a tensor whose gradient is wanted; whether `from` is

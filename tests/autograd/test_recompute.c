@@ -208,6 +208,25 @@ static void inputs_may_be_parameters_constants_and_watched_values(void **state) 
     kn_params_destroy(set);
 }
 
+/* Also where all that reads the parameters is inside a part. */
+static void gradients_begin_anew_after_a_step(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 2, 3);
+    kn_optim *sgd = NULL;
+    assert_ok(kn_sgd_create(&sgd, set, 0, NULL));
+    for (int step = 0; step < 3; step++) {
+        KN_TAPE();
+        kn_tensor *y =
+            kn_recompute(product, NULL, (kn_tensor *[]){w, kn_full(KN_SHAPE(2), 5)}, 2, NULL);
+        assert_ok(kn_backward(sum_all(y)));
+        assert_values(kn_grad(w), 20, 30);
+        assert_ok(kn_optim_step(sgd));
+    }
+    kn_optim_destroy(sgd);
+    kn_params_destroy(set);
+}
+
 static void what_a_part_may_not_do_is_an_error(void **state) {
     (void)state;
     kn_params *set = params_f32();
@@ -233,5 +252,6 @@ int main(void) {
                      OPS_TEST(gradients_around_a_part_have_the_same_bits), OPS_TEST(parts_nest),
                      OPS_TEST(hooks_see_each_parameter_once),
                      OPS_TEST(inputs_may_be_parameters_constants_and_watched_values),
+                     TEST(gradients_begin_anew_after_a_step),
                      OPS_TEST(what_a_part_may_not_do_is_an_error));
 }
