@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -182,4 +183,26 @@ int kn__file_write_by(const char *path, int (*write_fn)(void *ctx, int fd), void
 int kn__file_append(const char *path, const char *bytes, size_t length) {
     range r = {bytes, length};
     return write_with(O_APPEND, path, &(contents){write_range, &r, length});
+}
+
+/* A path that isn't absolute is invalid, by the XDG Base Directory Specification. */
+bool kn__cache_path(char *out, size_t out_bytes, const char *name) {
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (getauxval(AT_SECURE)) return false;
+    bool is_cache = cache && cache[0] == '/';
+    if (!is_cache && !(home && home[0] == '/')) return false;
+    int n = snprintf(out, out_bytes, "%s%s/knet/%s", is_cache ? cache : home,
+                     is_cache ? "" : "/.cache", name);
+    return n > 0 && (size_t)n < out_bytes;
+}
+
+void kn__make_parents(const char *path) {
+    char parent[PATH_MAX];
+    for (const char *end = strchr(path + 1, '/'); end; end = strchr(end + 1, '/')) {
+        size_t n = (size_t)(end - path);
+        if (n >= sizeof parent) return;
+        memcpy(parent, path, n);
+        parent[n] = '\0';
+        (void)mkdir(parent, 0700);
+    }
 }

@@ -1,4 +1,4 @@
-/* Paths and files that reports are written to. */
+/* Paths, files that reports are written to, and the user's cache. */
 #ifndef KN_BASE_FILE_H
 #define KN_BASE_FILE_H
 
@@ -29,5 +29,13 @@ int kn__file_write(const char *path, const char *bytes, size_t length);
 int kn__file_write_by(const char *path, int (*write_fn)(void *ctx, int fd), void *ctx);
 /* Adds to the file. */
 int kn__file_append(const char *path, const char *bytes, size_t length);
+
+/* The path of a file kept for the user, $XDG_CACHE_HOME/knet/NAME, or .cache/knet/NAME in $HOME.
+ * False: neither is an absolute path, the process has more rights than its user, or there is no
+ * room. */
+bool kn__cache_path(char *out, size_t out_bytes, const char *name);
+/* Makes the directories of a path, for the user alone; those that can't be made are met by who
+ * writes the file. */
+void kn__make_parents(const char *path);
 
 #endif

@@ -1,28 +1,16 @@
 #include "peaks.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/auxv.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "file.h"
 
 enum { LINE_BYTES = 512, HOST_BYTES = 256 };
 
-/* A path that isn't absolute is invalid, by the XDG Base Directory Specification. */
-bool kn__peaks_path(char *out, size_t out_bytes) {
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (getauxval(AT_SECURE)) return false;
-    bool is_cache = cache && cache[0] == '/';
-    if (!is_cache && !(home && home[0] == '/')) return false;
-    int n = snprintf(out, out_bytes, "%s%s/knet/peaks", is_cache ? cache : home,
-                     is_cache ? "" : "/.cache");
-    return n > 0 && (size_t)n < out_bytes;
-}
+bool kn__peaks_path(char *out, size_t out_bytes) { return kn__cache_path(out, out_bytes, "peaks"); }
 
 /* The machine: a home may be shared, and a container may have fewer processors. */
 static void add_machine(char *out, size_t out_bytes) {
@@ -48,21 +36,13 @@ kn__rates kn__peaks_read(void) {
     return valid ? peaks : (kn__rates){0};
 }
 
-static void make_parents(char *path) {
-    for (char *at = strchr(path + 1, '/'); at; at = strchr(at + 1, '/')) {
-        *at = '\0';
-        mkdir(path, 0700);
-        *at = '/';
-    }
-}
-
 kn_status kn__peaks_write(kn__rates peaks) {
     char path[KN__PEAKS_PATH_BYTES], line[LINE_BYTES];
     if (!kn__peaks_path(path, sizeof path)) {
         return KN_FAIL(KN_ERR_INVALID,
                        "no directory to keep the peaks in: XDG_CACHE_HOME or HOME must name one");
     }
-    make_parents(path);
+    kn__make_parents(path);
     add_machine(line, sizeof line);
     size_t n = strlen(line);
     n += (size_t)snprintf(line + n, sizeof line - n, "%.4g %.4g\n", peaks.flops, peaks.bytes);

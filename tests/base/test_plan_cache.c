@@ -1,5 +1,5 @@
 /* The cache of plans: against a list of keys, at its bound, and with threads. */
-#include "cuda/base/cache.h"
+#include "plan_cache.h"
 #include "test.h"
 
 #include <pthread.h>
@@ -11,6 +11,7 @@ typedef struct number {
 } number;
 _Static_assert(offsetof(number, key) == sizeof(kn__cached_plan), "the key follows");
 
+enum { PLANS_MOST = 1000 };
 static _Atomic int n_alive;
 
 static void number_destroy(kn__cached_plan *plan) {
@@ -18,7 +19,7 @@ static void number_destroy(kn__cached_plan *plan) {
     free(plan);
 }
 
-static kn__plan_cache cache = KN__PLAN_CACHE(uint64_t, number_destroy);
+static kn__plan_cache cache = KN__PLAN_CACHE(uint64_t, PLANS_MOST, number_destroy);
 
 static number *number_create(uint64_t key) {
     number *made = calloc(1, sizeof *made);
@@ -32,7 +33,7 @@ static number *get(uint64_t key) { return (number *)(void *)kn__plan_cache_get(&
 static number *put(uint64_t key) {
     return (number *)(void *)kn__plan_cache_put(&cache, &number_create(key)->cached);
 }
-static void release(number *n) { kn__plan_cache_release(&cache, &n->cached); }
+static void release(number *n) { kn__plan_cache_drop(&cache, &n->cached); }
 
 static void lookup_finds_exactly_the_inserted_keys(void **state) {
     (void)state;
@@ -58,14 +59,14 @@ static void the_second_of_two_equal_plans_is_destroyed(void **state) {
 
 static void the_least_recently_used_is_evicted_first(void **state) {
     (void)state;
-    for (uint64_t key = 1000; key < 1000 + KN__PLAN_CACHE_MOST; key++) {
+    for (uint64_t key = 1000; key < 1000 + PLANS_MOST; key++) {
         release(put(key));
         number *kept = get(1000);
         assert_non_null(kept);
         release(kept);
     }
     release(put(5000));
-    assert_int_equal(n_alive, KN__PLAN_CACHE_MOST);
+    assert_int_equal(n_alive, PLANS_MOST);
     number *kept = get(1000);
     assert_non_null(kept);
     release(kept);
@@ -75,12 +76,41 @@ static void the_least_recently_used_is_evicted_first(void **state) {
 static void a_plan_in_use_outlives_its_eviction(void **state) {
     (void)state;
     number *held = put(9000);
-    for (uint64_t key = 10000; key < 10000 + KN__PLAN_CACHE_MOST; key++) release(put(key));
+    for (uint64_t key = 10000; key < 10000 + PLANS_MOST; key++) release(put(key));
     assert_null(get(9000));
     assert_int_equal(held->key, 9000);
-    assert_int_equal(n_alive, KN__PLAN_CACHE_MOST + 1);
+    assert_int_equal(n_alive, PLANS_MOST + 1);
     release(held);
-    assert_int_equal(n_alive, KN__PLAN_CACHE_MOST);
+    assert_int_equal(n_alive, PLANS_MOST);
+}
+
+bool __real_kn__hash_grow(kn__hash *table, size_t slot_bytes, size_t n_least);
+bool __wrap_kn__hash_grow(kn__hash *table, size_t slot_bytes, size_t n_least);
+static bool no_memory;
+
+bool __wrap_kn__hash_grow(kn__hash *table, size_t slot_bytes, size_t n_least) {
+    return !no_memory && __real_kn__hash_grow(table, slot_bytes, n_least);
+}
+
+static void a_plan_without_a_place_is_its_makers_alone(void **state) {
+    (void)state;
+    kn__plan_cache other = KN__PLAN_CACHE(uint64_t, PLANS_MOST, number_destroy);
+    int before = n_alive;
+    no_memory = true;
+    number *made = number_create(42);
+    assert_ptr_equal(kn__plan_cache_put(&other, &made->cached), made);
+    assert_int_equal(made->key, 42);
+    assert_null(kn__plan_cache_get(&other, &made->key));
+    assert_int_equal(kn__plan_cache_count(&other), 0);
+    kn__plan_cache_drop(&other, &made->cached);
+    assert_int_equal(n_alive, before);
+    no_memory = false;
+    made = number_create(42);
+    assert_ptr_equal(kn__plan_cache_put(&other, &made->cached), made);
+    assert_int_equal(kn__plan_cache_count(&other), 1);
+    kn__plan_cache_drop(&other, &made->cached);
+    kn__hash_release(&other.by_key);
+    number_destroy(&made->cached);
 }
 
 static void *work(void *seed) {
@@ -108,13 +138,13 @@ static void threads_get_the_plan_of_their_key(void **state) {
         assert_int_equal(pthread_join(thread[i], &wrong), 0);
         assert_null(wrong);
     }
-    assert_int_equal(n_alive, KN__PLAN_CACHE_MOST);
+    assert_int_equal(n_alive, PLANS_MOST);
 }
 
 int main(void) {
-    return RUN_TESTS(TEST(lookup_finds_exactly_the_inserted_keys),
-                     TEST(the_second_of_two_equal_plans_is_destroyed),
-                     TEST(the_least_recently_used_is_evicted_first),
-                     TEST(a_plan_in_use_outlives_its_eviction),
-                     TEST(threads_get_the_plan_of_their_key));
+    return RUN_TESTS(
+        TEST(lookup_finds_exactly_the_inserted_keys),
+        TEST(the_second_of_two_equal_plans_is_destroyed),
+        TEST(the_least_recently_used_is_evicted_first), TEST(a_plan_in_use_outlives_its_eviction),
+        TEST(a_plan_without_a_place_is_its_makers_alone), TEST(threads_get_the_plan_of_their_key));
 }

@@ -5,10 +5,6 @@ knet_test(ops.module SOURCES test_module.c ${PROJECT_SOURCE_DIR}/ops/src/module.
 target_include_directories(test_ops_module PRIVATE ${PROJECT_SOURCE_DIR}/ops/src)
 target_compile_definitions(test_ops_module PRIVATE MODULE_FILE="libknet_ops_missing.so")
 
-knet_test(ops.cuda_cache SOURCES test_cuda_cache.c ${PROJECT_SOURCE_DIR}/ops/src/cuda/base/cache.c
-          LINK knet_base Threads::Threads)
-target_include_directories(test_ops_cuda_cache PRIVATE ${PROJECT_SOURCE_DIR}/ops/src)
-
 if(KNET_HAVE_CUDA)
   knet_test(ops.cuda_module SOURCES test_cuda_module.c LINK KnetC::ops ${CMAKE_DL_LIBS}
             ARGS $<TARGET_FILE:knet_ops_cuda>)
@@ -169,7 +165,7 @@ if(CUDAToolkit_FOUND AND CUDNN_INCLUDE_DIR AND CMAKE_CXX_COMPILER
 
   # The rest of the module's C files calls libraries: that they build is checked here, under the sanitizers too.
   add_library(cuda_c_files OBJECT ${kernels}/base/module.c ${kernels}/base/context.c ${kernels}/product/matmul.c ${kernels}/conv/conv.c
-              ${kernels}/conv/conv_plan.c ${kernels}/base/cache.c ${kernels}/linalg/linalg.c
+              ${kernels}/conv/conv_plan.c ${kernels}/linalg/linalg.c
               ${kernels}/recurrent/recurrent.c)
   target_link_libraries(cuda_c_files PRIVATE knet_options KnetC::ops knet_base)
   target_include_directories(cuda_c_files PRIVATE ${PROJECT_SOURCE_DIR}/ops/src)

@@ -332,14 +332,14 @@ static void plans_are_shared_and_their_number_is_bounded(void **state) {
     assert_int_equal(kn__conv_plan_get(&again, KN_PASS_FORWARD, &s, 1, false), KN_OK);
     assert_ptr_equal(first, again);
     kn__conv_plan_drop(again);
-    for (int64_t images = 2; images < KN_PLANS_MAX + 20; images++) {
+    for (int64_t images = 2; images < KN__HOST_CONV_PLANS + 20; images++) {
         kn__host_conv_plan *plan = NULL;
         assert_int_equal(kn__conv_plan_get(&plan, KN_PASS_FORWARD, &s, images, false), KN_OK);
         assert_ptr_not_equal(plan, first);
         kn__conv_plan_drop(plan);
-        assert_true(kn__conv_plans() <= KN_PLANS_MAX);
+        assert_true(kn__conv_plans() <= KN__HOST_CONV_PLANS);
     }
-    assert_int_equal(kn__conv_plans(), KN_PLANS_MAX);
+    assert_int_equal(kn__conv_plans(), KN__HOST_CONV_PLANS);
     assert_non_null(first->primitive); /* evicted from the cache, still valid for its holder */
     assert_int_equal(kn__conv_plan_get(&again, KN_PASS_FORWARD, &s, 1, false), KN_OK);
     assert_ptr_not_equal(first, again);

@@ -7,7 +7,8 @@
 static void plan_destroy(kn__cached_plan *plan) {
     kn__conv_plan_destroy((kn__conv_plan *)(void *)plan);
 }
-static kn__plan_cache plans = KN__PLAN_CACHE(kn__conv_key, plan_destroy);
+enum { PLANS_MAX = 1024 };
+static kn__plan_cache plans = KN__PLAN_CACHE(kn__conv_key, PLANS_MAX, plan_destroy);
 
 /* --- handles: a cuDNN handle serves one thread at a time, so a call takes one, that of its stream
  * where there is one, and puts it back. They live as long as the process: at its end the driver may
@@ -191,7 +192,7 @@ static kn_status run(kn_op_call *call, kn__conv_kind kind, const kn_tensor *x, c
                                           [KN__CONV_WEIGHT] = kn__cuda_conv_weight};
     KN_TRY(plan_of(&p, &key));
     kn_status status = p->plan ? run_planned(call, p, &data) : kn__widened(call, kernel[kind]);
-    kn__plan_cache_release(&plans, &p->cached);
+    kn__plan_cache_drop(&plans, &p->cached);
     return status;
 }
 
@@ -207,7 +208,7 @@ static kn_status run_whole(bool *done, kn_op_call *call) {
     KN_TRY(plan_of(&p, &key));
     *done = p->plan != NULL;
     kn_status status = *done ? run_planned(call, p, &data) : KN_OK;
-    kn__plan_cache_release(&plans, &p->cached);
+    kn__plan_cache_drop(&plans, &p->cached);
     return status;
 }
 

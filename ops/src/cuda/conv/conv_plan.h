@@ -11,8 +11,8 @@
 #ifndef KN_CUDA_CONV_PLAN_H
 #define KN_CUDA_CONV_PLAN_H
 
-#include "cuda/base/cache.h"
 #include "cuda/base/module.h"
+#include "plan_cache.h"
 
 typedef enum kn__conv_kind {
     KN__CONV_FORWARD, /* x, w → y */

@@ -10,24 +10,28 @@
 
 #include "cuda/base/module.h"
 #include "cuda/pointwise/chain_kernel.h"
-#include "mix.h"
+#include "hash.h"
 
-enum { BUCKETS = 256, KERNELS_MAX = 1024, THREADS = 256, BLOCKS_MAX = 1 << 20 };
+enum { KERNELS_MAX = 1024, THREADS = 256, BLOCKS_MAX = 1 << 20 };
 enum { WAITING, READY, FAILED };
 
 typedef struct kernel {
-    struct kernel *next, *queued; /* of its bucket; after it in the queue */
+    struct kernel *queued; /* after it in the queue */
     CUkernel function;
     _Atomic int state;
     int arch;
     kn__chain chain;
 } kernel;
 
+typedef struct place {
+    uint64_t key; /* the hash of chain and architecture */
+    kernel *kernel;
+} place;
+
 static struct {
     pthread_mutex_t mutex;
     pthread_cond_t wake, idle;
-    kernel *bucket[BUCKETS];
-    int n;
+    kn__hash kernels;      /* of places; they stay for the life of the process */
     kernel *first, **last; /* the queue */
     bool is_busy, is_started, stops;
     pthread_t thread;
@@ -165,29 +169,40 @@ void kn__cuda_chains_wait(void) {
 
 /* --- kernels by chain --- */
 
-static unsigned bucket_of(const kn__chain *chain, int arch) {
-    return (unsigned)(kn__fnv_words((uint64_t)arch, chain, sizeof *chain) % BUCKETS);
+static uint64_t hash_of(const kn__chain *chain, int arch) {
+    return kn__spread(kn__fnv_words((uint64_t)arch, chain, sizeof *chain)) | (uint64_t)1 << 63;
 }
 
-/* With the mutex held. NULL: there are too many, or no memory. */
-static kernel *request(const kn__chain *chain, int arch, unsigned bucket) {
-    if (all.n == KERNELS_MAX || all.stops || !start()) return NULL;
+/* Its place, or the free one for it. With the mutex held, as both below. */
+static place *find_place(const kn__chain *chain, int arch) {
+    place *at = kn__hash_find(&all.kernels, sizeof *at, hash_of(chain, arch));
+    while (at->key &&
+           (at->kernel->arch != arch || memcmp(&at->kernel->chain, chain, sizeof *chain) != 0)) {
+        at = kn__hash_after(&all.kernels, sizeof *at, at);
+    }
+    return at;
+}
+
+/* NULL: there are too many, or no memory. */
+static kernel *request(const kn__chain *chain, int arch) {
+    if (all.kernels.n_used == KERNELS_MAX || all.stops || !start()) return NULL;
+    if (kn__hash_is_full(&all.kernels) && !kn__hash_grow(&all.kernels, sizeof(place), 64))
+        return NULL;
     kernel *k = calloc(1, sizeof *k);
     if (!k) return NULL;
     k->chain = *chain, k->arch = arch;
-    k->next = all.bucket[bucket], all.bucket[bucket] = k;
-    all.n++;
+    place *at = find_place(chain, arch);
+    kn__hash_use(&all.kernels, at, hash_of(chain, arch));
+    at->kernel = k;
     *all.last = k, all.last = &k->queued;
     pthread_cond_signal(&all.wake);
     return k;
 }
 
 static const kernel *find(const kn__chain *chain, int arch) {
-    unsigned bucket = bucket_of(chain, arch);
     pthread_mutex_lock(&all.mutex);
-    kernel *k = all.bucket[bucket];
-    while (k && (k->arch != arch || memcmp(&k->chain, chain, sizeof *chain) != 0)) k = k->next;
-    if (!k) k = request(chain, arch, bucket);
+    kernel *k = all.kernels.n_slots ? find_place(chain, arch)->kernel : NULL;
+    if (!k) k = request(chain, arch);
     pthread_mutex_unlock(&all.mutex);
     return k && atomic_load_explicit(&k->state, memory_order_acquire) == READY ? k : NULL;
 }

@@ -1,6 +1,6 @@
-/* The folder of compiled kernels. A file is named after its key's hash and holds the key, so that a
- * hash that two keys share, a file cut short and one of another version are only misses. Files are
- * written beside and renamed: readers see a whole file or none. */
+/* Compiled kernels, in the user's cache. A file is named after its key's hash and holds the key, so
+ * that a hash that two keys share, a file cut short and one of another version are only misses.
+ * Files are written beside and renamed: readers see a whole file or none. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -23,25 +23,16 @@ static const char magic[8] = "KNCHAIN1";
 
 /* --- paths --- */
 
-static bool folder_of(char *out, size_t out_bytes, bool make) {
-    const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    int n = base && *base == '/'   ? snprintf(out, out_bytes, "%s", base)
-            : home && *home == '/' ? snprintf(out, out_bytes, "%s/.cache", home)
-                                   : -1;
-    if (n < 0 || (size_t)n + sizeof "/knet" > out_bytes) return false;
-    if (make) (void)mkdir(out, 0700);
-    memcpy(out + n, "/knet", sizeof "/knet");
-    return !make || mkdir(out, 0700) == 0 || errno == EEXIST;
-}
+static const char suffix[] = ".chain";
 
-static bool path_of(char *out, size_t out_bytes, const char *key, bool make) {
-    if (!folder_of(out, out_bytes, make)) return false;
-    size_t at = strlen(out), key_bytes = strlen(key);
+static bool path_of(char *out, size_t out_bytes, const char *key) {
+    char name[2 * 16 + sizeof suffix];
+    size_t key_bytes = strlen(key);
     uint64_t high = kn__fnv(KN__FNV_START, key, key_bytes);
     uint64_t low = kn__fnv(KN__GOLDEN, key, key_bytes);
-    int n = snprintf(out + at, out_bytes - at, "/%016llx%016llx.chain", (unsigned long long)high,
-                     (unsigned long long)low);
-    return n > 0 && (size_t)n < out_bytes - at;
+    snprintf(name, sizeof name, "%016llx%016llx%s", (unsigned long long)high,
+             (unsigned long long)low, suffix);
+    return kn__cache_path(out, out_bytes, name);
 }
 
 /* --- reading --- */
@@ -85,7 +76,7 @@ static bool is_whole(const char *file, size_t bytes, const char *key) {
 void *kn__chain_disk_read(size_t *bytes, const char *key) {
     char path[PATH_MAX];
     size_t file_bytes = 0;
-    if (!path_of(path, sizeof path, key, false)) return NULL;
+    if (!path_of(path, sizeof path, key)) return NULL;
     char *file = read_all(&file_bytes, path);
     if (file && is_whole(file, file_bytes, key)) {
         size_t before = sizeof(header) + strlen(key);
@@ -99,7 +90,13 @@ void *kn__chain_disk_read(size_t *bytes, const char *key) {
 
 /* --- writing --- */
 
-/* Bytes of all files; *oldest: the name of the one that was used longest ago. */
+static bool is_kernel(const char *name) {
+    size_t n = strlen(name), end = sizeof suffix - 1;
+    return n > end && strcmp(name + n - end, suffix) == 0;
+}
+
+/* Bytes of all kernels; *oldest: the name of the one that was used longest ago. Other files of the
+ * folder are not ours. */
 static uint64_t look_through(int folder, DIR *dir, char oldest[NAME_MAX + 1]) {
     uint64_t total = 0;
     struct timespec least = {0};
@@ -107,6 +104,7 @@ static uint64_t look_through(int folder, DIR *dir, char oldest[NAME_MAX + 1]) {
     rewinddir(dir);
     for (struct dirent *d; (d = readdir(dir));) {
         struct stat st;
+        if (!is_kernel(d->d_name)) continue;
         if (fstatat(folder, d->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode))
             continue;
         total += (uint64_t)st.st_size;
@@ -122,7 +120,7 @@ static uint64_t look_through(int folder, DIR *dir, char oldest[NAME_MAX + 1]) {
 /* Another process may do the same: a file that is gone is no error. */
 static void trim(void) {
     char path[PATH_MAX], oldest[NAME_MAX + 1];
-    DIR *dir = folder_of(path, sizeof path, false) ? opendir(path) : NULL;
+    DIR *dir = kn__cache_path(path, sizeof path, "") ? opendir(path) : NULL;
     if (!dir) return;
     int folder = dirfd(dir);
     while (look_through(folder, dir, oldest) > KN__CHAIN_DISK_BYTES && oldest[0]) {
@@ -134,7 +132,8 @@ static void trim(void) {
 void kn__chain_disk_write(const char *key, const void *code, size_t bytes) {
     char path[PATH_MAX];
     size_t key_bytes = strlen(key);
-    if (!path_of(path, sizeof path, key, true)) return;
+    if (!path_of(path, sizeof path, key)) return;
+    kn__make_parents(path);
     kn__text file = {0};
     uint64_t sum = kn__fnv(kn__fnv(0, key, key_bytes), code, bytes);
     header h = {{0}, key_bytes, bytes, sum};

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/base/cache.h"
 #include "cuda/base/module.h"
+#include "plan_cache.h"
 
 typedef struct product { /* c [batch,m,n] = act(op(a)·op(b) (+ bias along n)), k summed over */
     int64_t batch, m, n, k;
@@ -40,7 +40,8 @@ _Static_assert(offsetof(lt_plan, key) == sizeof(kn__cached_plan), "the key follo
 static const size_t workspace_most_bytes = (size_t)32 << 20;
 
 static void lt_plan_destroy(kn__cached_plan *plan) { free(plan); }
-static kn__plan_cache plans = KN__PLAN_CACHE(lt_key, lt_plan_destroy);
+enum { PLANS_MAX = 1024 };
+static kn__plan_cache plans = KN__PLAN_CACHE(lt_key, PLANS_MAX, lt_plan_destroy);
 
 /* One handle a GPU; cublasLt's handles may be used by any thread. They live as long as the process:
  * at its end the driver may be gone already. */
@@ -293,7 +294,7 @@ static kn_status run(kn_op_call *call, const product *x) {
     KN_TRY(lt_handle(&lt, (int)key.gpu));
     KN_TRY(plan_of(&p, call, &key, lt, x->bias));
     kn_status status = run_planned(call, x, p, lt);
-    kn__plan_cache_release(&plans, &p->cached);
+    kn__plan_cache_drop(&plans, &p->cached);
     return status;
 }
 

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/base/cache.h"
 #include "cuda/base/module.h"
+#include "plan_cache.h"
 #include "rnn.h"
 
 /* --- a kind of network: its descriptor, kept --- */
@@ -33,7 +33,8 @@ static void plan_destroy(kn__cached_plan *cached) {
     if (plan->dropout) (void)KN_PROF_FN(cudnnDestroyDropoutDescriptor, plan->dropout);
     free(plan);
 }
-static kn__plan_cache plans = KN__PLAN_CACHE(rnn_key, plan_destroy);
+enum { PLANS_MAX = 1024 };
+static kn__plan_cache plans = KN__PLAN_CACHE(rnn_key, PLANS_MAX, plan_destroy);
 
 /* One handle a GPU, for one call at a time: calls only enqueue. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -212,7 +213,7 @@ static void job_release(job *j) {
         if (s->x) (void)KN_PROF_FN(cudnnDestroyRNNDataDescriptor, s->x);
         if (s->y) (void)KN_PROF_FN(cudnnDestroyRNNDataDescriptor, s->y);
         if (s->h) (void)KN_PROF_FN(cudnnDestroyTensorDescriptor, s->h);
-        if (s->plan) kn__plan_cache_release(&plans, &s->plan->cached);
+        if (s->plan) kn__plan_cache_drop(&plans, &s->plan->cached);
     }
     free(j->lengths);
     free(j->stages);

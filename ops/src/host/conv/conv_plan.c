@@ -217,7 +217,8 @@ static dnnl_status_t plan_build(problem *p) {
     return is_failure(status) ? status : dnnl_success;
 }
 
-static void plan_destroy(kn__host_conv_plan *plan) {
+static void plan_destroy(kn__cached_plan *cached) {
+    kn__host_conv_plan *plan = (kn__host_conv_plan *)(void *)cached;
     for (int i = 0; i < KN_SIDES; i++) {
         kn__side *side = &plan->side[i];
         if (side->reorder) dnnl_primitive_destroy(side->reorder);
@@ -243,7 +244,7 @@ static kn_status plan_create(kn__host_conv_plan **out, kn__conv_pass pass, const
     if (status == dnnl_success) status = plan_build(&p);
     omp_set_num_threads(before);
     if (status != dnnl_success) {
-        plan_destroy(plan);
+        plan_destroy(&plan->cached);
         return kn__dnnl_status(status, "dnnl_primitive_create", s);
     }
     *out = plan;
@@ -252,47 +253,37 @@ static kn_status plan_create(kn__host_conv_plan **out, kn__conv_pass pass, const
 
 /* --- the cache --- */
 
-static void key_of(int64_t key[KN_PLAN_KEY], kn__conv_pass pass, const kn__conv_sizes *s,
-                   int64_t images, unsigned flags) {
-    *key++ = pass, *key++ = flags, *key++ = images;
-    *key++ = s->groups, *key++ = s->channels, *key++ = s->outputs;
+_Static_assert(offsetof(kn__host_conv_plan, key) == sizeof(kn__cached_plan), "the key follows");
+
+static kn__plan_cache plans = KN__PLAN_CACHE(kn__host_conv_key, KN__HOST_CONV_PLANS, plan_destroy);
+
+static kn__host_conv_key key_of(kn__conv_pass pass, const kn__conv_sizes *s, int64_t images,
+                                unsigned flags) {
+    kn__host_conv_key key = {pass, flags, images, s->groups, s->channels, s->outputs, {{0}}};
     for (int i = 0; i < 3; i++) {
-        *key++ = s->in[i], *key++ = s->window[i], *key++ = s->stride[i];
-        *key++ = s->padding[i], *key++ = s->padding_end[i], *key++ = s->dilation[i];
+        key.axis[i].in = s->in[i], key.axis[i].window = s->window[i];
+        key.axis[i].stride = s->stride[i], key.axis[i].dilation = s->dilation[i];
+        key.axis[i].padding = s->padding[i], key.axis[i].padding_end = s->padding_end[i];
     }
+    return key;
 }
-
-typedef struct making {
-    kn__conv_pass pass;
-    const kn__conv_sizes *sizes;
-    int64_t images;
-    unsigned flags;
-} making;
-
-static kn_status make(kn__host_plan **out, void *ctx) {
-    const making *m = ctx;
-    kn__host_conv_plan *plan = NULL;
-    KN_TRY(plan_create(&plan, m->pass, m->sizes, m->images, m->flags));
-    *out = &plan->base;
-    return KN_OK;
-}
-
-static void destroy(kn__host_plan *base) { plan_destroy((kn__host_conv_plan *)(void *)base); }
-static kn__host_plans plans = {.lock = PTHREAD_MUTEX_INITIALIZER, .destroy = destroy};
 
 kn_status kn__conv_plan_get(kn__host_conv_plan **out, kn__conv_pass pass, const kn__conv_sizes *s,
                             int64_t images, unsigned flags) {
-    int64_t key[KN_PLAN_KEY];
-    making m = {pass, s, images, flags};
-    kn__host_plan *plan = NULL;
-    key_of(key, pass, s, images, flags);
-    KN_TRY(kn__plan_get(&plan, &plans, key, make, &m));
-    *out = (kn__host_conv_plan *)(void *)plan;
+    kn__host_conv_key key = key_of(pass, s, images, flags);
+    kn__cached_plan *cached = kn__plan_cache_get(&plans, &key);
+    if (!cached) {
+        kn__host_conv_plan *made = NULL;
+        KN_TRY(plan_create(&made, pass, s, images, flags));
+        made->key = key;
+        cached = kn__plan_cache_put(&plans, &made->cached);
+    }
+    *out = (kn__host_conv_plan *)(void *)cached;
     return KN_OK;
 }
 
 void kn__conv_plan_drop(kn__host_conv_plan *plan) {
-    kn__plan_drop(&plans, plan ? &plan->base : NULL);
+    kn__plan_cache_drop(&plans, plan ? &plan->cached : NULL);
 }
 
-int kn__conv_plans(void) { return kn__plan_count(&plans); }
+size_t kn__conv_plans(void) { return kn__plan_cache_count(&plans); }

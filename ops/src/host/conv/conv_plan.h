@@ -4,9 +4,9 @@
 #define KN_CONV_PLAN_H
 
 #include "host/base/dnnl.h"
-#include "host/base/plans.h"
 #include "host/conv/conv.h"
 #include "kernel.h"
+#include "plan_cache.h"
 
 enum { KN_SIDE_X, KN_SIDE_W, KN_SIDE_Y, KN_SIDES }; /* dx, dw, dy stand at their tensor's place */
 
@@ -17,8 +17,16 @@ typedef struct kn__side {
     dnnl_primitive_t reorder;  /* to blocked, of the result to plain; NULL: they agree */
 } kn__side;
 
+typedef struct kn__host_conv_key {
+    int64_t pass, flags, images, groups, channels, outputs;
+    struct {
+        int64_t in, window, stride, padding, padding_end, dilation;
+    } axis[3];
+} kn__host_conv_key;
+
 typedef struct kn__host_conv_plan {
-    kn__host_plan base;
+    kn__cached_plan cached;
+    kn__host_conv_key key;
     kn__side side[KN_SIDES];
     kn__layout bias, scratch;   /* NULL: none */
     dnnl_primitive_t primitive; /* NULL: the library has nothing better than we have */
@@ -50,7 +58,8 @@ void kn__conv_plan_drop(kn__host_conv_plan *plan);
 /* The library's status as ours, with its text and the sizes in the message. */
 kn_status kn__dnnl_status(dnnl_status_t status, const char *function, const kn__conv_sizes *s);
 
-/* How many plans the cache holds: KN_PLANS_MAX at most. For tests. */
-int kn__conv_plans(void);
+enum { KN__HOST_CONV_PLANS = 256 }; /* the most that the cache holds */
+/* How many it holds. For tests. */
+size_t kn__conv_plans(void);
 
 #endif

@@ -3,27 +3,36 @@
 #include <stdlib.h>
 
 #include "host/base/dnnl.h"
-#include "host/base/plans.h"
 #include "libgomp.h"
+#include "plan_cache.h"
 
 enum { SIDE_A, SIDE_B, SIDE_C, SIDES };
 
+enum { PLANS_MAX = 256 };
+
+typedef struct product_key {
+    int64_t m, n, k, lda, ldb, ldc, trans_a, trans_b, accumulate;
+} product_key;
+
 typedef struct product_plan {
-    kn__host_plan base;
+    kn__cached_plan cached;
+    product_key key;
     kn__layout side[SIDES], scratch; /* scratch NULL: none */
     dnnl_primitive_t primitive;
     size_t scratch_bytes;
 } product_plan;
 
-static void plan_destroy(kn__host_plan *base) {
-    product_plan *plan = (product_plan *)(void *)base;
+_Static_assert(offsetof(product_plan, key) == sizeof(kn__cached_plan), "the key follows");
+
+static void plan_destroy(kn__cached_plan *cached) {
+    product_plan *plan = (product_plan *)(void *)cached;
     for (int i = 0; i < SIDES; i++) kn__layout_destroy(plan->side[i]);
     kn__layout_destroy(plan->scratch);
     if (plan->primitive) dnnl_primitive_destroy(plan->primitive);
     free(plan);
 }
 
-static kn__host_plans plans = {.lock = PTHREAD_MUTEX_INITIALIZER, .destroy = plan_destroy};
+static kn__plan_cache plans = KN__PLAN_CACHE(product_key, PLANS_MAX, plan_destroy);
 
 /* --- one plan --- */
 
@@ -85,34 +94,33 @@ static dnnl_status_t build(product_plan *plan, const kn__gemm *g) {
     return status;
 }
 
-typedef struct making {
-    const kn__gemm *gemm;
-    dnnl_status_t status;
-} making;
-
 /* A primitive remembers how many threads its maker had: ours run on one. */
-static kn_status make(kn__host_plan **out, void *ctx) {
-    making *m = ctx;
+static dnnl_status_t plan_create(product_plan **out, const kn__gemm *g) {
     product_plan *plan = calloc(1, sizeof *plan);
-    m->status = plan ? dnnl_success : dnnl_out_of_memory;
-    if (!plan) return KN_ERR_OOM;
+    if (!plan) return dnnl_out_of_memory;
     int before = omp_get_max_threads();
     omp_set_num_threads(1);
-    m->status = build(plan, m->gemm);
+    dnnl_status_t status = build(plan, g);
     omp_set_num_threads(before);
-    *out = &plan->base;
-    if (m->status == dnnl_success) return KN_OK;
-    plan_destroy(&plan->base);
-    return KN_ERR_INTERNAL;
+    if (status == dnnl_success)
+        *out = plan;
+    else
+        plan_destroy(&plan->cached);
+    return status;
 }
 
 static dnnl_status_t plan_get(product_plan **out, const kn__gemm *g) {
-    const int64_t key[KN_PLAN_KEY] = {g->m,   g->n,       g->k,       g->lda,       g->ldb,
-                                      g->ldc, g->trans_a, g->trans_b, g->accumulate};
-    making m = {.gemm = g, .status = dnnl_success};
-    kn__host_plan *plan = NULL;
-    if (kn__plan_get(&plan, &plans, key, make, &m) < 0) return m.status;
-    *out = (product_plan *)(void *)plan;
+    const product_key key = {g->m,   g->n,       g->k,       g->lda,       g->ldb,
+                             g->ldc, g->trans_a, g->trans_b, g->accumulate};
+    kn__cached_plan *cached = kn__plan_cache_get(&plans, &key);
+    if (!cached) {
+        product_plan *made = NULL;
+        dnnl_status_t status = plan_create(&made, g);
+        if (status != dnnl_success) return status;
+        made->key = key;
+        cached = kn__plan_cache_put(&plans, &made->cached);
+    }
+    *out = (product_plan *)(void *)cached;
     return dnnl_success;
 }
 
@@ -127,7 +135,7 @@ size_t kn__gemm_bf16_bytes(const kn__gemm *g) {
     product_plan *plan = NULL;
     if (plan_get(&plan, g) != dnnl_success) return 0;
     size_t bytes = plan->scratch_bytes;
-    kn__plan_drop(&plans, &plan->base);
+    kn__plan_cache_drop(&plans, &plan->cached);
     return bytes;
 }
 
@@ -141,6 +149,6 @@ int kn__gemm_bf16_run(const kn__gemm *g, void *workspace) {
     kn__dnnl_add(&call, DNNL_ARG_DST, plan->side[SIDE_C], g->c);
     if (plan->scratch_bytes) kn__dnnl_add(&call, DNNL_ARG_SCRATCHPAD, plan->scratch, workspace);
     status = kn__dnnl_execute(&call, plan->primitive);
-    kn__plan_drop(&plans, &plan->base);
+    kn__plan_cache_drop(&plans, &plan->cached);
     return (int)status;
 }
