@@ -243,8 +243,9 @@ typedef struct group {
     layout is;
 } group;
 
-static _Atomic(group *) slots[SLOTS]; /* by id, at most GROUPS_MAX in use */
-static int n_groups;                  /* protected by the lock */
+/* By id, at most GROUPS_MAX in use. Not kn__hash: samples find theirs without the lock. */
+static _Atomic(group *) slots[SLOTS];
+static int n_groups; /* protected by the lock */
 
 static size_t slot_of(nvtxDomainHandle_t domain, uint64_t id) {
     uint64_t hash = (id ^ (uint64_t)(uintptr_t)domain << 40) * KN__GOLDEN;

@@ -5,12 +5,13 @@
 #include <nvtx3/nvToolsExtPayload.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "counters.h"
-#include "mix.h"
+#include "hash.h"
 #include "ranges.h"
 
-enum { HEAPS_MAX = 64, BUCKETS = 4096, REGIONS_CHUNK = 1024, SCHEMAS_MAX = 256 };
+enum { HEAPS_MAX = 64, REGIONS_CHUNK = 1024, SCHEMAS_MAX = 256 };
 
 typedef struct heap {
     kn_prof_heap *counts;
@@ -21,13 +22,18 @@ typedef struct region {
     size_t bytes;
     const heap *of;
     uint32_t owner;
-    struct region *next; /* of its bucket, or free */
+    struct region *next; /* of the unused ones */
 } region;
+
+typedef struct place {
+    uint64_t key; /* of the region's address */
+    region *region;
+} place;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects all below */
 static heap heaps[HEAPS_MAX];                            /* the first: of regions without one */
 static int n_heaps;
-static region **buckets; /* BUCKETS lists, by address */
+static kn__hash regions; /* of places, in memory of kn__map */
 static region *unused;
 static const char *schemas[SCHEMAS_MAX]; /* their names */
 static uint64_t schema_ids[SCHEMAS_MAX];
@@ -42,16 +48,23 @@ static bool enter(void) {
 
 /* --- regions, under the lock --- */
 
-static region **bucket_of(const void *ptr) {
-    uint64_t hash = (uint64_t)(uintptr_t)ptr * KN__GOLDEN;
-    return &buckets[hash >> 52];
+static uint64_t key_of(const void *ptr) { return kn__spread((uint64_t)(uintptr_t)ptr); }
+
+/* NULL: there is none. */
+static place *find_region(const void *ptr) {
+    return kn__hash_get(&regions, sizeof(place), key_of(ptr));
 }
 
-static region **find_region(const void *ptr) {
-    if (!buckets) return NULL;
-    region **at = bucket_of(ptr);
-    while (*at && (*at)->ptr != ptr) at = &(*at)->next;
-    return *at ? at : NULL;
+/* False: there is no memory. */
+static bool make_room(void) {
+    if (!kn__hash_is_full(&regions)) return true;
+    size_t old_bytes = regions.n_slots * sizeof(place);
+    size_t n = kn__hash_next_size(&regions, REGIONS_CHUNK);
+    void *slots = kn__map(n * sizeof(place));
+    if (!slots) return false;
+    void *old = kn__hash_move(&regions, sizeof(place), slots, n);
+    if (old) munmap(old, old_bytes);
+    return true;
 }
 
 static region *take_unused(void) {
@@ -65,36 +78,35 @@ static region *take_unused(void) {
     return r;
 }
 
-static void drop_region(region **at) {
-    region *r = *at;
+static void drop_region(place *at) {
+    region *r = at->region;
     kn_prof_heap_free(r->of->counts, r->ptr, r->bytes, r->owner);
-    *at = r->next;
+    kn__hash_remove(&regions, sizeof *at, at);
     r->next = unused;
     unused = r;
 }
 
 /* A region that begins where another one does replaces it. */
 static region *add_region(const heap *of, const void *ptr, size_t bytes) {
-    if (!buckets) buckets = kn__map(BUCKETS * sizeof *buckets);
-    region **old = find_region(ptr);
+    if (!ptr) return NULL;
+    place *old = find_region(ptr);
     if (old) drop_region(old);
-    region *r = buckets ? take_unused() : NULL;
+    region *r = make_room() ? take_unused() : NULL;
     if (!r) return NULL;
-    region **bucket = bucket_of(ptr);
-    uint32_t owner = kn_prof_heap_alloc(of->counts, ptr, bytes);
-    *r = (region){ptr, bytes, of, owner, *bucket};
-    return *bucket = r;
+    *r = (region){ptr, bytes, of, kn_prof_heap_alloc(of->counts, ptr, bytes), NULL};
+    place *at = kn__hash_put(&regions, sizeof *at, key_of(ptr));
+    at->region = r;
+    return r;
 }
 
+/* Removing moves a later place to where the walk is. */
 static void drop_all(const heap *of) {
-    for (int i = 0; buckets && i < BUCKETS; i++) {
-        region **at = &buckets[i];
-        while (*at) {
-            if ((*at)->of == of) {
-                drop_region(at);
-            } else {
-                at = &(*at)->next;
-            }
+    for (size_t i = 0; i < regions.n_slots;) {
+        place *at = kn__hash_at(&regions, sizeof *at, i);
+        if (at->key && at->region->of == of) {
+            drop_region(at);
+        } else {
+            i++;
         }
     }
 }
@@ -162,9 +174,9 @@ static void NVTX_API on_resize(nvtxDomainHandle_t domain,
     for (size_t i = 0; i < batch->regionDescCount; i++) {
         const nvtxMemVirtualRangeDesc_t *range =
             element(batch->regionDescElements, batch->regionDescElementSize, i);
-        region **at = find_region(range->ptr);
+        const place *at = find_region(range->ptr);
         if (!at) continue;
-        region *r = *at;
+        region *r = at->region;
         kn_prof_heap_free(r->of->counts, NULL, r->bytes, r->owner);
         r->bytes = range->size;
         r->owner = kn_prof_heap_alloc(r->of->counts, r->ptr, r->bytes);
@@ -182,7 +194,7 @@ static void NVTX_API on_regions_end(nvtxDomainHandle_t domain,
         const region *named = (const region *)(const void *)ref->handle;
         bool by_handle = batch->refType == NVTX_MEM_REGION_REF_TYPE_HANDLE;
         const void *ptr = !by_handle ? ref->pointer : named ? named->ptr : NULL;
-        region **at = find_region(ptr);
+        place *at = find_region(ptr);
         if (at) drop_region(at);
     }
     pthread_mutex_unlock(&lock);
