@@ -19,6 +19,9 @@ static inline uint64_t kn__mix(uint64_t z) {
 /* The next of a sequence of 2^64 numbers, each once. */
 static inline uint64_t kn__splitmix(uint64_t *state) { return kn__mix(*state += KN__GOLDEN); }
 
+/* A number in [0, 1), a multiple of 2^-53, by the upper 53 bits. */
+static inline double kn__uniform(uint64_t bits) { return (double)(bits >> 11) * 0x1p-53; }
+
 /* --- FNV-1a: h so far, first KN__FNV_START; so hashed in parts, it is that of the whole --- */
 
 #define KN__FNV_START 0xCBF29CE484222325u

@@ -129,7 +129,7 @@ int kn__text_shown(kn__text *text, const char *string, int columns) {
         int wide = kn__utf8_columns(string);
         if (used + wide > columns) break;
         n = kn__utf8_bytes(string);
-        bool shown = n && (unsigned char)*string >= 0x20 && *string != 0x7f;
+        bool shown = kn__utf8_is_shown(string);
         kn__text_add(text, shown ? string : "?", shown ? n : 1);
         used += wide;
     }

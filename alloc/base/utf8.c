@@ -1,6 +1,5 @@
 #include "utf8.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 
 size_t kn__utf8_bytes(const char *s) {
@@ -13,6 +12,10 @@ size_t kn__utf8_bytes(const char *s) {
     bool overlong = (c[0] == 0xe0 && c[1] < 0xa0) || (c[0] == 0xf0 && c[1] < 0x90);
     bool beyond = (c[0] == 0xed && c[1] > 0x9f) || (c[0] == 0xf4 && c[1] > 0x8f);
     return overlong || beyond ? 0 : n;
+}
+
+bool kn__utf8_is_shown(const char *s) {
+    return kn__utf8_bytes(s) && (unsigned char)*s >= 0x20 && *s != 0x7f;
 }
 
 typedef struct range {

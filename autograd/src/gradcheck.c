@@ -26,7 +26,7 @@ typedef struct check {
 /* Numbers in ±[0.5, 1.5): none is so small that its element goes unchecked. */
 static double weight(int64_t i) {
     uint64_t z = kn__mix((uint64_t)(i + 1) * KN__GOLDEN);
-    double u = (double)(z >> 11) * 0x1p-53;
+    double u = kn__uniform(z);
     return z & 1 ? 0.5 + u : -0.5 - u;
 }
 

@@ -15,7 +15,7 @@ void kn__counter_text(char *out, size_t out_bytes, const char *text) {
     size_t n = 0;
     while (*text) {
         size_t step = kn__utf8_bytes(text);
-        bool is_shown = step && (unsigned char)*text >= ' ' && *text != 0x7f;
+        bool is_shown = kn__utf8_is_shown(text);
         size_t kept = is_shown ? step : 1;
         if (n + kept >= out_bytes) break;
         memcpy(out + n, is_shown ? text : "?", kept);

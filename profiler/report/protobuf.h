@@ -16,7 +16,12 @@ static inline unsigned char *kn__pb_varint(unsigned char *at, uint64_t value) {
 }
 
 /* How the value of a field is written. */
-typedef enum kn__pb_wire { KN__PB_VARINT, KN__PB_FIXED64, KN__PB_BYTES } kn__pb_wire;
+typedef enum kn__pb_wire {
+    KN__PB_VARINT,
+    KN__PB_FIXED64,
+    KN__PB_BYTES,
+    KN__PB_FIXED32 = 5
+} kn__pb_wire;
 
 static inline unsigned char *kn__pb_tag(unsigned char *at, uint32_t field, kn__pb_wire wire) {
     return kn__pb_varint(at, field << 3 | wire);
@@ -29,6 +34,14 @@ static inline unsigned char *kn__pb_number(unsigned char *at, uint32_t field, ui
 static inline unsigned char *kn__pb_fixed64(unsigned char *at, uint32_t field, uint64_t value) {
     at = kn__pb_tag(at, field, KN__PB_FIXED64);
     for (int i = 0; i < 8; i++) *at++ = (unsigned char)(value >> 8 * i);
+    return at;
+}
+
+static inline unsigned char *kn__pb_float(unsigned char *at, uint32_t field, float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    at = kn__pb_tag(at, field, KN__PB_FIXED32);
+    for (int i = 0; i < 4; i++) *at++ = (unsigned char)(bits >> 8 * i);
     return at;
 }
 
@@ -46,6 +59,17 @@ static inline void kn__pb_add_number(kn__text *out, uint32_t field, uint64_t val
 static inline void kn__pb_add_fixed64(kn__text *out, uint32_t field, uint64_t value) {
     unsigned char bytes[KN__VARINT_BYTES + 8];
     kn__pb_add(out, bytes, kn__pb_fixed64(bytes, field, value));
+}
+
+static inline void kn__pb_add_double(kn__text *out, uint32_t field, double value) {
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    kn__pb_add_fixed64(out, field, bits);
+}
+
+static inline void kn__pb_add_float(kn__text *out, uint32_t field, float value) {
+    unsigned char bytes[KN__VARINT_BYTES + 4];
+    kn__pb_add(out, bytes, kn__pb_float(bytes, field, value));
 }
 
 static inline void kn__pb_add_bytes(kn__text *out, uint32_t field, const char *data, size_t n) {

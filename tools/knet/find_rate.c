@@ -27,7 +27,7 @@ static kn_status golden_try(double *loss, void *ctx, double log_rate) {
 /* The i-th rate: from a hundredth to ten times, uniform in its logarithm. */
 static double rate_at(const search *s, int64_t i) {
     uint64_t z = kn__mix(s->seed + (uint64_t)(i + 1) * KN__GOLDEN);
-    return s->around * pow(10, 3 * (double)(z >> 11) * 0x1p-53 - 2);
+    return s->around * pow(10, 3 * kn__uniform(z) - 2);
 }
 
 static kn_status hyperband_try(double *loss, void *ctx, int64_t i, int64_t resource) {

@@ -8,8 +8,6 @@
 
 #include "mix.h"
 
-static double uniform(uint64_t *state) { return (double)(kn__splitmix(state) >> 11) * 0x1p-53; }
-
 /* The index of one of n scores, by softmax(score/heat); heat 0: the largest. */
 static int64_t draw(const float *score, int64_t n, double heat, uint64_t *state) {
     double sum = 0;
@@ -18,7 +16,7 @@ static int64_t draw(const float *score, int64_t n, double heat, uint64_t *state)
         if (score[i] > score[best]) best = i;
     if (heat <= 0) return best;
     for (int64_t i = 0; i < n; i++) sum += exp((double)(score[i] - score[best]) / heat);
-    double at = uniform(state) * sum;
+    double at = kn__uniform(kn__splitmix(state)) * sum;
     for (int64_t i = 0; i < n; i++) {
         at -= exp((double)(score[i] - score[best]) / heat);
         if (at < 0) return i;

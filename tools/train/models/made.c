@@ -6,7 +6,7 @@
 #include "mix.h"
 #include "model.h"
 
-double kn__made_uniform(uint64_t *state) { return (double)(kn__splitmix(state) >> 11) * 0x1p-53; }
+double kn__made_uniform(uint64_t *state) { return kn__uniform(kn__splitmix(state)); }
 int64_t kn__made_below(uint64_t *state, int64_t n) {
     return (int64_t)(kn__splitmix(state) % (uint64_t)n);
 }
