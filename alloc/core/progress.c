@@ -1,10 +1,12 @@
 #include "core/progress.h"
 
+#include "checked.h"
 #include "core/arena.h"
 #include "core/streams.h"
 
 static bool event_happened(kn_pool *pool, const kn__stream *stream, uint32_t i) {
     bool done = false;
+    KN_ASSERT(i < stream->n_events);
     pool->n_queries++;
     kn_status status = pool->driver->event_query(pool->impl, stream->events[i].event, &done);
     return status == KN_OK && done;
@@ -19,6 +21,7 @@ static int events_poll(kn_pool *pool, kn__stream *stream, int n_queries) {
         if (!event_happened(pool, stream, n_done)) break;
         n_done++;
     }
+    KN_ASSERT(n_done <= stream->n_events);
     if (n_done) kn__epoch_events_done(pool, stream, n_done);
     return n_asked;
 }
@@ -104,6 +107,7 @@ bool kn__epochs_finish(kn_pool *pool) {
         }
         stream->n_events = 0;
     }
+    KN_ASSERT(!all || !kn__epochs_sync_one(pool));
     kn__events_destroy(pool);
     return all;
 }
@@ -122,11 +126,13 @@ static void stream_done(kn_pool *pool, kn__stream *stream) {
         stream->open_bytes = 0;
         stream->done = stream->epoch - 1;
     }
+    KN_ASSERT(!kn__epoch_is_open(pool, stream));
     if (stream->lost) stream->done = kn__stream_epoch(stream);
     if (stream->n_events) kn__epoch_events_done(pool, stream, stream->n_events);
     kn__epoch_uses_finish(pool, stream);
     if (stream->lost) kn__arena_move(pool, stream, KN__EPOCH_NEVER, pool->idle, 0);
     stream->lost = false;
+    KN_ASSERT(!needs_device(pool, stream) && !stream->n_events);
 }
 
 bool kn__epochs_recover(kn_pool *pool) {

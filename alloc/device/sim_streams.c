@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checked.h"
 #include "device/drivers.h"
 #include "device/sim_state.h"
 
@@ -61,6 +62,7 @@ static void clock_join(kn__sim_clock *clock, const kn__sim_clock *other) {
 bool kn__sim_step(kn__sim_queue *q) {
     if (!q->n) return false;
     kn__sim_item *t = &q->items[q->head];
+    KN_ASSERT(t->index == q->n_enqueued - q->n + 1); /* oldest first, none left out */
     if (t->kind == KN__SIM_WAIT && t->event->reached < t->serial) return false;
     if (t->kind == KN__SIM_RECORD && t->event->reached < t->serial) t->event->reached = t->serial;
     q->head++;
@@ -74,6 +76,7 @@ static void run(kn_sim *sim, kn__sim_queue *q, const kn__sim_event *event, uint6
         if (kn__sim_step(q)) continue;
         const kn__sim_item *blocked = &q->items[q->head];
         kn__sim_event *other = blocked->event;
+        KN_ASSERT(blocked->kind == KN__SIM_WAIT && blocked->serial <= other->recorded);
         run(sim, other->queue, other, blocked->serial);
         if (other->reached < blocked->serial) {
             kn__sim_violate(sim, "a stream waits for an event that is never reached");
@@ -102,6 +105,7 @@ void kn__sim_enqueue(kn_sim *sim, kn__sim_queue *q, kn__sim_item t) {
         q->head = 0;
         q->items = kn__sim_roomy(q->items, 2 * q->n, &q->room, sizeof *q->items);
     }
+    KN_ASSERT(q->head + q->n < q->room);
     t.index = ++q->n_enqueued;
     q->items[q->head + q->n++] = t;
     clock_fit(&q->clock, q->index + 1);
@@ -133,6 +137,7 @@ static kn_status sim_stream_create(void *impl, kn_stream *out) {
         return KN_FAIL(KN_ERR_OOM, "sim: more than %d streams", KN__SIM_STREAMS);
     }
     sim->streams[number] = kn__sim_queue_new(sim);
+    KN_ASSERT(queue_find(sim, stream_handle(number)));
     sim->objects++;
     *out = stream_handle(number);
     return KN_OK;
@@ -230,6 +235,7 @@ static kn_status sim_event_record(void *impl, void *native, kn_stream stream) {
 static kn_status sim_event_query(void *impl, void *native, bool *done) {
     ENTER(impl, KN_SIM_EVENT_QUERY);
     const kn__sim_event *event = native;
+    KN_ASSERT(event->reached <= event->recorded);
     *done = event->reached == event->recorded;
     return KN_OK;
 }

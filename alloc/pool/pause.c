@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "checked.h"
 #include "core/grow.h"
 #include "core/poison.h"
 #include "core/progress.h"
@@ -35,6 +36,7 @@ typedef struct kn__pause {
 
 static kn_status piece_add(pause *p, char *at, size_t bytes) {
     piece *last = p->pieces && p->n ? &p->pieces[p->n - 1] : NULL;
+    KN_ASSERT(bytes && (!p->ranged || !last || last->at + last->bytes <= at));
     p->bytes += bytes;
     if (last && last->at + last->bytes == at) {
         last->bytes += bytes;
@@ -100,6 +102,7 @@ static kn_status segments_add(pause *p, const kn_pool *pool) {
 /* Gives back what has memory, the last handle first; stops where that fails. */
 static kn_status piece_unmap(kn_pool *pool, piece *x) {
     const kn__range *range = &pool->range;
+    KN_ASSERT(x->mapped <= x->bytes && x->mapped % range->unit == 0);
     for (size_t n = x->mapped / range->unit; n-- > 0;) {
         char *at = x->at + n * range->unit;
         if (!kn__granule_of(range, at)->span) continue;
@@ -114,6 +117,7 @@ static kn_status piece_map(kn_pool *pool, piece *x) {
     if (x->mapped == x->bytes) return KN_OK;
     kn_status status = kn__range_map(pool, x->at + x->mapped, x->bytes - x->mapped, &mapped);
     x->mapped += mapped;
+    KN_ASSERT(x->mapped <= x->bytes && (status < 0 || x->mapped == x->bytes));
     return status;
 }
 
@@ -149,6 +153,7 @@ static kn_status contents_keep(kn_pool *pool, pause *p) {
         return KN_FAIL(KN_ERR_OOM, "kn_pool_pause: no host memory for %zu bytes of contents",
                        p->bytes);
     }
+    KN_ASSERT(!p->copy);
     p->copy = copy;
     return contents_copy(pool, p, false);
 }
@@ -173,9 +178,11 @@ void kn__pauses_release(kn_pool *pool) {
 /* Requests of any size get to where they are refused. */
 static void state_set(kn_pool *pool, const pause *p, bool paused) {
     if (p->tag) {
+        KN_ASSERT(paused || !p->ranged || pool->dropped >= p->bytes);
         if (p->ranged) pool->dropped += paused ? p->bytes : 0 - p->bytes;
         return;
     }
+    KN_ASSERT(pool->paused != paused);
     pool->paused = paused;
     if (paused) pool->fast_before = KN__READ(pool->fast_max);
     KN__WRITE(pool->fast_max, paused ? 0 : pool->fast_before);
@@ -215,6 +222,7 @@ static kn_status memory_back(kn_pool *pool, pause *p) {
     size_t missing = p->bytes;
     if (!p->ranged) return KN_OK;
     for (size_t i = 0; i < p->n; i++) missing -= p->pieces[i].mapped;
+    KN_ASSERT(missing <= p->bytes);
     KN_TRY(limit_check(pool, missing));
     for (size_t i = 0; i < p->n && status == KN_OK; i++) status = piece_map(pool, &p->pieces[i]);
     if (status == KN_OK) return KN_OK;
@@ -267,7 +275,7 @@ static kn_status device_wait(kn_pool *pool) {
 
 static kn_status piece_drop(kn_pool *pool, const pause *p, piece *x) {
     if (!p->ranged) return pool->driver->segment_drop(pool->impl, x->at, x->bytes);
-    x->mapped = x->bytes;
+    KN_ASSERT(x->mapped == x->bytes);
     return piece_unmap(pool, x);
 }
 
@@ -285,6 +293,7 @@ static kn_status pieces_drop(kn_pool *pool, pause *p) {
 }
 
 static kn_status pause_locked(kn_pool *pool, pause *p, bool keep) {
+    KN_ASSERT(!p->n && !p->copy && !p->next);
     for (const pause *q = pool->pauses; q; q = q->next) {
         if (q->tag && q->tag != p->tag) continue;
         return KN_FAIL(KN_ERR_INVALID, "kn_pool_pause: pool %s%s is paused already", pool->name,

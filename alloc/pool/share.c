@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "checked.h"
 #include "core/pool_state.h"
 #include "device/registry.h"
 #include "pool/pool_lock.h"
@@ -182,6 +183,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static opened *all;
 
 static void unmap(opened *o) {
+    KN_ASSERT(o->base && o->n <= KN_SHARE_FILES_MAX);
     const kn_device_driver *driver = o->device->driver;
     char *at = o->base;
     for (int i = 0; i < o->n; i++) {
@@ -199,6 +201,7 @@ static kn_status map_one(opened *o, char *at, int file, uint64_t bytes) {
     const kn_device_driver *driver = o->device->driver;
     void *impl = o->device->impl;
     uint64_t handle = 0;
+    KN_ASSERT(o->n < KN_SHARE_FILES_MAX && at + bytes <= o->base + o->bytes);
     KN_TRY(driver->handle_import(impl, &handle, file));
     kn_status status = driver->handle_map(impl, at, bytes, handle);
     if (status < 0) {
@@ -213,6 +216,7 @@ static kn_status map_one(opened *o, char *at, int file, uint64_t bytes) {
 static kn_status map(opened *o, const kn_share *share) {
     const kn_device_driver *driver = o->device->driver;
     void *base = NULL;
+    KN_ASSERT(!o->base && !o->bytes && !o->n);
     for (int i = 0; i < share->n_files; i++) o->bytes += share->file_bytes[i];
     KN_TRY(driver->range_reserve(o->device->impl, &base, o->bytes));
     char *at = o->base = base;
@@ -242,6 +246,7 @@ kn_status kn_share_open(void **out, kn_device *device, const kn_share *share) {
         free(o);
         return status;
     }
+    KN_ASSERT(o->n == share->n_files && share->offset_bytes + share->size_bytes <= o->bytes);
     *out = o->ptr = o->base + share->offset_bytes;
     pthread_mutex_lock(&lock);
     o->next = all;

@@ -171,7 +171,9 @@ bool kn_capture_has(const kn_capture *capture, kn_tensor *const in[], int n_in) 
 
 /* A plan that failed to open, was recorded, or is not wanted. */
 static void records_no_more(void) {
-    atomic_fetch_sub_explicit(&kn__n_recordings, 1, memory_order_release);
+    uint32_t before = atomic_fetch_sub_explicit(&kn__n_recordings, 1, memory_order_release);
+    KN_ASSERT(before > 0);
+    (void)before;
 }
 
 static kn_status can_begin(const kn_capture *capture, const kn__ops_thread *self) {
@@ -222,6 +224,7 @@ kn_status kn_capture_begin(kn_capture *capture, kn_tensor *const in[], int n_in)
         return status;
     }
     plan->variant = capture->variant;
+    KN_ASSERT(!capture->recording && !self->capture);
     capture->recording = self->capture = plan;
     return KN_OK;
 }
@@ -231,6 +234,7 @@ kn_status kn_capture_begin(kn_capture *capture, kn_tensor *const in[], int n_in)
 static kn__plan *recording_end(kn_capture *capture) {
     kn__plan *plan = capture->recording;
     kn__ops_thread *self = kn__ops_self;
+    KN_ASSERT(plan);
     if (self && self->capture == plan) {
         kn_frame_end(&plan->frame);
         self->capture = NULL;
@@ -295,6 +299,7 @@ static kn_status outside_list(kn__plan *plan) {
         KN_TRY(inputs_unwritten(plan, b));
         plan->outside[plan->n_written++] = b->storage;
     }
+    KN_ASSERT(plan->n_written <= plan->n_buffers);
     plan->n_outside = plan->n_written;
     for (uint32_t i = 0; i < plan->n_buffers; i++) {
         const kn__buffer *b = &plan->buffers[i];
@@ -341,6 +346,7 @@ static kn_status out_move(kn__plan *plan, kn_tensor **out) {
     const kn__buffer *b = &plan->buffers[kn__plan_buffer(plan, t->storage)];
     if (!b->inside) return KN_OK;
     char *to = (char *)plan->region->data + b->offset + ((char *)t->data - b->data);
+    KN_ASSERT(kn__region_has(plan->region, to));
     kn_owner owner = {region_release, plan->region};
     kn_tensor *own =
         kn_tensor_adopt(plan->device, (kn_dtype)t->dtype, kn_tensor_shape(t), to, owner);
@@ -377,6 +383,7 @@ static kn_status plan_finish(kn__plan *plan) {
 }
 
 static void plan_keep(kn_capture *capture, kn__plan *plan) {
+    KN_ASSERT(!capture->recording && capture->n_plans <= capture->plans_max);
     int at = capture->n_plans;
     if (at == capture->plans_max) {
         at = 0;
@@ -427,6 +434,7 @@ static void inputs_set(kn__plan *plan, kn_tensor *const in[]) {
     for (uint32_t i = 0; i < plan->n_views && !same; i++) {
         const kn__frozen *v = &plan->views[i];
         if (v->input < 0) continue;
+        KN_ASSERT(v->input < plan->n_inputs);
         kn__frozen_set(v, plan->inputs[v->input].data + v->at_bytes);
     }
 }
@@ -438,6 +446,7 @@ static kn_status replay_on_host(kn__plan *plan, kn_tensor *const in[]) {
 }
 
 static kn_status replay(kn_capture *capture, kn__plan *plan, kn_tensor *const in[]) {
+    KN_ASSERT(!capture->recording && plan->variant == capture->variant);
     plan->used = ++capture->clock;
     capture->last = plan;
     capture->n_launches++;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "capture.h"
+#include "checked.h"
 #include "run.h"
 
 /* --- memory of a plan: freed as a whole --- */
@@ -59,6 +60,7 @@ static kn__buffer *buffer_add(kn__plan *plan, kn_storage *s, void *data) {
         plan->status = KN_ERR_OOM;
         return NULL;
     }
+    KN_ASSERT(plan->n_buffers < plan->buffers_cap);
     at->index = plan->n_buffers;
     kn__buffer *b = &plan->buffers[plan->n_buffers++];
     *b = (kn__buffer){.storage = s, .data = data, .size_bytes = s->size_bytes};
@@ -94,6 +96,7 @@ static void made(kn__plan *plan, kn_storage *s, unsigned op) {
 int64_t kn__plan_buffer(kn__plan *plan, kn_storage *s) {
     uint64_t key = kn__spread((uint64_t)(uintptr_t)s);
     const slot *at = kn__hash_get(&plan->by_storage, sizeof(slot), key);
+    KN_ASSERT(!at || at->index < plan->n_buffers);
     if (at && plan->buffers[at->index].data == s->data) return at->index;
     if (!buffer_add(plan, s, s->data)) return -1;
     kn__storage_share(s); /* until the plan goes */
@@ -130,7 +133,9 @@ static kn__frozen place_of(kn__plan *plan, int64_t i, const kn_storage *s, const
         b->read = true;
     else if (plan->on_gpu)
         plan->buffers[plan->inputs[v.input].buffer].last = (int32_t)plan->n_calls;
-    v.at_bytes = (size_t)(data - (v.input < 0 ? b->data : plan->inputs[v.input].data));
+    const char *from = v.input < 0 ? b->data : plan->inputs[v.input].data;
+    KN_ASSERT(data >= from);
+    v.at_bytes = (size_t)(data - from);
     return v;
 }
 
@@ -232,6 +237,7 @@ static void work_taken(kn__plan *plan, void *data, size_t size_bytes) {
         plan->pieces[plan->n_pieces++] = (kn__piece){.buffer = (uint32_t)buffer};
     }
     kn__piece *p = &plan->pieces[i];
+    KN_ASSERT(!p->in_use && p->buffer < plan->n_buffers);
     p->data = data;
     p->in_use = true;
     if (p->size_bytes < size_bytes) p->size_bytes = size_bytes;

@@ -49,24 +49,24 @@ static inline uint16_t kn__f32_to_f16(float x) {
 /* The element at `p` as a double: exact but for large 64-bit integers. */
 static inline double kn__as_double(const void *p, kn_dtype dtype) {
     switch (dtype) {
-#define KN__READ(type)                                                                             \
+#define KN__READ_AS(type)                                                                          \
     {                                                                                              \
         type v;                                                                                    \
         memcpy(&v, p, sizeof v);                                                                   \
         return (double)v;                                                                          \
     }
         case KN_F32:
-            KN__READ(float)
+            KN__READ_AS(float)
         case KN_F64:
-            KN__READ(double)
+            KN__READ_AS(double)
         case KN_I64:
-            KN__READ(int64_t)
+            KN__READ_AS(int64_t)
         case KN_I32:
-            KN__READ(int32_t)
+            KN__READ_AS(int32_t)
         case KN_U8:
         case KN_BOOL:
-            KN__READ(uint8_t)
-#undef KN__READ
+            KN__READ_AS(uint8_t)
+#undef KN__READ_AS
         case KN_F16:
         case KN_BF16: {
             uint16_t h;
@@ -91,29 +91,29 @@ static inline int64_t kn__clamp(int64_t x, int64_t lo, int64_t hi) {
 /* Stores a double as one element, as kn_cast would. */
 static inline void kn__from_double(void *out, double x, kn_dtype dtype) {
     switch (dtype) {
-#define KN__WRITE(type, value)                                                                     \
+#define KN__WRITE_AS(type, value)                                                                  \
     {                                                                                              \
         type v = (type)(value);                                                                    \
         memcpy(out, &v, sizeof v);                                                                 \
         return;                                                                                    \
     }
         case KN_F32:
-            KN__WRITE(float, x)
+            KN__WRITE_AS(float, x)
         case KN_F64:
-            KN__WRITE(double, x)
+            KN__WRITE_AS(double, x)
         case KN_F16:
-            KN__WRITE(uint16_t, kn__f32_to_f16((float)x))
+            KN__WRITE_AS(uint16_t, kn__f32_to_f16((float)x))
         case KN_BF16:
-            KN__WRITE(uint16_t, kn__f32_to_bf16((float)x))
+            KN__WRITE_AS(uint16_t, kn__f32_to_bf16((float)x))
         case KN_I64:
-            KN__WRITE(int64_t, kn__double_to_i64(x))
+            KN__WRITE_AS(int64_t, kn__double_to_i64(x))
         case KN_I32:
-            KN__WRITE(int32_t, kn__clamp(kn__double_to_i64(x), INT32_MIN, INT32_MAX))
+            KN__WRITE_AS(int32_t, kn__clamp(kn__double_to_i64(x), INT32_MIN, INT32_MAX))
         case KN_U8:
-            KN__WRITE(uint8_t, kn__clamp(kn__double_to_i64(x), 0, UINT8_MAX))
+            KN__WRITE_AS(uint8_t, kn__clamp(kn__double_to_i64(x), 0, UINT8_MAX))
         case KN_BOOL:
-            KN__WRITE(uint8_t, x != 0)
-#undef KN__WRITE
+            KN__WRITE_AS(uint8_t, x != 0)
+#undef KN__WRITE_AS
     }
 }
 

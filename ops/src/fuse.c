@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "capture.h"
+#include "checked.h"
 #include "fuse_plan.h"
 #include "host/host.h"
 #include "modes.h"
@@ -64,6 +65,7 @@ static kn__expr *expr_new(kn__ops_thread *self) {
 /* The storage is computed or unused. */
 static void expr_end(kn__expr *e) {
     kn__ops_thread *self = e->thread;
+    KN_ASSERT(e->storage->expr == e && self->pending && e->place == KN__NOWHERE);
     e->storage->expr = NULL;
     *(e->prev ? &e->prev->next : &self->pending) = e->next;
     *(e->next ? &e->next->prev : &self->pending_last) = e->prev;
@@ -129,6 +131,7 @@ kn__expr *kn__expr_make(kn__ops_thread *self, const kn_op_call *call, kn_tensor 
     e->threads = call->threads;
     e->p = e->q = 0;
     kn_storage *s = &t->own;
+    KN_ASSERT(e->place == KN__NOWHERE);
     s->version = 0;
     s->owner = NULL;
     s->device = call->device;
@@ -187,6 +190,7 @@ int kn__fuse_steps(kn__ops_thread *self, kn_tensor *const t[], int n) {
 
 kn_status kn__fuse_fit(kn__ops_thread *self, const kn_op_call *call, int64_t n, int64_t row,
                        int more) {
+    KN_ASSERT(more <= KN__FUSED_STEPS);
     for (;;) {
         kn_tensor *largest = NULL;
         int size = more, most = 0;
@@ -230,6 +234,7 @@ kn_status kn__fuse_defer(kn__ops_thread *self, const kn_op_call *call) {
 
 static void set_data(kn__expr *e, void *data) {
     kn_tensor *t = kn__expr_header(e->storage);
+    KN_ASSERT(!e->storage->data);
     e->storage->data = data;
     if (!t) return;
     t->data = data;
@@ -335,6 +340,7 @@ kn_storage *kn__fuse_source(const kn_tensor *t) {
 static kn_status plain_compute(kn__expr *e) {
     kn_storage *s = e->storage;
     void *data = NULL;
+    KN_ASSERT(e->n_in == 1 && e->in[0].storage->data);
     kn_scope scope = kn_scope_begin_static("plain layout");
     kn_status status = kn_alloc(&data, s->pool, s->size_bytes, s->stream);
     if (status == KN_OK)

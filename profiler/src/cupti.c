@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "checked.h"
 #include "cupti_find.h"
 #include "cupti_session.h"
 #include "now.h"
@@ -118,6 +119,7 @@ static void wait_period(void) {
 
 static void set_ended(bool *has_ended, bool value) {
     pthread_mutex_lock(&end_lock);
+    KN_ASSERT(!value || !*has_ended); /* a thread ends once */
     *has_ended = value;
     pthread_cond_broadcast(&ends);
     pthread_mutex_unlock(&end_lock);
@@ -226,6 +228,7 @@ static kn_status subscribe(void) {
 }
 
 static kn_status begin(void) {
+    KN_ASSERT(!kn__cupti.subscriber && !thread_runs);
     CUPTI_TRY(cuptiGetVersion, &kn__cupti.version);
     snprintf(source_name, sizeof source_name, "cupti %u", kn__cupti.version);
     KN_TRY(subscribe());
@@ -279,6 +282,7 @@ static void wait_a_while(void) {
  * 13.1 disabling may hang. */
 static void stop(void *ctx) {
     (void)ctx;
+    KN_ASSERT(kn__cupti.subscriber);
     pthread_mutex_lock(&thread_lock);
     thread_runs = false;
     pthread_cond_signal(&thread_wakes);

@@ -4,6 +4,7 @@
 
 #include "activity.h"
 #include "budget.h"
+#include "checked.h"
 #include "counter.h"
 #include "kernel.h"
 #include "memory.h"
@@ -104,6 +105,7 @@ static kn_status add_captured(kn__row **out, kn__report *report, kn__row *row,
            strcmp(path[n - 1 - at]->label, common[n_common - 1 - at]->label) == 0) {
         at++;
     }
+    KN_ASSERT(n <= KN__DEPTH_MAX && n_common <= KN__DEPTH_MAX);
     *out = kn__report_row(report, row, "[captured]");
     for (; *out && at < n; at++) *out = kn__report_row(report, *out, path[n - 1 - at]->label);
     return *out ? KN_OK : no_memory();
@@ -113,6 +115,7 @@ static kn_status add_kernel(kn__report *report, kn__row *row, const kn__kernel *
     kn__row *leaf = kn__report_row(report, row, k->name);
     if (!leaf) return no_memory();
     leaf->is_kernel = leaf->n_calls == 0;
+    KN_ASSERT(k->name && k->name[0]);
     leaf->gpu_ns += KN__LOAD(k->gpu_ns);
     leaf->gpu_bytes += KN__LOAD(k->bytes);
     leaf->n_gpu += KN__LOAD(k->n);
@@ -247,6 +250,7 @@ kn_status kn__report_take(kn__report *out, uint64_t now, double tick_ns) {
     KN_TRY(add_costs(out));
     KN_TRY(add_external(out));
     for (const kn__tree *tree = kn__tree_first(); tree; tree = tree->next) {
+        KN_ASSERT(!tree->root.parent);
         reading r = {out, tree, tick_ns, now};
         int64_t inner = 0;
         out->n_unrecorded += KN__LOAD(tree->n_unrecorded);
