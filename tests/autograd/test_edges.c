@@ -1,0 +1,63 @@
+/* Gradients at the edges of what a function takes, and of losses that something weighs. */
+#include "autograd_test.h"
+
+#include <math.h>
+
+static void gradients_at_the_edges_take_the_limit_that_is_finite(void **state) {
+    (void)state;
+    KN_TAPE();
+    kn_tensor *x[2] = {kn_watch(F32(KN_SHAPE(3), 0, 0, 2)), kn_watch(F32(KN_SHAPE(3), 0, -1, 1))};
+    kn_tensor *dx[2];
+    const kn_gradients_options keep = {.keep = 1};
+    assert_ok(kn_gradients(dx, kn_xlogy(x[0], x[1]), x, 2, &keep));
+    assert_values(dx[0], 0, 0, 0);
+    kn_tensor *p[2] = {kn_watch(F32(KN_SHAPE(3), INFINITY, 0, 3)),
+                       kn_watch(F32(KN_SHAPE(3), 0, -1, 2))};
+    assert_ok(kn_gradients(dx, kn_pow(p[0], p[1]), p, 2, &keep));
+    assert_true(ops_at(dx[0], 0) == 0 && ops_at(dx[0], 2) == 6);
+    assert_true(ops_at(dx[1], 1) == -INFINITY);
+    kn_tensor *m = kn_watch(F32(KN_SHAPE(5), 1e15f, 1e20f, 1e30f, 25, INFINITY)), *dm;
+    assert_ok(kn_gradients(&dm, kn_mish(m), &m, 1, &keep));
+    assert_values(dm, 1, 1, 1, 1, 1);
+}
+
+/* Knet's own rule for a loss that backward starts from must not hold for others. */
+static void a_cross_entropy_is_weighed_by_what_comes_after(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2, 3), "w", 0.1f, 0.2f, 0.3f, 1, 2, 3);
+    KN_TAPE();
+    kn_tensor *labels = I64(KN_SHAPE(2), 0, 1), *dx[3];
+    kn_tensor *y = kn_cross_entropy(w, labels);
+    const double weight[] = {1, 3, 0};
+    for (int i = 0; i < 3; i++) {
+        kn_gradients_options o = {.keep = 1, .dy = kn_full(KN_SCALAR, weight[i])};
+        assert_ok(kn_gradients(&dx[i], y, &w, 1, &o));
+    }
+    for (int64_t k = 0; k < 6; k++) {
+        assert_close(ops_at(dx[1], k), 3 * ops_at(dx[0], k), 1e-6, 0);
+        assert_true(ops_at(dx[2], k) == 0);
+    }
+    assert_ok(kn_backward(y));
+    for (int64_t k = 0; k < 6; k++) assert_true(ops_at(kn_grad(w), k) == ops_at(dx[0], k));
+    kn_params_destroy(set);
+}
+
+static void unpooling_and_averages_to_a_size_have_gradients(void **state) {
+    (void)state;
+    KN_TAPE();
+    kn_tensor *x = kn_watch(F32(KN_SHAPE(1, 1, 7), 1, 2, 3, 4, 5, 6, 7)), *dx;
+    const kn_gradients_options weighed = {.keep = 1, .dy = F32(KN_SHAPE(1, 1, 3), 3, 30, 300)};
+    assert_ok(kn_gradients(&dx, kn_adaptive_avgpool(x, KN_SHAPE(3)), &x, 1, &weighed));
+    assert_values(dx, 1, 1, 11, 10, 110, 100, 100);
+    kn_tensor *z = kn_watch(F32(KN_SHAPE(1, 1, 2), 1, 2)), *dz;
+    const kn_gradients_options six = {.keep = 1, .dy = F32(KN_SHAPE(1, 1, 6), 1, 2, 3, 10, 20, 30)};
+    assert_ok(kn_gradients(&dz, kn_unpool(z, KN_SHAPE(3), NULL), &z, 1, &six));
+    assert_values(dz, 6, 60);
+}
+
+int main(void) {
+    return RUN_TESTS(OPS_TEST(gradients_at_the_edges_take_the_limit_that_is_finite),
+                     OPS_TEST(a_cross_entropy_is_weighed_by_what_comes_after),
+                     OPS_TEST(unpooling_and_averages_to_a_size_have_gradients));
+}
