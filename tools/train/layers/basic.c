@@ -28,6 +28,11 @@ static kn_layer_act_fn act_after(const kn_layer *layer) {
 static kn_tensor *linear_forward(kn_layer *layer, kn_tensor *x) {
     const linear *l = (linear *)layer;
     if (layer->inside && kn__layer_is_frozen(layer->inside)) {
+        if (kn_tensor_shape(x).n_dims !=
+            2) { /* a batch norm is along axis 1, this layer the last */
+            kn_tensor *plain = kn_linear_act(x, l->weight, l->bias, KN_ACT_NONE);
+            return kn__layer_done(layer, kn__layer_norm_run(layer->inside, plain));
+        }
         kn_layer_act_fn act = act_after(layer);
         kn_act inside = act_inside(&act);
         kn_tensor *y = kn_linear_act(x, layer->frozen[0], layer->frozen[1], inside);
@@ -98,9 +103,29 @@ typedef struct conv {
     kn_conv_options options;
 } conv;
 
+/* Whether t is like the result for x: it isn't where the sum broadcasts. */
+static bool is_like_result(const conv *l, kn_tensor *x, kn_tensor *t) {
+    const kn_conv_options *o = &l->options;
+    kn_shape in = kn_tensor_shape(x), w = kn_tensor_shape(l->weight), got = kn_tensor_shape(t);
+    if (got.n_dims != in.n_dims || in.n_dims != w.n_dims) return false;
+    bool is_like = got.dim[0] == in.dim[0] && got.dim[1] == w.dim[0];
+    for (int i = 0; i < in.n_dims - 2; i++) {
+        int64_t stride = o->stride[i] ? o->stride[i] : 1;
+        int64_t dilation = o->dilation[i] ? o->dilation[i] : 1;
+        int64_t room = in.dim[2 + i] + 2 * o->padding[i] + o->padding_extra[i] -
+                       dilation * (w.dim[2 + i] - 1) - 1;
+        is_like = is_like && got.dim[2 + i] == room / stride + 1;
+    }
+    return is_like;
+}
+
 /* act(frozen(x) + around) */
 static kn_tensor *conv_sum(kn_layer *layer, kn_tensor *x, kn_tensor *around, kn_layer_act_fn act) {
     kn_conv_options options = ((const conv *)layer)->options;
+    if (around != KN_NONE && !is_like_result((const conv *)layer, x, around)) {
+        kn_tensor *y = kn_conv(x, layer->frozen[0], layer->frozen[1], &options);
+        return kn__layer_activated(act, kn_add(y, around));
+    }
     options.act = act_inside(&act);
     kn_tensor *y = kn_conv_add(x, layer->frozen[0], layer->frozen[1], around, &options);
     return kn__layer_activated(act, y);

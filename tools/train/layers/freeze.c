@@ -43,7 +43,8 @@ static kn_tensor *along(kn_tensor *t, const kn_layer *layer, const kn_tensor *w)
  * eps), worked out in f64 and rounded once. */
 static kn_status fold(kn_layer *layer, kn_layer *norm) {
     KN_FRAME(.device = kn_params_device(layer->root->params), .record = KN_OFF);
-    kn_dtype low = kn_frame_autocast(), dtype = low ? low : kn_params_dtype(layer->root->params);
+    kn_dtype low = kn_frame_autocast(), own = kn_params_dtype(layer->root->params);
+    kn_dtype dtype = low && own == KN_F32 ? low : own; /* f64 is left alone, as in all frames */
     kn_tensor *w = kn_layer_param(layer, "weight"), *b = kn_layer_param(layer, "bias");
     kn_tensor *mean = kn_cast(norm->state[0].w, KN_F64), *var = kn_cast(norm->state[1].w, KN_F64);
     kn_tensor *root = kn_sqrt(kn_affine(var, 1, kn__layer_norm_eps(norm)));
@@ -123,7 +124,8 @@ kn_tensor *(kn_layer_forward_add)(kn_layer *layer, kn_layer *norm, kn_tensor *x,
                                   kn_layer_act_fn act) {
     if (!layer) return KN_FAIL_NULL(KN_ERR_INVALID, "kn_layer_forward_add: layer is NULL");
     if (kn_pending() || !x || !around) return NULL;
-    if (layer->inside == norm && norm && layer->kind->sum && kn__layer_is_frozen(norm))
+    bool is_inside = layer->inside == norm && norm && layer->kind->sum && kn__layer_is_frozen(norm);
+    if (is_inside && !kn__layer_norm_act(norm)) /* which comes before the sum */
         return kn__layer_sum(layer, x, around, act);
     kn_tensor *y = (kn_layer_forward)(layer, x);
     if (norm && y) y = (kn_layer_forward)(norm, y);

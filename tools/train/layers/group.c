@@ -39,7 +39,7 @@ static kn_layer *last_of(const residual *l, const kn_layer *body) {
     kn_layer *norm = l->base.last, *at = (kn_layer *)(uintptr_t)body;
     while (at && at->next != norm) at = at->next;
     bool fits = at && at->inside == norm && at->kind->sum && kn__layer_is_frozen(norm);
-    return fits ? at : NULL;
+    return fits && !kn__layer_norm_act(norm) ? at : NULL; /* which comes before the sum */
 }
 
 static kn_tensor *residual_forward(kn_layer *layer, kn_tensor *x) {

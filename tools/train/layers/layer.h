@@ -110,10 +110,12 @@ static inline void kn__layer_replays_end(kn__layer_root *root) {
 }
 /* kind->sum in a scope and a frame of the layer's. */
 kn_tensor *kn__layer_sum(kn_layer *layer, kn_tensor *x, kn_tensor *around, kn_layer_act_fn act);
-/* Of a layer of batchnorm, and of the layer kn_layer_act. */
 /* Whether a layer has statistics of all ranks' batches: kn_layer_sync. */
 bool kn__layer_is_synced(const kn_layer *layer);
+/* Of a layer of batchnorm, and of the layer kn_layer_act. */
 double kn__layer_norm_eps(const kn_layer *norm);
+/* As if no layer held its work. */
+kn_tensor *kn__layer_norm_run(kn_layer *norm, kn_tensor *x);
 kn_layer_act_fn kn__layer_norm_act(const kn_layer *norm);
 kn_layer_act_fn kn__layer_act_of(const kn_layer *act);
 

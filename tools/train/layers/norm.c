@@ -39,9 +39,8 @@ kn_layer_act_fn kn__layer_norm_act(const kn_layer *layer) {
     return ((const norm *)layer)->options.act;
 }
 
-static kn_tensor *batch_forward(kn_layer *layer, kn_tensor *x) {
+kn_tensor *kn__layer_norm_run(kn_layer *layer, kn_tensor *x) {
     const norm *l = (norm *)layer;
-    if (layer->done_by && kn__layer_is_frozen(layer)) return kn__layer_is_done(layer, x) ? x : NULL;
     const kn_batchnorm_options options = {.training = kn_layer_is_training(layer),
                                           .momentum = l->options.momentum,
                                           .eps = l->options.eps,
@@ -51,6 +50,11 @@ static kn_tensor *batch_forward(kn_layer *layer, kn_tensor *x) {
     kn_tensor *var = reads ? layer->state[1].w : KN_NONE;
     return kn__layer_activated(l->options.act,
                                kn_batchnorm(x, mean, var, l->weight, l->bias, &options));
+}
+
+static kn_tensor *batch_forward(kn_layer *layer, kn_tensor *x) {
+    if (layer->done_by && kn__layer_is_frozen(layer)) return kn__layer_is_done(layer, x) ? x : NULL;
+    return kn__layer_norm_run(layer, x);
 }
 const kn__layer_kind kn__layer_batchnorm_kind = {"kn_layer_batchnorm", sizeof(norm), batch_forward,
                                                  .is_group = false};
