@@ -17,6 +17,19 @@ static kn_tensor *scaled(kn_tensor *x, double by) { return (kn_affine)(x, by, 0)
 static kn_tensor *inverse(kn_tensor *x) { return (kn_reciprocal)(x); }
 /* x/180, rounded once: sinpi of a multiple of 90 degrees is exact. */
 static kn_tensor *half_turns(kn_tensor *x) { return (kn_div)(x, kn__constant_like(x, 180)); }
+/* The same angle in [-180, 180], exactly. */
+static kn_tensor *reduced(kn_tensor *x) {
+    kn_tensor *below = (kn_fmod)(x, kn__constant_like(x, 360));
+    return (kn_sub)(below, scaled((kn_round)(scaled(below, 1 / 360.0)), 360));
+}
+/* Of the angle in [-90, 90] that has the same sine; of an angle's distance from 90. Both are
+ * differences of numbers of which one is at most twice the other, or sums that stay below 90. */
+static kn_tensor *sine(kn_tensor *x) {
+    return x ? (kn_sinpi)(half_turns((kn_sub)(scaled((kn_clamp)(x, -90, 90), 2), x))) : NULL;
+}
+static kn_tensor *cosine(kn_tensor *x) {
+    return x ? (kn_sinpi)(half_turns((kn_affine)((kn_abs)(x), -1, 90))) : NULL;
+}
 
 #define COMPOSED(name, value)                                                                      \
     kn_tensor *(kn_##name)(kn_tensor * x) { return value; }
@@ -36,8 +49,8 @@ COMPOSED(acoth, (kn_atanh)(inverse(x)))
 
 COMPOSED(deg2rad, scaled(x, pi / 180))
 COMPOSED(rad2deg, scaled(x, 180 / pi))
-COMPOSED(sind, (kn_sinpi)(half_turns(x)))
-COMPOSED(cosd, (kn_cospi)(half_turns(x)))
+COMPOSED(sind, sine(reduced(x)))
+COMPOSED(cosd, cosine(reduced(x)))
 COMPOSED(tand, (kn_div)((kn_sind)(x), (kn_cosd)(x)))
 COMPOSED(secd, inverse((kn_cosd)(x)))
 COMPOSED(cscd, inverse((kn_sind)(x)))
@@ -58,9 +71,15 @@ COMPOSED(bessely1, (kn_bessely)(x, 1))
 
 COMPOSED(tanhshrink, (kn_sub)(x, (kn_tanh)(x)))
 COMPOSED(relu6, (kn_clamp)(x, 0, 6))
-/* x + softplus(-2x) - ln 2 */
-COMPOSED(log_cosh, (kn_add)((kn_affine)((kn_softplus)(scaled(x, -2)), 1, -0.69314718055994531), x))
 COMPOSED(logit, (kn_sub)((kn_log)(x), (kn_log1p)((kn_neg)(x))))
+
+/* x + softplus(-2x) - ln 2; near 0, where that is a difference, log(1 + sinh²x)/2. */
+kn_tensor *(kn_log_cosh)(kn_tensor *x) {
+    kn_tensor *far = (kn_affine)((kn_softplus)(scaled(x, -2)), 1, -0.69314718055994531);
+    kn_tensor *near = (kn_log1p)((kn_square)((kn_sinh)((kn_clamp)(x, -1, 1))));
+    return (kn_where)((kn_lt)((kn_abs)(x), kn__constant_like(x, 1)), scaled(near, 0.5),
+                      (kn_add)(far, x));
+}
 
 kn_tensor *(kn_softshrink)(kn_tensor *x, double p) { return (kn_sub)(x, (kn_clamp)(x, -p, p)); }
 

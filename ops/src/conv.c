@@ -71,7 +71,8 @@ static bool channels_fit(const kn_op_call *call, const kn_attr_conv *attr) {
     if (overflows) {
         return kn_op_call_fail(call, KN_ERR_SHAPE, "%lld groups are too many", (long long)groups);
     }
-    if (x->dim[1] != wanted || wanted == 0) {
+    if (wanted == 0) return kn_op_call_fail(call, KN_ERR_SHAPE, "w has no channels");
+    if (x->dim[1] != wanted) {
         char text[64] = "";
         if (groups > 1) snprintf(text, sizeof text, " in %lld groups", (long long)groups);
         return kn_op_call_fail(call, KN_ERR_SHAPE, "x has %lld channels, w expects %lld%s",

@@ -19,6 +19,19 @@ static inline uint32_t kn__f32_bits(float x) {
 
 static inline float kn__bf16_to_f32(uint16_t h) { return kn__bits_f32((uint32_t)h << 16); }
 
+/* Toward zero, and odd where digits are lost: rounded again, to fewer digits, it is rounded once.
+ */
+static inline float kn__f64_to_odd(double x) {
+    float near = (float)x;
+    uint32_t bits;
+    if ((double)near == x) return near;
+    memcpy(&bits, &near, sizeof bits);
+    if (__builtin_fabs((double)near) > __builtin_fabs(x)) bits--;
+    bits |= 1;
+    memcpy(&near, &bits, sizeof bits);
+    return near;
+}
+
 static inline uint16_t kn__f32_to_bf16(float x) {
     uint32_t bits = kn__f32_bits(x), rounded = (bits + 0x7FFFu + (bits >> 16 & 1)) >> 16;
     return (uint16_t)((bits & 0x7FFFFFFFu) > 0x7F800000u ? bits >> 16 | 0x40 /* a quiet NaN */
@@ -102,9 +115,9 @@ static inline void kn__from_double(void *out, double x, kn_dtype dtype) {
         case KN_F64:
             KN__WRITE_AS(double, x)
         case KN_F16:
-            KN__WRITE_AS(uint16_t, kn__f32_to_f16((float)x))
+            KN__WRITE_AS(uint16_t, kn__f32_to_f16(kn__f64_to_odd(x)))
         case KN_BF16:
-            KN__WRITE_AS(uint16_t, kn__f32_to_bf16((float)x))
+            KN__WRITE_AS(uint16_t, kn__f32_to_bf16(kn__f64_to_odd(x)))
         case KN_I64:
             KN__WRITE_AS(int64_t, kn__double_to_i64(x))
         case KN_I32:

@@ -24,6 +24,7 @@ static inline KN_HOST_DEVICE kn__grid_axis kn__grid_axis_of(const kn__grid *g, i
     double n = (double)g->in[d], most = n - 1;
     double slope = g->align ? most / 2 : n / 2;
     if (!(c == c)) c = -1;
+    c = c < -1e30 ? -1e30 : c > 1e30 ? 1e30 : c; /* outside too; a slope of 0 makes no NaN of it */
     double place = g->align ? KN_MUL_F64(KN_ADD_F64(c, 1), slope)
                             : KN_ADD_F64(KN_MUL_F64(KN_ADD_F64(c, 1), slope), -0.5);
     if (g->border && place <= 0) place = 0, slope = 0;

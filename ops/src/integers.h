@@ -29,13 +29,32 @@ static inline KN_HOST_DEVICE uint64_t kn__integer_below(uint64_t word, uint64_t 
     return high;
 }
 
-/* --- permutations: a Feistel network on the smallest power of two from 2n on, walked until it
- * gives a number below n. With less room, permutations of an odd number of swaps would be missing.
- */
-enum { KN_PERMUTATION_KEYS = 16 };
+/* --- permutations: of a few by swaps, all equally likely. Of more a Feistel network on the
+ * smallest power of two from 2n on, walked until it gives a number below n. Networks are even
+ * permutations, and so is more than half of what they give of a part: a coin swaps the first two.
+ * --- */
+enum { KN_PERMUTATION_KEYS = 16, KN_PERMUTATION_FEW = 32 };
+
+/* Fisher and Yates, from the words of n/2 counters. */
+static inline KN_HOST_DEVICE void kn__permutation_few(int64_t *out, int64_t n, uint64_t seed,
+                                                      uint64_t offset) {
+    for (int64_t i = 0; i < n; i++) out[i] = i;
+    for (int64_t i = n - 1; i > 0; i--) {
+        uint32_t w[4];
+        uint64_t counter = offset + (uint64_t)i / 2;
+        int pair = (int)(i % 2);
+        kn__philox(w, counter, seed);
+        uint64_t word = (uint64_t)w[2 * pair + 1] << 32 | w[2 * pair];
+        uint64_t at = kn__integer_below(word, (uint64_t)i + 1, counter, seed, pair);
+        int64_t last = out[i];
+        out[i] = out[at];
+        out[at] = last;
+    }
+}
 
 typedef struct kn__feistel {
     uint32_t key[KN_PERMUTATION_KEYS]; /* the words of four counters */
+    uint32_t coin;                     /* 1: the first two are swapped */
     int right_bits;
     uint32_t left_mask, right_mask;
 } kn__feistel;
@@ -49,6 +68,14 @@ static inline KN_HOST_DEVICE void kn__permutation_make(kn__feistel *p, uint64_t 
     p->left_mask = (1u << (bits - p->right_bits)) - 1;
     for (int i = 0; i < KN_PERMUTATION_KEYS / 4; i++)
         kn__philox(p->key + 4 * i, offset + (uint64_t)i, seed);
+    uint32_t w[4];
+    kn__philox(w, offset + KN_PERMUTATION_KEYS / 4, seed);
+    p->coin = w[0] & 1;
+}
+
+/* What the walk for element i begins with. */
+static inline KN_HOST_DEVICE uint32_t kn__permutation_start(const kn__feistel *p, uint32_t i) {
+    return i < 2 ? i ^ p->coin : i;
 }
 
 static inline KN_HOST_DEVICE uint32_t kn__permutation_mix(uint32_t x, uint32_t key) {

@@ -2,12 +2,15 @@
 #include "run.h"
 
 /* scores [B,C], labels [B] */
-static bool labelled(const kn_op_call *call) {
+static bool rows_fit(const kn_op_call *call) {
     const kn_tensor *scores = call->in[0], *labels = call->in[1];
-    if (scores->n_dims != 2 || labels->n_dims != 1 || scores->dim[0] != labels->dim[0]) {
-        return kn_op_call_fail(call, KN_ERR_SHAPE, "the shapes must be [B,C] and [B]");
-    }
-    if (scores->n) return true;
+    if (scores->n_dims == 2 && labels->n_dims == 1 && scores->dim[0] == labels->dim[0]) return true;
+    return kn_op_call_fail(call, KN_ERR_SHAPE, "the shapes must be [B,C] and [B]");
+}
+
+static bool labelled(const kn_op_call *call) {
+    if (!rows_fit(call)) return false;
+    if (call->in[0]->n) return true;
     return kn_op_call_fail(call, KN_ERR_SHAPE, "there are no elements to take the mean of");
 }
 
@@ -128,15 +131,17 @@ kn_tensor *(kn_cross_entropy_with)(kn_tensor *logits, kn_tensor *labels,
     const kn_cross_entropy_options *o = options ? options : &defaults;
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_cross_entropy, NULL, KN_LIST_(logits, labels), 2);
-    if (!kn__check_inputs(&call) || !labelled(&call) || !options_fit(&call, o)) return NULL;
-    if (!o->ignores && !o->weight && o->reduction == KN_REDUCE_MEAN) {
+    bool is_mean = o->reduction == KN_REDUCE_MEAN;
+    if (!kn__check_inputs(&call) || !(is_mean ? labelled(&call) : rows_fit(&call)) ||
+        !options_fit(&call, o))
+        return NULL;
+    if (!o->ignores && !o->weight && is_mean) {
         kn_attr_scalars attr = {o->smoothing, 0};
         return KN_CALL(cross_entropy, &attr, logits, labels);
     }
     labelled_rows r = rows_of(logits, labels, o);
     kn_tensor *rows = row_losses(&r, o);
-    if (o->reduction != KN_REDUCE_MEAN || (!r.keep && !r.weight))
-        return kn__loss_reduced(rows, o->reduction);
+    if (!is_mean || (!r.keep && !r.weight)) return kn__loss_reduced(rows, o->reduction);
     return (kn_div)((kn_sum)(rows, KN_ALL, false), divisor(&r, logits));
 }
 

@@ -65,10 +65,11 @@ static inline KN_HOST_DEVICE double kn__polygamma(double n, double x) {
         return is_even ? NAN : INFINITY;
     }
     if (x < 0) {
-        double rest = x - floor(x), angle = pi * rest;
+        double rest = x - rint(x), angle = pi * rest; /* exact; both have period 1 */
         if (rest == 0 || n > 1 || x == -INFINITY) return NAN;
         if (n == 0)
-            return kn__digamma_above(1 - x) - (rest == 0.5 ? 0 : pi * cos(angle) / sin(angle));
+            return kn__digamma_above(1 - x) -
+                   (fabs(rest) == 0.5 ? 0 : pi * cos(angle) / sin(angle));
         return pi / sin(angle) * (pi / sin(angle)) - kn__hurwitz(2, 1 - x);
     }
     if (n == 0) return x == INFINITY ? x : kn__digamma_above(x);

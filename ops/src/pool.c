@@ -19,7 +19,9 @@ static bool set_window(kn_attr_pool *attr, const kn_op_call *call, int i, int64_
                                "padding[%d] is %lld; it must be at most half the window's %lld", i,
                                (long long)padding, (long long)reach);
     }
-    if (!counts || reach > in + 2 * padding) {
+    int64_t beyond =
+        o->ceil && counts && in > 0 ? stride - 1 : 0; /* one window, as far as x goes */
+    if (!counts || reach - beyond > in + 2 * padding) {
         return kn_op_call_fail(call, KN_ERR_SHAPE,
                                "a window of %lld with stride %lld does not fit in dimension %d",
                                (long long)window, (long long)stride, 2 + i);
@@ -84,6 +86,7 @@ static int64_t windows(const kn_tensor *x, const kn_attr_pool *attr, int i) {
     int64_t in = x->dim[2 + i] + 2 * attr->padding[i],
             reach = (attr->window[i] - 1) * attr->dilation[i] + 1, stride = attr->stride[i],
             left = in - reach, n = left / stride + 1;
+    if (left < 0) return 1;
     bool more = attr->ceil && left % stride && n * stride < x->dim[2 + i] + attr->padding[i];
     return n + more;
 }
@@ -203,6 +206,7 @@ static kn_tensor *inverse(kn_op op, kn_tensor *const in[], int n_in, const kn_sh
         return NULL;
     }
     attr.ceil = o->ceil != 0;
+    attr.inside = op == KN_OP_avgpool_back ? 2 : 0;
     if (!options_fit(&call, o, n)) return NULL;
     for (int i = 0; i < n; i++) {
         attr.window[i] = window->dim[i];
@@ -230,14 +234,11 @@ kn_tensor *(kn_maxunpool)(kn_tensor *x, kn_tensor *offsets, kn_shape window, kn_
                    options ? options : &defaults);
 }
 
+/* The adjoint of sums over windows. */
 kn_tensor *(kn_unpool)(kn_tensor *x, kn_shape window, const kn_pooling_options *options) {
     static const kn_pooling_options defaults = {.ceil = 0};
     const kn_shape least = KN_SCALAR;
-    double elements = 1;
-    for (int i = 0; i < window.n_dims && i < KN_DIMS_MAX; i++) elements *= (double)window.dim[i];
-    kn_tensor *scaled = (kn_affine)(x, elements, 0); /* x is the smaller one */
-    if (!scaled) return NULL;
-    return inverse(KN_OP_avgpool_back, &scaled, 1, &window, &least, options ? options : &defaults);
+    return inverse(KN_OP_avgpool_back, &x, 1, &window, &least, options ? options : &defaults);
 }
 
 /* --- the adjoints --- */

@@ -1,6 +1,5 @@
 /* Pooling to a given size, over everything, and its inverse: composed of other ops. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "run.h"
 
@@ -18,15 +17,29 @@ static bool is_image(const kn_op_call *call, int n_sizes) {
 static int64_t first_of(int64_t i, int64_t in, int64_t out) { return i * in / out; }
 static int64_t end_of(int64_t i, int64_t in, int64_t out) { return ((i + 1) * in + out - 1) / out; }
 
-/* Row i has 1/window in the columns of window i: [out,in], in the dtype and on the device of x. */
-static kn_tensor *averages(const kn_tensor *x, int64_t in, int64_t out) {
-    double *a = calloc((size_t)(in * out), sizeof *a);
-    if (!a) return KN_FAIL_NULL(KN_ERR_OOM, "no host memory for averages");
+static int64_t longest(int64_t in, int64_t out) {
+    int64_t k = 1;
     for (int64_t i = 0; i < out; i++) {
-        int64_t first = first_of(i, in, out), end = end_of(i, in, out);
-        for (int64_t j = first; j < end; j++) a[i * in + j] = 1 / (double)(end - first);
+        int64_t n = end_of(i, in, out) - first_of(i, in, out);
+        if (n > k) k = n;
     }
-    kn_tensor *t = (kn_tensor_from)(a, KN_F64, KN_SHAPE(out, in));
+    return k;
+}
+
+/* What each of the places below counts in an average, [out,k,1…] in the dtype and on the device of
+ * x. Elements that are there several times share theirs, so that none is 0: 0·∞ is NaN. */
+static kn_tensor *shares(const kn_tensor *x, int axis, int64_t out, int64_t k) {
+    double *a = malloc((size_t)(out * k) * sizeof *a);
+    if (!a) return KN_FAIL_NULL(KN_ERR_OOM, "no host memory for averages");
+    int64_t in = x->dim[axis];
+    for (int64_t i = 0; i < out; i++) {
+        int64_t n = end_of(i, in, out) - first_of(i, in, out);
+        for (int64_t j = 0; j < k; j++)
+            a[i * k + j] = 1 / (double)n / (j < n - 1 ? 1 : (double)(k - n + 1));
+    }
+    kn_shape shape = {.n_dims = x->n_dims - axis + 1, .dim = {out, k}};
+    for (int d = 2; d < shape.n_dims; d++) shape.dim[d] = 1;
+    kn_tensor *t = (kn_tensor_from)(a, KN_F64, shape);
     free(a);
     return (kn_to)((kn_cast)(t, (kn_dtype)x->dtype), kn_tensor_device(x));
 }
@@ -44,29 +57,30 @@ static kn_tensor *places(const kn_tensor *x, int64_t in, int64_t out, int64_t k)
     return (kn_to)(t, kn_tensor_device(x));
 }
 
-/* The product with the averages along one axis. */
+/* The windows along one axis: [… out,k …] in its place. */
+static kn_tensor *windows_of(kn_tensor *x, int axis, int64_t out, int64_t k) {
+    return (kn_index_select)(x, places(x, x->dim[axis], out, k), axis);
+}
+
 static kn_tensor *average_axis(kn_tensor *x, int axis, int64_t out) {
-    int last = x->n_dims - 1;
-    kn_tensor *a = averages(x, x->dim[axis], out);
-    const kn_matmul_options trans_b = {.trans_b = 1};
-    if (axis == last) return (kn_matmul)(x, a, &trans_b);
-    kn_shape from = kn_tensor_shape(x), flat = {.n_dims = axis + 2};
-    memcpy(flat.dim, from.dim, sizeof flat.dim);
-    flat.dim[axis + 1] = 1; /* what follows the axis, in one */
-    for (int d = axis + 1; d <= last; d++) flat.dim[axis + 1] *= from.dim[d];
-    from.dim[axis] = out;
-    kn_tensor *y = (kn_matmul)(a, (kn_reshape)(x, flat), NULL);
-    return y ? (kn_reshape)(y, from) : NULL;
+    int64_t k = longest(x->dim[axis], out);
+    kn_tensor *windows = windows_of(x, axis, out, k);
+    if (!windows) return NULL;
+    return (kn_sum)((kn_mul)(windows, shares(x, axis, out, k)), KN_SHAPE(axis + 1), false);
 }
 
 static kn_tensor *max_axis(kn_tensor *x, int axis, int64_t out) {
-    int64_t in = x->dim[axis], k = 1;
-    for (int64_t i = 0; i < out; i++) {
-        int64_t n = end_of(i, in, out) - first_of(i, in, out);
-        if (n > k) k = n;
-    }
-    kn_tensor *windows = (kn_index_select)(x, places(x, in, out, k), axis);
+    kn_tensor *windows = windows_of(x, axis, out, longest(x->dim[axis], out));
     return windows ? (kn_max)(windows, KN_SHAPE(axis + 1), false) : NULL;
+}
+
+/* Averages in f32 of 16 bits, rounded once. */
+static kn_tensor *averages(kn_tensor *x, const kn_shape *size) {
+    kn_dtype dtype = (kn_dtype)x->dtype;
+    bool is_half = dtype == KN_F16 || dtype == KN_BF16;
+    if (is_half) x = (kn_cast)(x, KN_F32);
+    for (int i = 0; i < size->n_dims && x; i++) x = average_axis(x, 2 + i, size->dim[i]);
+    return x && is_half ? (kn_cast)(x, dtype) : x;
 }
 
 static bool sizes_fit(const kn_op_call *call, const kn_shape *size, bool *divides) {
@@ -104,10 +118,8 @@ static kn_tensor *adaptive(kn_op op, kn_tensor *x, kn_shape size) {
         if (op == KN_OP_avgpool) return (kn_avgpool)(x, window, NULL);
         if (elements <= 256) return (kn_maxpool)(x, window, NULL);
     }
-    for (int i = 0; i < size.n_dims && x; i++) {
-        x = op == KN_OP_avgpool ? average_axis(x, 2 + i, size.dim[i])
-                                : max_axis(x, 2 + i, size.dim[i]);
-    }
+    if (op == KN_OP_avgpool) return averages(x, &size);
+    for (int i = 0; i < size.n_dims && x; i++) x = max_axis(x, 2 + i, size.dim[i]);
     return x;
 }
 

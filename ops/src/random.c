@@ -1,5 +1,6 @@
 /* The generator: its state is a tensor, so that a captured step draws new numbers each time it
  * runs. */
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,6 +121,10 @@ static kn_tensor *draw(kn_op op, const kn_shape *shape, double a, double b, kn_r
 
 kn_tensor *(kn_uniform)(kn_shape shape, double lo, double hi, kn_rng *rng) {
     if (!(lo <= hi)) return kn_op_fail(KN_OP_uniform, KN_ERR_INVALID, "lo is %g, hi is %g", lo, hi);
+    double most = kn_frame_dtype() == KN_F64 ? DBL_MAX : FLT_MAX;
+    if (!(hi - lo <= most))
+        return kn_op_fail(KN_OP_uniform, KN_ERR_INVALID, "from %g to %g: further than %s reaches",
+                          lo, hi, kn_dtype_name(kn_frame_dtype()));
     return draw(KN_OP_uniform, &shape, lo, hi, rng);
 }
 

@@ -145,6 +145,10 @@ static kn_attr_rnn *attr_make(kn_op_call *call, const kn_rnn_options *o, kn_attr
 static kn_tensor *run(kn_op_call *call, const kn_rnn_options *o, kn_tensor *in[5]) {
     const kn_attr_rnn *attr = call->attr;
     if (attr->dropout > 0) {
+        if (!o->rng) {
+            kn_op_call_fail(call, KN_ERR_INVALID, "dropout is %g and rng is NULL", attr->dropout);
+            return NULL;
+        }
         int64_t n = kn__rnn_mask(attr) * (attr->layers - 1);
         in[4] = kn_rng_take(o->rng, in[0]->storage->device, n);
         if (!in[4]) return NULL;

@@ -112,6 +112,12 @@ static kn_tensor *reduce(kn_op op, kn_tensor *x, const kn_shape *axes, bool keep
     return reduce_with(op, &x, 1, axes, &attr);
 }
 
+/* The sum of 64-bit integers could wrap. */
+kn_tensor *(kn_mean)(kn_tensor *x, kn_shape axes, bool keep_dims) {
+    if (kn_pending() || !kn__check_readable(KN_OP_mean, &x, 1)) return NULL;
+    return reduce(KN_OP_mean, x->dtype == KN_I64 ? (kn_cast)(x, KN_F64) : x, &axes, keep_dims);
+}
+
 #define REDUCTION(name)                                                                            \
     kn_tensor *(kn_##name)(kn_tensor * x, kn_shape axes, bool keep_dims) {                         \
         return reduce(KN_OP_##name, x, &axes, keep_dims);                                          \
@@ -120,7 +126,6 @@ REDUCTION(sum)
 REDUCTION(sum_abs)
 REDUCTION(sum_square)
 REDUCTION(prod)
-REDUCTION(mean)
 REDUCTION(max)
 REDUCTION(min)
 REDUCTION(max_abs)

@@ -30,7 +30,8 @@ typedef struct kn_frame {
 /* How precisely CUDA multiplies f32 matrices and convolves f32 images; sums are f32 in each mode. A
  * mode permits lower precision: where the GPU has no tensor cores for it (TF32 and bf16 need
  * compute capability 8.0), or the library has no faster kernel, products stay strict. f64, all
- * other ops and the host are always strict. In the timer's table, library calls that ran with less
+ * other ops and the host are always strict, but for the host's way of some convolutions that
+ * kn_conv tells. In the timer's table, library calls that ran with less
  * precision end in " (tf32)" or " (bf16)".
  *
  * STRICT is the default, as in cuBLAS and in PyTorch's set_float32_matmul_precision("highest").

@@ -39,8 +39,8 @@ typedef struct kn_batchnorm_options {
     uint64_t reserved[3]; /* zero */
 } kn_batchnorm_options;
 /* x [B,C,…], all others [C]. In training the running mean and variance, unless KN_NONE, are written
- * in place; the variance enters with n - 1 as its divisor, as PyTorch's. NULL options: the
- * defaults. Source: Ioffe and Szegedy 2015. */
+ * in place; the variance enters with n - 1 as its divisor, as PyTorch's; one element a channel is a
+ * SHAPE error. NULL options: the defaults. Source: Ioffe and Szegedy 2015. */
 KN_API kn_tensor *kn_batchnorm(kn_tensor *x, kn_tensor *running_mean, kn_tensor *running_var,
                                kn_tensor *weight, kn_tensor *bias,
                                const kn_batchnorm_options *options);

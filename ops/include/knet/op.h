@@ -194,9 +194,9 @@ typedef struct kn_attr_conv {
     int32_t n_spatial, flip;
     int32_t act, unused; /* conv_act: a kn_act; else 0 */
 } kn_attr_conv;
-/* maxpool, avgpool and their backs: in the same form. inside: an average counts elements of x
- * alone, no padding. ceil: the last window may begin inside and end outside. skip_nan: maxpool: a
- * NaN counts as less than all numbers. */
+/* maxpool, avgpool and their backs: in the same form. inside: 1: an average counts elements of x
+ * alone, no padding; 2: sums, no averages. ceil: the last window may begin inside and end outside.
+ * skip_nan: maxpool: a NaN counts as less than all numbers. */
 typedef struct kn_attr_pool {
     int64_t window[3], stride[3], padding[3], dilation[3];
     int64_t size[3]; /* maxpool_back, avgpool_back: of x; else 0 */

@@ -74,7 +74,8 @@ KN_API kn_tensor *kn_bilinear_filter(kn_shape shape);
  *
  * Inputs are broadcast by NumPy's rule.
  * Arithmetic:   neg abs sign square sqrt cbrt reciprocal rsqrt: 1/√x; affine(x, scale, shift);
- *               pow_scalar(x, p): x^p; clamp(x, lo, hi); floor ceil trunc round: halves to even
+ *               pow_scalar(x, p): x^p; clamp(x, lo, hi), integers by lo and hi
+ *               rounded toward 0; floor ceil trunc round: halves to even
  * Exponentials: exp exp2 exp10 expm1: e^x - 1; log log2 log10 log1p: ln(1 + x)
  * Trigonometry: sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh; sinpi cospi: of πx;
  *               mod2pi: the angle in 0 … 2π
@@ -307,7 +308,8 @@ KN_API kn_tensor *kn_triangular_solve(kn_tensor *a, kn_tensor *b, const kn_solve
 KN_API kn_tensor *kn_solve(kn_tensor *a, kn_tensor *b, const kn_solve_options *options);
 /* a [...,N,N] → [...,N,N] */
 KN_API kn_tensor *kn_inverse(kn_tensor *a);
-/* a [...,N,N] → [...]; the determinant, and the logarithm of its size (-inf where it is 0). */
+/* a [...,N,N] → [...]; the determinant, and the logarithm of its size (-inf where it is 0). Where a
+ * is singular their gradients are NaN. */
 KN_API kn_tensor *kn_det(kn_tensor *a);
 KN_API kn_tensor *kn_logdet(kn_tensor *a);
 /* The same with the determinant's sign: -1, 0 or 1; logabs has the gradient. */
@@ -336,7 +338,12 @@ typedef struct kn_conv_options {
 } kn_conv_options;
 /* w [O,C/groups,window…], b [O] or KN_NONE → [B,O,…]; each spatial size is
  * (S + 2·padding + padding_extra - dilation·(W-1) - 1)/stride + 1, rounded down. NULL options: the
- * defaults. */
+ * defaults.
+ *
+ * On the host some convolutions with windows of 3×3 are made by Winograd's transforms, of tiles of
+ * 6×6 elements: rounding errors are those of the tile's largest element, and one that is infinite
+ * or NaN reaches all of the tile. KNET_CONV_ROUTE=onednn or ours in the environment makes none so.
+ */
 KN_API kn_tensor *kn_conv(kn_tensor *x, kn_tensor *w, kn_tensor *b, const kn_conv_options *options);
 /* act(kn_conv(x, w, b) + residual), the residual like the result or KN_NONE: sum and activation run
  * over each piece of the result while it is in the cache, on CUDA in one kernel with the bias.
@@ -344,7 +351,8 @@ KN_API kn_tensor *kn_conv(kn_tensor *x, kn_tensor *w, kn_tensor *b, const kn_con
 KN_API kn_tensor *kn_conv_add(kn_tensor *x, kn_tensor *w, kn_tensor *b, kn_tensor *residual,
                               const kn_conv_options *options);
 /* Transposed: x [B,O,…], w [O,C/groups,window…], b [C] or KN_NONE → [B,C,…], each spatial size
- * (S - 1)·stride - 2·padding - padding_extra + dilation·(W-1) + 1. */
+ * (S - 1)·stride - 2·padding - padding_extra + dilation·(W-1) + 1. In 16 bits the sum is rounded
+ * before the bias is added. */
 KN_API kn_tensor *kn_deconv(kn_tensor *x, kn_tensor *w, kn_tensor *b, const kn_conv_options *conv);
 /* Options of kn_maxpool and kn_avgpool. */
 typedef struct kn_pooling_options {
@@ -359,7 +367,8 @@ typedef struct kn_pooling_options {
     uint64_t reserved[3]; /* zero */
 } kn_pooling_options;
 /* Each spatial size of the result is (S + 2·padding - dilation·(W-1) - 1)/stride + 1, rounded down,
- * or up with `ceil`. NULL options: the defaults. */
+ * or up with `ceil`. NULL options: the defaults. SHAPE errors: a window of more than 256 elements,
+ * of kn_maxpool; padding where the dilation is larger than x, whose windows could miss it. */
 KN_API kn_tensor *kn_maxpool(kn_tensor *x, kn_shape window, const kn_pooling_options *options);
 KN_API kn_tensor *kn_avgpool(kn_tensor *x, kn_shape window, const kn_pooling_options *options);
 
@@ -387,7 +396,8 @@ KN_API kn_tensor *kn_global_maxpool(kn_tensor *x);
 KN_API kn_tensor *kn_softmax(kn_tensor *x, int axis);
 KN_API kn_tensor *kn_logsoftmax(kn_tensor *x, int axis);
 /* Mean of -log softmax(logits)[label]; logits [B,C], labels [B] of KN_I64, KN_I32 or KN_U8 in 0 …
- * C-1; a label outside that range gives NaN. kn_nll takes log-probabilities in place of logits. */
+ * C-1; a label outside that range gives NaN. kn_nll takes log-probabilities in place of logits. A
+ * mean of no rows is a SHAPE error. */
 KN_API kn_tensor *kn_cross_entropy(kn_tensor *logits, kn_tensor *labels);
 KN_API kn_tensor *kn_nll(kn_tensor *log_probs, kn_tensor *labels);
 /* Returns the share of rows whose largest score is at the label, in 0 … 1; NaN if a label is
@@ -503,9 +513,10 @@ KN_API kn_tensor *kn_to(kn_tensor *x, kn_device *device);
  * mask
  *
  * Each item is for the next dimension of x; dimensions without one are kept whole. Rules are
- * NumPy's. Plain items (KN_AT, KN_RANGE, KN_EVERY, KN_NEW) give a view where the elements are a run
- * of x's. Several tensors are broadcast and used together, element by element; their dimensions
- * replace the first one's, or come first when plain items stand between them.
+ * PyTorch's, which are NumPy's but for KN_AT beside a tensor: KN_AT is applied first and stands
+ * between nothing. Plain items (KN_AT, KN_RANGE, KN_EVERY, KN_NEW) give a view where the elements
+ * are a run of x's. Several tensors are broadcast and used together, element by element; their
+ * dimensions replace the first one's, or come first when other plain items stand between them.
  *
  * Tensors of indices are KN_I64, KN_I32 or KN_U8; negative indices count from the end. An index out
  * of range is an INVALID error on the host. On CUDA it would take a wait for the device to know:

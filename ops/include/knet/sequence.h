@@ -82,7 +82,8 @@ typedef struct kn_attention_options {
 
 /* Scaled dot products: q [B,H,T,D], k [B,G,S,D], v [B,G,S,E] → y [B,H,T,E], the average of v by the
  * weights softmax(scale·q·kᵀ) over the keys. H is a multiple of G: query head h reads head h·G/H of
- * k and v. NULL options: the defaults. A query that sees no key gives zeros.
+ * k and v. NULL options: the defaults. A query that sees no key gives zeros. NaN in a key or value
+ * makes NaN also of queries that don't see it.
  *
  * Memory is linear in T and S: blocks of weights are made, used and forgotten, and made again for
  * gradients, with the same weights dropped. Only the gradient of a mask takes B·H·T·S elements.

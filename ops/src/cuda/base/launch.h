@@ -240,6 +240,7 @@ typedef struct kn__pooling { /* always three spatial dimensions; unused ones are
     int64_t x[3], y[3], window[3], stride[3], padding[3], dilation[3];
     bool skip_nan; /* maxima skip NaN, unless a window has nothing else */
     bool inside;   /* averages divide by the elements of x alone */
+    bool sums;     /* averages divide by nothing */
     bool is_tight; /* no padding, no dilation, and every window is inside x */
 } kn__pooling;
 cudaError_t kn__launch_maxpool(const kn__pooling *p, void *y, uint8_t *offset, const void *x,

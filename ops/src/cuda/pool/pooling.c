@@ -8,7 +8,8 @@ static kn_status describe(kn__pooling *p, const kn_op_call *call, const kn_tenso
     int n = attr->n_spatial, pad = 3 - n;
     *p = (kn__pooling){.dtype = (kn_dtype)call->out[0]->dtype,
                        .planes = big->dim[0] * big->dim[1],
-                       .inside = attr->inside,
+                       .inside = attr->inside == 1,
+                       .sums = attr->inside == 2,
                        .skip_nan = attr->skip_nan,
                        .is_tight = true};
     for (int d = 0; d < 3; d++) {

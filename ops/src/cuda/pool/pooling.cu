@@ -155,10 +155,10 @@ __device__ int counted(const kn__pooling &p, const at3 &o) {
     return n;
 }
 
-// What the sum over window o is multiplied by; `whole` where all windows are.
+// What the sum over window o is multiplied by; `whole` where all windows are, and for sums.
 template <bool TIGHT, class T>
 __device__ T share_of(const kn__pooling &p, const at3 &o, T whole) {
-    return TIGHT ? whole : (T)(1.0 / (double)max(counted(p, o), 1));
+    return TIGHT || p.sums ? whole : (T)(1.0 / (double)max(counted(p, o), 1));
 }
 
 template <bool TIGHT, class T>
@@ -190,7 +190,7 @@ int64_t count(const kn__pooling *p, const int64_t (&dim)[3]) {
 }
 
 double share(const kn__pooling *p) {
-    return 1.0 / (double)(p->window[0] * p->window[1] * p->window[2]);
+    return p->sums ? 1.0 : 1.0 / (double)(p->window[0] * p->window[1] * p->window[2]);
 }
 
 // body(T{}, TIGHT) for the type and the kind of windows.

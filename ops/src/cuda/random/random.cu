@@ -129,10 +129,15 @@ __global__ void __launch_bounds__(BLOCK, 1)
 
 __global__ void __launch_bounds__(BLOCK, 1)
     permutation_kernel(int64_t *out, int64_t n, const int64_t *state) {
+    if (n <= KN_PERMUTATION_FEW) {
+        if (thread_index() == 0)
+            kn__permutation_few(out, n, (uint64_t)state[0], (uint64_t)state[1]);
+        return;
+    }
     kn__feistel p;
     kn__permutation_make(&p, (uint64_t)n, (uint64_t)state[0], (uint64_t)state[1]);
     for (int64_t i = thread_index(); i < n; i += thread_count()) {
-        uint32_t x = (uint32_t)i;
+        uint32_t x = kn__permutation_start(&p, (uint32_t)i);
         do x = kn__permutation_step(&p, x);
         while (x >= n);
         out[i] = (int64_t)x;

@@ -34,6 +34,9 @@ void KN_LOOP(cast_from)(void *restrict y, const void *restrict x, kn_dtype from,
     }
 }
 
+/* To be rounded to 16 bits. */
+#define SINGLE(v) (sizeof(real) == sizeof(double) ? kn__f64_to_odd((double)(v)) : (float)(v))
+
 void KN_LOOP(cast_to)(void *restrict y, const void *restrict x, kn_dtype to, int64_t n) {
     switch (to) {
         case KN_F32:
@@ -41,9 +44,9 @@ void KN_LOOP(cast_to)(void *restrict y, const void *restrict x, kn_dtype to, int
         case KN_F64:
             COPY(double, real, v)
         case KN_F16:
-            COPY(uint16_t, real, kn__f32_to_f16((float)v))
+            COPY(uint16_t, real, kn__f32_to_f16(SINGLE(v)))
         case KN_BF16:
-            COPY(uint16_t, real, kn__f32_to_bf16((float)v))
+            COPY(uint16_t, real, kn__f32_to_bf16(SINGLE(v)))
         case KN_I64:
             COPY(int64_t, real, kn__double_to_i64((double)v))
         case KN_I32:

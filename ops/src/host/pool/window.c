@@ -41,7 +41,8 @@ static kn__pool_window window_of(const kn_attr_pool *attr, const kn_tensor *x, c
         w.out_plane *= w.out[i];
     }
     w.tiles &= tight;
-    w.inside = attr->inside != 0;
+    w.inside = attr->inside == 1;
+    w.sums = attr->inside == 2;
     w.skip_nan = attr->skip_nan != 0;
     w.is_2x2 = tight && !w.skip_nan && w.size[0] == 1 && w.stride[0] == 1 && w.size[1] == 2 &&
                w.stride[1] == 2 && w.size[2] == 2 && w.stride[2] == 2;

@@ -14,6 +14,7 @@ typedef struct kn__pool_window {
     bool tiles;                          /* windows touch each other, and cover x */
     bool skip_nan;                       /* maxima skip NaN, unless a window has nothing else */
     bool inside;                         /* averages are over the elements of x alone */
+    bool sums;                           /* no averages */
 } kn__pool_window;
 
 #endif

@@ -110,7 +110,7 @@ static span span_of(const kn__pool_window *w, int d, int64_t at) {
     s.end = left <= 0 ? 0 : steps_to(left, step);
     if (s.end > w->size[d]) s.end = w->size[d];
     int64_t n = w->inside ? s.end - s.first : steps_to(left + w->padding[d], step);
-    s.counted = n < w->size[d] ? n : w->size[d];
+    s.counted = w->sums ? 1 : n < w->size[d] ? n : w->size[d];
     return s;
 }
 
@@ -358,7 +358,7 @@ static void average_one(const kn__pool_window *w, const window_row *r, int64_t a
 
 static inline void average_blocks(const kn__pool_window *w, const window_row *r, int64_t stride,
                                   real *y, const real *x) {
-    real share = share_of(r, w->size[2]);
+    real share = share_of(r, w->sums ? 1 : w->size[2]);
     for (int64_t at = r->lo;; at = at + BLOCK <= r->hi - BLOCK ? at + BLOCK : r->hi - BLOCK) {
         const real *from = x + r->start + at * stride;
         pool_vec sum = {0};
@@ -425,7 +425,7 @@ static inline void spread_line(real *to, const real *g, real share, int64_t n, i
 /* Windows that don't overlap and leave nothing out write each element of x once. */
 static void spread(const kn__pool_window *w, real *dx, const real *g) {
     int64_t line = w->in[2];
-    real share = (real)(1.0 / (double)(w->size[0] * w->size[1] * w->size[2]));
+    real share = w->sums ? 1 : (real)(1.0 / (double)(w->size[0] * w->size[1] * w->size[2]));
     EACH_ROW(w) {
         real *first = dx + place_of(w, d, h);
         if (w->size[2] == 2) {
@@ -451,7 +451,7 @@ void KN_LOOP(avgpool_back_plane)(const kn__pool_window *w, void *dx, const void 
     memset(dx, 0, (size_t)w->in_plane * sizeof(real));
     EACH_ROW(w) {
         window_row r = row_of(w, d, h);
-        real whole = share_of(&r, w->size[2]);
+        real whole = share_of(&r, w->sums ? 1 : w->size[2]);
         for (int64_t at = 0; at < w->out[2]; at++) {
             bool is_whole = at >= r.lo && at < r.hi;
             span s = is_whole ? (span){.end = w->size[2]} : span_of(w, 2, at);

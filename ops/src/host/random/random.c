@@ -103,6 +103,11 @@ kn_status kn__host_integers(kn_op_call *call) {
 kn_status kn__host_permutation(kn_op_call *call) {
     const int64_t *state = call->in[0]->data;
     other_work w = {.call = call};
+    if (call->out[0]->n <= KN_PERMUTATION_FEW) {
+        kn__permutation_few(call->out[0]->data, call->out[0]->n, (uint64_t)state[0],
+                            (uint64_t)state[1]);
+        return KN_OK;
+    }
     kn__permutation_make(&w.permutation, (uint64_t)call->out[0]->n, (uint64_t)state[0],
                          (uint64_t)state[1]);
     return other_run(&w);

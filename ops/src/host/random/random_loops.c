@@ -240,7 +240,8 @@ void KN_LOOP(permutation)(int64_t *y, int64_t first, int64_t n, const kn__feiste
     int at[BLOCK];
     for (int64_t done = 0; done < n; done += BLOCK) {
         int m = n - done < BLOCK ? (int)(n - done) : BLOCK;
-        for (int i = 0; i < m; i++) x[i] = (uint32_t)(first + done + i), at[i] = i;
+        for (int i = 0; i < m; i++)
+            x[i] = kn__permutation_start(p, (uint32_t)(first + done + i)), at[i] = i;
         for (int left = m; left > 0;) { /* about half of them walk on */
             int next = 0;
             for (int i = 0; i < left; i += LANES) permutation_steps(x + i, p);

@@ -1,0 +1,168 @@
+/* Values at which a formula loses digits, overflows or spreads what isn't a number. */
+#include "ops_test.h"
+
+#include <math.h>
+
+static void degrees_keep_their_digits(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = F32(KN_SHAPE(8), 359, 1e8f, 1e10f, 89.999f, 180, -90, 1e-10f, -181);
+    kn_tensor *sine = kn_sind(x), *cosine = kn_cosd(x);
+    const double pi = 3.14159265358979323846;
+    for (int64_t i = 0; i < 8; i++) {
+        double angle = fmod(ops_at(x, i), 360) * pi / 180;
+        assert_close(ops_at(sine, i), sin(angle), 2e-7, 1e-15);
+        assert_close(ops_at(cosine, i), cos(angle), 2e-7, 1e-15);
+    }
+    assert_true(ops_at(sine, 4) == 0 && ops_at(cosine, 5) == 0 && ops_at(cosine, 4) == -1);
+    assert_close(ops_at(kn_tand(x), 3), tan(ops_at(x, 3) * pi / 180), 5e-7, 0);
+    assert_close(ops_at(kn_sind(F64(KN_SHAPE(1), 1e15)), 0), sin(fmod(1e15, 360) * pi / 180), 1e-15,
+                 0);
+    assert_true(isnan(ops_at(kn_sind(F32(KN_SHAPE(1), INFINITY)), 0)));
+}
+
+static void digamma_just_below_a_pole(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = F64(KN_SHAPE(5), -1e-8, -1e-12, -1e-20, -0.5, -1.5);
+    kn_tensor *y = kn_digamma(x), *z = kn_trigamma(x);
+    assert_close(ops_at(y, 0), 1e8 - 0.57721566490153286, 1e-15, 0);
+    assert_close(ops_at(y, 1), 1e12, 1e-12, 0);
+    assert_close(ops_at(y, 2), 1e20, 1e-15, 0);
+    assert_close(ops_at(y, 3), 0.03648997397857652, 1e-14, 0);
+    assert_close(ops_at(y, 4), 0.70315664064524319, 1e-14, 0);
+    assert_close(ops_at(z, 2), 1e40, 1e-14, 0);
+}
+
+static void log_cosh_is_never_negative(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = F32(KN_SHAPE(6), 1e-5f, -1e-3f, 0, 0.99f, -1.01f, 200);
+    kn_tensor *y = kn_log_cosh(x);
+    for (int64_t i = 0; i < 5; i++) {
+        double s = sinh(ops_at(x, i));
+        assert_close(ops_at(y, i), log1p(s * s) / 2, 1e-6, 0);
+    }
+    assert_close(ops_at(y, 5), 200 - log(2), 1e-6, 0);
+    assert_close(ops_at(kn_log_cosh(F64(KN_SHAPE(1), -1e-20)), 0), 5e-41, 1e-15, 0);
+}
+
+static void means_of_large_integers_do_not_wrap(void **state) {
+    (void)state;
+    KN_FRAME();
+    const int64_t time = INT64_C(1700000000000000000);
+    kn_tensor *x = I64(KN_SHAPE(2, 3), time, time, time, time, time, time);
+    kn_tensor *y = kn_mean(x, KN_ALL, false), *rows = kn_mean(x, KN_SHAPE(0), true);
+    assert_int_equal(kn_tensor_dtype(y), KN_F64);
+    assert_close(ops_at(y, 0), 1.7e18, 1e-15, 0);
+    assert_shape(rows, KN_SHAPE(1, 3));
+    assert_close(ops_at(rows, 2), 1.7e18, 1e-15, 0);
+}
+
+/* Halfway in 16 bits but for a digit that f32 has not. */
+static void f64_is_rounded_to_16_bits_once(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = F64(KN_SHAPE(7), 1 + 0x1p-11 + 0x1p-30, 1 + 0x1p-8 + 0x1p-30,
+                       -1 - 0x1p-8 - 0x1p-30, 1 + 0x1p-11, 1e300, NAN, 1 + 0x1p-8 - 0x1p-30);
+    kn_tensor *half = kn_cast(x, KN_F16), *brain = kn_cast(x, KN_BF16);
+    half = kn_cast(half, KN_F64), brain = kn_cast(brain, KN_F64);
+    assert_true(ops_at(half, 0) == 1 + 0x1p-10);
+    assert_true(ops_at(half, 3) == 1);
+    assert_true(ops_at(brain, 1) == 1 + 0x1p-7);
+    assert_true(ops_at(brain, 2) == -1 - 0x1p-7);
+    assert_true(ops_at(brain, 6) == 1);
+    assert_true(isinf(ops_at(half, 4)) && isinf(ops_at(brain, 4)));
+    assert_true(isnan(ops_at(half, 5)) && isnan(ops_at(brain, 5)));
+    kn_tensor *filled = kn_cast(kn_full(KN_SHAPE(1), 1), KN_BF16);
+    assert_ok(kn_fill_into(filled, 1 + 0x1p-8 + 0x1p-30));
+    assert_true(ops_at(kn_cast(filled, KN_F64), 0) == 1 + 0x1p-7);
+}
+
+static void uniform_numbers_need_a_width(void **state) {
+    (void)state;
+    kn_rng *rng = NULL;
+    assert_ok(kn_rng_create(&rng, 1));
+    KN_FRAME();
+    assert_op_fails(kn_uniform(KN_SHAPE(4), -3e38, 3e38, rng), KN_ERR_INVALID, "further than f32");
+    assert_op_fails(kn_uniform(KN_SHAPE(4), 0, INFINITY, rng), KN_ERR_INVALID, "from 0 to inf");
+    assert_non_null(kn_uniform(KN_SHAPE(4), -1e38, 1e38, rng));
+    {
+        KN_FRAME(.dtype = KN_F64);
+        assert_non_null(kn_uniform(KN_SHAPE(4), -3e38, 3e38, rng));
+    }
+    kn_rng_destroy(rng);
+}
+
+static void averages_to_a_size_keep_infinities_apart(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = F32(KN_SHAPE(1, 1, 8), INFINITY, 1, 1, 1, 1, 1, 1, NAN);
+    kn_tensor *y = kn_adaptive_avgpool(x, KN_SHAPE(3));
+    assert_true(isinf(ops_at(y, 0)) && ops_at(y, 1) == 1 && isnan(ops_at(y, 2)));
+    kn_tensor *brain = kn_adaptive_avgpool(kn_cast(x, KN_BF16), KN_SHAPE(3));
+    assert_int_equal(kn_tensor_dtype(brain), KN_BF16);
+    {
+        KN_FRAME(.autocast = KN_BF16);
+        assert_int_equal(kn_tensor_dtype(kn_adaptive_avgpool(x, KN_SHAPE(3))), KN_F32);
+    }
+}
+
+static void unpooling_copies(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = F32(KN_SHAPE(1, 1, 3), 3e38f, 0.1f, -0.7f), *y = kn_unpool(x, KN_SHAPE(3), NULL);
+    for (int64_t i = 0; i < 9; i++) assert_true(ops_at(y, i) == ops_at(x, i / 3));
+    kn_tensor *half = kn_cast(F32(KN_SHAPE(1, 1, 1, 2), 40000, 60000), KN_F16);
+    kn_tensor *large = kn_cast(kn_unpool(half, KN_SHAPE(2, 2), NULL), KN_F64);
+    assert_true(ops_at(large, 0) == 40000 && ops_at(large, 7) == 60000);
+    /* windows that overlap add up */
+    kn_tensor *sums =
+        kn_unpool(F32(KN_SHAPE(1, 1, 2), 1, 10), KN_SHAPE(3), &(kn_pooling_options){.stride = {2}});
+    const double want[] = {1, 1, 11, 10, 10};
+    for (int64_t i = 0; i < 5; i++) assert_true(ops_at(sums, i) == want[i]);
+}
+
+static void a_window_larger_than_x_is_one_by_ceil(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = F32(KN_SHAPE(1, 1, 4), 1, 2, 3, 6);
+    const kn_pooling_options ceil = {.stride = {2}, .ceil = 1};
+    kn_tensor *most = kn_maxpool(x, KN_SHAPE(5), &ceil), *mean = kn_avgpool(x, KN_SHAPE(5), &ceil);
+    assert_shape(most, KN_SHAPE(1, 1, 1));
+    assert_true(ops_at(most, 0) == 6 && ops_at(mean, 0) == 3);
+    assert_op_fails(kn_maxpool(x, KN_SHAPE(6), &ceil), KN_ERR_SHAPE, "does not fit");
+}
+
+static void losses_of_no_rows(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *logits = kn_zeros(KN_SHAPE(0, 3));
+    kn_tensor *labels = kn_cast(kn_zeros(KN_SHAPE(0)), KN_I64);
+    kn_cross_entropy_options o = {.reduction = KN_REDUCE_SUM};
+    assert_true(ops_at(kn_cross_entropy_with(logits, labels, &o), 0) == 0);
+    o.reduction = KN_REDUCE_NONE;
+    assert_shape(kn_cross_entropy_with(logits, labels, &o), KN_SHAPE(0));
+    o.reduction = KN_REDUCE_MEAN;
+    assert_op_fails(kn_cross_entropy_with(logits, labels, &o), KN_ERR_SHAPE, "no elements");
+}
+
+static void a_border_reaches_to_infinity(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = F32(KN_SHAPE(1, 1, 6, 1), 0, 1, 2, 3, 4, 5);
+    kn_tensor *at = F32(KN_SHAPE(1, 1, 2, 2), INFINITY, 0, 1e30f, 0);
+    const kn_grid_options border = {.border = 1, .align_corners = 1};
+    kn_tensor *y = kn_grid_sample(x, at, &border);
+    assert_true(ops_at(y, 0) == 2.5 && ops_at(y, 1) == 2.5);
+}
+
+int main(void) {
+    return RUN_TESTS(
+        OPS_TEST(degrees_keep_their_digits), OPS_TEST(digamma_just_below_a_pole),
+        OPS_TEST(log_cosh_is_never_negative), OPS_TEST(means_of_large_integers_do_not_wrap),
+        OPS_TEST(f64_is_rounded_to_16_bits_once), OPS_TEST(uniform_numbers_need_a_width),
+        OPS_TEST(averages_to_a_size_keep_infinities_apart), OPS_TEST(unpooling_copies),
+        OPS_TEST(a_window_larger_than_x_is_one_by_ceil), OPS_TEST(losses_of_no_rows),
+        OPS_TEST(a_border_reaches_to_infinity));
+}
