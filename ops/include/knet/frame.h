@@ -30,9 +30,13 @@ typedef struct kn_frame {
 /* How precisely CUDA multiplies f32 matrices and convolves f32 images; sums are f32 in each mode. A
  * mode permits lower precision: where the GPU has no tensor cores for it (TF32 and bf16 need
  * compute capability 8.0), or the library has no faster kernel, products stay strict. f64, all
- * other ops and the host are always strict, but for the host's way of some convolutions that
- * kn_conv tells. In the timer's table, library calls that ran with less
+ * other ops and the host are always strict. In the timer's table, library calls that ran with less
  * precision end in " (tf32)" or " (bf16)".
+ *
+ * In any mode the host makes some convolutions with windows of 3×3 by Winograd's transforms, of
+ * tiles of 6×6 elements of x: rounding errors are those of the tile's largest element, and one that
+ * is infinite or NaN reaches all of the tile. KNET_CONV_ROUTE=onednn in the environment makes none
+ * so.
  *
  * STRICT is the default, as in cuBLAS and in PyTorch's set_float32_matmul_precision("highest").
  * TF32 rounds factors to 10 bits of mantissa ("high", allow_tf32), a relative error of 2^-11 each.

@@ -69,8 +69,7 @@ KN_API kn_tensor *kn_orthogonal(kn_shape shape, double gain, kn_rng *rng);
  * [O,I,H,W]; w[o,i] is the filter where o = i and 0 elsewhere. */
 KN_API kn_tensor *kn_bilinear_filter(kn_shape shape);
 
-/* --- pointwise: the rows and comparisons of ops.def, which has their formulas, derivatives and
- * dtypes ---
+/* --- pointwise: the rows of ops.def, which has their formulas, derivatives and dtypes ---
  *
  * Inputs are broadcast by NumPy's rule.
  * Arithmetic:   neg abs sign square sqrt cbrt reciprocal rsqrt: 1/√x; affine(x, scale, shift);
@@ -161,16 +160,14 @@ KN_API kn_tensor *kn_softshrink(kn_tensor *x, double p);
 KN_API kn_tensor *kn_hardtanh(kn_tensor *x, double lo, double hi);
 /* x·2^n, n of x's dtype. */
 KN_API kn_tensor *kn_ldexp(kn_tensor *x, kn_tensor *n);
-/* Where |a - b| <= atol + rtol·|b|, or a == b; and whether that holds everywhere, 0-dimensional.
- * KN_BOOL, no gradient. */
+/* Where |a - b| <= atol + rtol·|b|, or a == b; and whether all are. KN_BOOL, no gradient. */
 KN_API kn_tensor *kn_isclose(kn_tensor *a, kn_tensor *b, double rtol, double atol);
 KN_API kn_tensor *kn_all_close(kn_tensor *a, kn_tensor *b, double rtol, double atol);
 
 /* --- reductions over axes (KN_ALL: all; KN_SCALAR: none) ---
  *
  * keep_dims keeps the reduced axes, with size 1. Any dtype, unless the op says otherwise; f16 and
- * bf16 are computed in f32. A NaN among the elements makes the result NaN. Results stay on the
- * device. */
+ * bf16 are computed in f32. A NaN among the elements makes NaN. Results stay on the device. */
 /* The sum. Integers and bools give KN_I64 and wrap. */
 KN_API kn_tensor *kn_sum(kn_tensor *x, kn_shape axes, bool keep_dims);
 /* The sum of |x|, and of x². */
@@ -213,8 +210,7 @@ KN_API kn_tensor *kn_all(kn_tensor *x, kn_shape axes, bool keep_dims);
  * KN_I64. A NaN counts as both. No gradient. */
 KN_API kn_tensor *kn_argmax(kn_tensor *x, kn_shape axes, bool keep_dims);
 KN_API kn_tensor *kn_argmin(kn_tensor *x, kn_shape axes, bool keep_dims);
-/* The same with the element itself; its gradient flows to that element alone. On failure both
- * results are NULL. */
+/* The same with the element, to which alone its gradient flows. On failure both are NULL. */
 KN_API KN_MUST_CHECK kn_status kn_max_index(kn_tensor **values, kn_tensor **indices, kn_tensor *x,
                                             kn_shape axes, bool keep_dims);
 KN_API KN_MUST_CHECK kn_status kn_min_index(kn_tensor **values, kn_tensor **indices, kn_tensor *x,
@@ -338,12 +334,7 @@ typedef struct kn_conv_options {
 } kn_conv_options;
 /* w [O,C/groups,window…], b [O] or KN_NONE → [B,O,…]; each spatial size is
  * (S + 2·padding + padding_extra - dilation·(W-1) - 1)/stride + 1, rounded down. NULL options: the
- * defaults.
- *
- * On the host some convolutions with windows of 3×3 are made by Winograd's transforms, of tiles of
- * 6×6 elements: rounding errors are those of the tile's largest element, and one that is infinite
- * or NaN reaches all of the tile. KNET_CONV_ROUTE=onednn or ours in the environment makes none so.
- */
+ * defaults. frame.h tells of Winograd's transforms on the host. */
 KN_API kn_tensor *kn_conv(kn_tensor *x, kn_tensor *w, kn_tensor *b, const kn_conv_options *options);
 /* act(kn_conv(x, w, b) + residual), the residual like the result or KN_NONE: sum and activation run
  * over each piece of the result while it is in the cache, on CUDA in one kernel with the bias.
@@ -492,8 +483,7 @@ typedef enum kn_pad_mode {
  * KN_PAD_CONSTANT alone; it has no gradient. */
 KN_API kn_tensor *kn_pad(kn_tensor *x, kn_shape before, kn_shape after, kn_pad_mode mode,
                          double value);
-/* x [...,rows,columns] with zeros below, or above, the diagonal: the elements whose column - row is
- * `diagonal`. */
+/* x [...,rows,columns] with zeros below, or above, the diagonal: column - row = diagonal. */
 KN_API kn_tensor *kn_triu(kn_tensor *x, int64_t diagonal);
 KN_API kn_tensor *kn_tril(kn_tensor *x, int64_t diagonal);
 /* The elements whose index along axis_column less that along axis_row is k; the two axes go, the
@@ -509,8 +499,7 @@ KN_API kn_tensor *kn_to(kn_tensor *x, kn_device *device);
  *
  *     kn_index(x, KN_ITEMS(KN_AT(-1), KN_EVERY, KN_RANGE(0, 10, 2)))     // x[-1, :, 0:10:2]
  *     kn_index(x, KN_ITEMS(KN_TAKE(rows)))                               // x[rows]
- *     kn_set_at(x, kn_full(KN_SCALAR, 0), KN_ITEMS(KN_MASK(mask)))       // x with zeros at the
- * mask
+ *     kn_set_at(x, kn_full(KN_SCALAR, 0), KN_ITEMS(KN_MASK(mask)))       // zeros at the mask
  *
  * Each item is for the next dimension of x; dimensions without one are kept whole. Rules are
  * PyTorch's, which are NumPy's but for KN_AT beside a tensor: KN_AT is applied first and stands
