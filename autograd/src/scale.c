@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "params.h"
+#include "optim.h"
 
 #define FACTOR_MIN 0x1p-24
 #define FACTOR_MAX 0x1p+40
@@ -125,10 +125,19 @@ static kn_status grow(kn_loss_scale *scale) {
     return factor_set(scale, fmin(s->factor * scale->options.growth, FACTOR_MAX));
 }
 
+static const char *first_name(const kn_params *set) {
+    return set->n ? set->param[0]->name : "none";
+}
+
 kn_status kn_loss_scale_step(kn_loss_scale *scale, kn_optim *optim, bool *stepped) {
     double finite = 0;
     if (!scale || !optim)
         return KN_FAIL(KN_ERR_INVALID, "kn_loss_scale_step: %s is NULL", scale ? "optim" : "scale");
+    if (optim->set != scale->set)
+        return KN_FAIL(KN_ERR_INVALID,
+                       "kn_loss_scale_step: optim is of another parameter set: it begins with %s, "
+                       "that of scale with %s",
+                       first_name(optim->set), first_name(scale->set));
     if (kn_capture_records())
         return KN_FAIL(KN_ERR_INVALID,
                        "kn_loss_scale_step: inside a captured step, whose replays could not skip "

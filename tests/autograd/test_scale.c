@@ -144,11 +144,24 @@ static void wrong_numbers_are_refused(void **state) {
     fixture_release(&f);
 }
 
+static void an_optimiser_of_another_set_is_refused(void **state) {
+    (void)state;
+    fixture f, other;
+    fixture_init(&f, NULL);
+    fixture_init(&other, NULL);
+    bool stepped = false;
+    assert_fails(kn_loss_scale_step(f.scale, other.optim, &stepped), KN_ERR_INVALID,
+                 "is of another parameter set");
+    assert_w(&other, 2);
+    fixture_release(&other);
+    fixture_release(&f);
+}
+
 int main(void) {
     return RUN_TESTS(TEST(the_scale_leaves_steps_as_they_are),
                      TEST(a_gradient_that_is_not_finite_leaves_the_step_out),
                      TEST(the_scale_grows_after_good_steps), TEST(the_scale_has_a_limit),
                      TEST(the_scale_grows_with_the_last_of_the_steps),
                      TEST(gradients_that_never_are_finite_are_an_error),
-                     TEST(wrong_numbers_are_refused));
+                     TEST(wrong_numbers_are_refused), TEST(an_optimiser_of_another_set_is_refused));
 }
