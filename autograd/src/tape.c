@@ -145,8 +145,9 @@ static inline int64_t *fill_result(kn__node *n, int r, kn_tensor *t, int64_t *di
     result->out = t;
     result->grad = NULL;
     result->target = 0;
-    if (!t) return dim;
     result->dim = dim;
+    result->n_dims = result->dtype = 0;
+    if (!t) return dim;
     result->n_dims = t->n_dims;
     result->dtype = t->dtype;
     if (kn__dtype_is_float(t->dtype)) t->grad = kn__edge_to(n, r);

@@ -51,12 +51,15 @@ static void add_node(kn__text *text, kn__node *node, int64_t number, const numbe
                      int64_t n) {
     char what[256], shape[128];
     kn__text_printf(text, "%3" PRId64 " %s:", number, kn__node_text(what, sizeof what, node));
+    const char *before = "";
     for (int r = 0; r < node->n_out; r++) {
         const kn__result *result = kn__node_results(node) + r;
+        if (!result->dtype) continue; /* it was not asked for */
         kn_shape s = {.n_dims = result->n_dims};
         memcpy(s.dim, result->dim, (size_t)s.n_dims * sizeof s.dim[0]);
-        kn__text_printf(text, "%s %s %s", r ? "," : "", kn_dtype_name((kn_dtype)result->dtype),
+        kn__text_printf(text, "%s %s %s", before, kn_dtype_name((kn_dtype)result->dtype),
                         kn_shape_text(shape, sizeof shape, s));
+        before = ",";
     }
     for (int i = 0; i < node->n_in; i++) {
         kn__text_puts(text, i ? ", " : " of ");
