@@ -56,6 +56,7 @@ kn_status kn_params_create(kn_params **out, const kn_params_options *options) {
     set->dtype = dtype;
     set->seed = options->seed;
     set->cycle = 1;
+    set->stepped = true; /* so that replays of a first backward that was captured begin one too */
     set->head = set;
     *out = set;
     return KN_OK;

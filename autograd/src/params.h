@@ -39,7 +39,7 @@ struct kn_params {
     int64_t numel;   /* of all parameters */
     kn_tensor *flat; /* the arena; NULL before the layout */
     uint64_t cycle;
-    bool stepped;       /* the next backward begins a cycle */
+    bool stepped;       /* the next backward begins a cycle; so does the first one */
     bool ordered;       /* the layout is final */
     int n_used;         /* in the first backward */
     bool in_pass;       /* linked in the running pass */

@@ -297,6 +297,35 @@ static void what_only_the_host_can_decide_is_an_error_inside(void **state) {
     net_close(&s.net);
 }
 
+/* The state of the optimiser is there, gradients are not. */
+static void the_first_step_of_all_may_be_the_recorded_one(void **state) {
+    (void)state;
+    trace plain, captured;
+    for (int is_captured = 0; is_captured < 2; is_captured++) {
+        net n;
+        kn_capture *capture = NULL;
+        net_open(&n, KN_F32, 0, make_adam);
+        assert_ok(kn_optim_prepare(n.optim));
+        if (is_captured) assert_ok(kn_capture_create(&capture, NULL));
+        for (int step = 0; step < 4; step++) {
+            KN_FRAME();
+            kn_tensor *in[2], *loss = NULL;
+            batch_make(in, step, BATCH, KN_F32);
+            if (capture && kn_capture_has(capture, in, 2)) {
+                assert_ok(kn_capture_launch(capture, in, 2));
+                continue;
+            }
+            if (capture) assert_ok(kn_capture_begin(capture, in, 2));
+            assert_ok(net_step(&loss, in, &n));
+            if (capture) assert_ok(kn_capture_end(capture, &loss, 1));
+        }
+        trace_params(is_captured ? &captured : &plain, &n);
+        kn_capture_destroy(capture);
+        net_close(&n);
+    }
+    assert_memory_equal(plain.params, captured.params, sizeof plain.params);
+}
+
 int main(void) {
     return RUN_TESTS(OPS_TEST(twenty_steps_have_the_bits_of_plain_ones),
                      OPS_TEST(dropout_draws_other_numbers_in_each_replay),
@@ -304,5 +333,6 @@ int main(void) {
                      OPS_TEST(other_shapes_have_a_plan_of_their_own),
                      OPS_TEST(gradients_of_several_captured_batches_add_up),
                      OPS_TEST(replays_use_the_loss_scale_of_their_time),
-                     OPS_TEST(what_only_the_host_can_decide_is_an_error_inside));
+                     OPS_TEST(what_only_the_host_can_decide_is_an_error_inside),
+                     OPS_TEST(the_first_step_of_all_may_be_the_recorded_one));
 }
