@@ -474,9 +474,15 @@ kn_status kn__pass_run(kn__pass *pass) {
     if (!pass->keep) { /* what came after the loss saved values too */
         for (kn__node *n = pass->tape->last; n != from; n = n->prev) kn__node_retire(n, false);
     }
-    if (kn_prof_is_on_(KN_PROF_ALL_)) return run_in_places(pass, from);
-    for (kn__node *n = from; n; n = n->prev) KN_TRY(kn__pass_node(pass, n));
-    return KN_OK;
+    kn_status status = KN_OK;
+    pass->tape->busy++;
+    if (kn_prof_is_on_(KN_PROF_ALL_)) {
+        status = run_in_places(pass, from);
+    } else {
+        for (kn__node *n = from; n && status == KN_OK; n = n->prev) status = kn__pass_node(pass, n);
+    }
+    pass->tape->busy--;
+    return status;
 }
 
 /* --- kn_backward --- */
@@ -505,7 +511,24 @@ static kn_status check_loss(const kn_tensor *loss) {
     if (n->tape != kn_frame_tape()) {
         return KN_FAIL(KN_ERR_INVALID, "kn_backward: the loss is on another thread's tape");
     }
-    return KN_OK;
+    return kn__tape_idle("kn_backward", n->tape);
+}
+
+/* Also sets that the pass did not reach before it failed. Retired nodes still have their edges. */
+static void void_gradients(const kn__pass *pass) {
+    kn__node *from = kn__edge_node(pass->from);
+    for (kn__node *n = from; n; n = n->prev) n->n_users = 0;
+    from->n_users = 1; /* here: the loss depends on it */
+    for (kn__node *n = from; n; n = n->prev) {
+        for (int i = 0; n->n_users && i < n->n_in; i++) {
+            kn_edge edge = kn__node_edges(n)[i];
+            if (!edge) continue;
+            if (kn__edge_param(edge))
+                kn__param_void(kn__edge_param(edge));
+            else
+                kn__edge_node(edge)->n_users = 1;
+        }
+    }
 }
 
 static kn_status backward(kn_tensor *loss) {
@@ -527,6 +550,7 @@ static kn_status backward(kn_tensor *loss) {
     kn__edge_result(loss->grad)->grad = kn_tensor_detach_frame(unit);
     kn_status status = kn__pass_run(&pass);
     kn__params_pass_end(&pass, status < 0);
+    if (status < 0) void_gradients(&pass);
     kn__tape_clear(pass.tape, status == KN_OK);
     return status;
 }

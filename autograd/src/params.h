@@ -83,6 +83,8 @@ static inline kn_tensor *kn__param_grad(const kn__param *p) {
 /* Ends a pass: arranges slices in the order of use after the first one. Failed: the
  * gradients of this cycle are void, they read as zeros. */
 void kn__params_pass_end(kn__pass *pass, bool failed);
+/* The gradients of its set in this cycle are void: they read as zeros. */
+void kn__param_void(kn__param *p);
 /* Slices without a write in this cycle become zeros. */
 kn_status kn__params_settle(kn_params *set);
 /* While a step is captured: its replays bring the set to the state that it has now; begins: a cycle

@@ -167,3 +167,5 @@ kn_status kn_param_to(kn_tensor *w, kn_device *device) {
     part_change(p, to);
     return KN_OK;
 }
+
+void kn__param_void(kn__param *p) { KN_EACH_PART(set, p->set->head) set->cycle++; }

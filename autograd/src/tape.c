@@ -271,6 +271,15 @@ void kn__tape_clear(kn__tape *tape, bool retired) {
     enter_chunk(tape, NULL);
 }
 
+kn_status kn__tape_idle(const char *name, const kn__tape *tape) {
+    if (!tape->busy) return KN_OK;
+    return KN_FAIL(
+        KN_ERR_INVALID,
+        "%s: called inside a pass over the same tape, as from a hook or from the function "
+        "of kn_recompute",
+        name);
+}
+
 kn__tape_mark kn__tape_mark_here(const kn__tape *tape) {
     return (kn__tape_mark){tape->last, tape->current, tape->at, tape->end, tape->n_nodes};
 }

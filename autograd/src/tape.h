@@ -136,6 +136,7 @@ struct kn__tape {
     int64_t n_nodes;
     const kn__place *place; /* of the calls that come */
     uint32_t serial;        /* counts clearings: places of an older serial are gone */
+    int busy; /* passes, and parts of kn_recompute, that run: another pass would break them */
 };
 
 /* --- again.c: values that backward computes again (frames with .recompute) --- */
@@ -170,6 +171,9 @@ void kn__tape_clear(kn__tape *tape, bool retired);
 void kn__value_drop(kn_tensor *out);
 /* Takes the node out of use; `consume`: gives back its results' storage too. */
 void kn__node_retire(kn__node *n, bool consume);
+
+/* Fails where a pass or a part of kn_recompute runs. */
+kn_status kn__tape_idle(const char *name, const kn__tape *tape);
 
 /* A place in the tape, and back to it: nodes behind it are released, the arena's room reused. */
 typedef struct kn__tape_mark {
