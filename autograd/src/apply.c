@@ -229,11 +229,21 @@ static kn_status check_gradient(kn__back *b, const kn_call *call, int i, const k
     return KN_OK;
 }
 
+/* The storage of values that the tape made goes while gradients are still read: a gradient that is
+ * such a value itself gets a header of its own. */
+static kn_tensor *outliving(const kn__back *b, const kn_call *call, kn_tensor *dx) {
+    bool is_made = kn__edge_node(dx->grad) != NULL;
+    for (int i = 0; i < SAVED_MAX; i++) is_made |= call->saved[i].t == dx;
+    return is_made && !b->pass->keep ? kn_tensor_alias(dx) : dx;
+}
+
 static kn_status deliver_all(kn__back *b, const kn_call *call, kn_tensor *const dx[]) {
     for (int i = 0; i < call->n_x; i++) {
         if (!(call->need >> i & 1) || !dx[i] || dx[i] == KN_NONE) continue;
         KN_TRY(check_gradient(b, call, i, dx[i]));
-        KN_TRY(kn__back_deliver(b, i, dx[i]));
+        kn_tensor *own = outliving(b, call, dx[i]);
+        if (!own) return kn_check();
+        KN_TRY(kn__back_deliver(b, i, own));
     }
     return KN_OK;
 }

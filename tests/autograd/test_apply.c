@@ -396,6 +396,87 @@ static void a_value_saved_again_replaces_the_first(void **state) {
     assert_values(dx, 2);
 }
 
+static kn_status half_square(kn_tensor **y, kn_call *call, kn_tensor *const x[]) {
+    kn_call_save(call, 0, x[0]);
+    *y = kn_affine(kn_sum_square(x[0], KN_ALL, false), 0.5, 0);
+    return kn_check();
+}
+static kn_status its_input(kn_tensor *dx[], kn_call *call, kn_tensor *dy) {
+    (void)dy; /* one */
+    dx[0] = kn_call_saved(call, 0);
+    return kn_check();
+}
+/* Which backward consumes before it has read the gradient. */
+static void a_gradient_may_be_a_saved_value_itself(void **state) {
+    (void)state;
+    KN_FRAME();
+    static const kn_rule rule = {.name = "half", .forward = half_square, .backward = its_input};
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 2, 3), *x0 = F32(KN_SHAPE(2), 1, 2);
+    {
+        KN_TAPE();
+        kn_tensor *h = kn_mul(x0, w);
+        assert_ok(kn_backward(kn_apply(&rule, &h, 1, NULL, NULL)));
+        assert_values(kn_grad(w), 2, 12);
+    }
+    for (int again = 0; again < 2; again++) {
+        KN_TAPE();
+        kn_tensor *x = kn_watch(x0), *h = kn_add(x, x0), *dx;
+        kn_tensor *y = kn_apply(&rule, &h, 1, NULL, NULL);
+        assert_ok(kn_gradients(&dx, y, &x, 1, &(kn_gradients_options){.again = again}));
+        assert_values(dx, 2, 4);
+        if (!again) continue;
+        kn_tensor *ddx;
+        assert_ok(kn_gradients(&ddx, sum_all(dx), &x, 1, NULL));
+        assert_values(ddx, 1, 1);
+    }
+    kn_params_destroy(set);
+}
+
+static kn_status twice_forward(kn_tensor **y, kn_call *call, kn_tensor *const x[]) {
+    (void)call;
+    *y = kn_affine(x[0], 2, 0);
+    return kn_check();
+}
+static kn_status failing_backward(kn_tensor *dx[], kn_call *call, kn_tensor *dy) {
+    (void)dx, (void)call, (void)dy;
+    return KN_FAIL(KN_ERR_INVALID, "always fails");
+}
+/* Old ones of this cycle do not stay, wherever the pass ended. */
+static void after_a_failed_backward_the_gradients_of_its_sets_are_zero(void **state) {
+    (void)state;
+    static const kn_rule rule = {
+        .name = "fails", .forward = twice_forward, .backward = failing_backward};
+    for (int late = 0; late < 2; late++) {
+        kn_params *set = params_f32(), *other = params_f32();
+        kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 2, 3),
+                  *v = PARAM(other, KN_SHAPE(2), "v", 4, 5);
+        for (int i = 0; i < 2; i++) {
+            KN_TAPE();
+            assert_ok(kn_backward(sum_all(kn_mul(w, v))));
+        }
+        assert_values(kn_grad(w), 8, 10);
+        {
+            KN_TAPE();
+            kn_tensor *h = kn_square(w);
+            h = kn_apply(&rule, &h, 1, NULL, NULL);
+            kn_mul(v, v); /* beside the loss */
+            if (late) h = kn_mul(h, w);
+            assert_fails(kn_backward(sum_all(h)), KN_ERR_INVALID, "always fails");
+        }
+        assert_values(kn_grad(w), 0, 0);
+        assert_values(kn_grad(v), 4, 6);
+        {
+            KN_TAPE();
+            assert_ok(kn_backward(sum_all(kn_mul(w, v))));
+        }
+        assert_values(kn_grad(w), 4, 5);
+        assert_values(kn_grad(v), 6, 9);
+        kn_params_destroy(set);
+        kn_params_destroy(other);
+    }
+}
+
 int main(void) {
     return RUN_TESTS(
         OPS_TEST(recorded_gradients_are_never_added_to_in_place),
@@ -413,5 +494,7 @@ int main(void) {
         OPS_TEST(gradients_that_nothing_needs_are_ignored),
         OPS_TEST(a_rule_with_a_reserved_field_is_rejected),
         OPS_TEST(errors_of_backward_name_the_rule),
-        OPS_TEST(a_value_saved_again_replaces_the_first));
+        OPS_TEST(a_value_saved_again_replaces_the_first),
+        OPS_TEST(a_gradient_may_be_a_saved_value_itself),
+        OPS_TEST(after_a_failed_backward_the_gradients_of_its_sets_are_zero));
 }
