@@ -7,7 +7,8 @@
 
 /* --- which values are asked for --- */
 
-static void mark(kn__pass *pass) {
+/* Whether y leads to one of them. */
+static bool mark(kn__pass *pass) {
     for (kn__node *n = pass->tape->first; n; n = n->next) {
         for (int r = 0; r < n->n_out; r++) kn__node_results(n)[r].target = 0;
     }
@@ -16,7 +17,7 @@ static void mark(kn__pass *pass) {
         KN_ASSERT(edge && (!kn__edge_node(edge) || kn__edge_node(edge)->tape == pass->tape));
         if (kn__edge_node(edge)) kn__edge_result(edge)->target = i + 1;
     }
-    kn__pass_mark(pass);
+    return kn__pass_mark(pass);
 }
 
 /* A later kn_backward over the kept tape has no slots. */
@@ -84,6 +85,7 @@ static kn_status check_call(kn_tensor *dx[], kn_tensor *y, kn_tensor *const x[],
     const char *problem = kn_tensor_problem(y);
     if (problem) return KN_FAIL(KN_ERR_INVALID, "kn_gradients: y %s", problem);
     if (!kn_frame_tape()) return KN_FAIL(KN_ERR_INVALID, "kn_gradients: no tape is open");
+    KN_TRY(kn__tape_idle("kn_gradients", kn_frame_tape()));
     if (y->spent && !y->grad) {
         return KN_FAIL(KN_ERR_INVALID, "kn_gradients: the tape of y was consumed");
     }
@@ -94,13 +96,17 @@ static kn_status check_call(kn_tensor *dx[], kn_tensor *y, kn_tensor *const x[],
     return check_targets(x, n_x);
 }
 
+static bool has_shape_of(const kn_tensor *t, const kn_tensor *x) {
+    return t->n_dims == x->n_dims &&
+           memcmp(t->dim, x->dim, (size_t)x->n_dims * sizeof x->dim[0]) == 0;
+}
+
 static kn_status check_dy(kn_tensor *dy, const kn_tensor *y) {
     const char *problem = dy ? kn_tensor_problem(dy) : NULL;
     if (problem) return KN_FAIL(KN_ERR_INVALID, "kn_gradients: dy %s", problem);
     char has[128], wants[128];
     if (!dy) return KN_OK;
-    if (dy->n_dims != y->n_dims ||
-        memcmp(dy->dim, y->dim, (size_t)y->n_dims * sizeof y->dim[0]) != 0)
+    if (!has_shape_of(dy, y))
         return KN_FAIL(KN_ERR_SHAPE, "kn_gradients: dy is %s, y %s",
                        kn_shape_text(has, sizeof has, kn_tensor_shape(dy)),
                        kn_shape_text(wants, sizeof wants, kn_tensor_shape(y)));
@@ -126,8 +132,10 @@ static kn_status trivial(kn__pass *pass, const kn_tensor *y) {
 
 static kn_status walk(kn__pass *pass, kn_tensor *y) {
     if (!kn__edge_node(y->grad)) return trivial(pass, y);
-    mark(pass);
+    if (!mark(pass)) return KN_OK; /* no rule expects that nothing is wanted of it */
     kn_tensor *unit = pass->dy ? pass->dy : kn_filled_like(y, 1);
+    /* A value of this tape as dy loses its storage on the way, which the gradient still needs. */
+    if (pass->dy && !pass->keep) unit = kn_tensor_alias(unit);
     if (!unit) return kn_check();
     KN_ASSERT(!kn__edge_result(pass->from)->grad && unit->n == y->n);
     kn__edge_result(pass->from)->grad = kn_tensor_retain(unit);
@@ -204,11 +212,29 @@ static kn_status jvp(kn_tensor **dy, kn_tensor *dx[], kn_tensor *y, kn_tensor *c
     return kn_gradients(dy, sum, &u, 1, &(kn_gradients_options){.keep = 1});
 }
 
+static kn_status check_directions(kn_tensor *const x[], kn_tensor *const t[], int n_x) {
+    char has[128], wants[128];
+    for (int i = 0; i < n_x; i++) {
+        const char *problem = kn_tensor_problem(t[i]);
+        if (problem) return KN_FAIL(KN_ERR_INVALID, "kn_jvp: t[%d] %s", i, problem);
+        if (!has_shape_of(t[i], x[i]))
+            return KN_FAIL(KN_ERR_SHAPE, "kn_jvp: t[%d] is %s, x[%d] %s", i,
+                           kn_shape_text(has, sizeof has, kn_tensor_shape(t[i])), i,
+                           kn_shape_text(wants, sizeof wants, kn_tensor_shape(x[i])));
+        if (t[i]->dtype != x[i]->dtype)
+            return KN_FAIL(KN_ERR_DTYPE, "kn_jvp: t[%d] is %s, x[%d] %s", i,
+                           kn_dtype_name((kn_dtype)t[i]->dtype), i,
+                           kn_dtype_name((kn_dtype)x[i]->dtype));
+    }
+    return KN_OK;
+}
+
 kn_status kn_jvp(kn_tensor **dy, kn_tensor *y, kn_tensor *const x[], kn_tensor *const t[],
                  int n_x) {
     KN_TRY(kn_check());
     if (!dy || !t || n_x < 1) return KN_FAIL(KN_ERR_INVALID, "kn_jvp: dy or t is NULL, or n_x < 1");
     KN_TRY(check_call(dy, y, x, n_x, &(kn_gradients_options){.again = 1}));
+    KN_TRY(check_directions(x, t, n_x));
     kn_tensor **dx = calloc((size_t)n_x, sizeof(kn_tensor *));
     if (!dx) return KN_FAIL(KN_ERR_OOM, "kn_jvp: no host memory");
     kn_status status = jvp(dy, dx, y, x, t, n_x);

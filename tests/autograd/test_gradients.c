@@ -387,6 +387,82 @@ static void a_large_gradient_is_zero_where_nothing_was_read(void **state) {
     assert_int_equal(n_wrong, 0);
 }
 
+/* Rules that deliver all their gradients need one that is wanted. */
+static void a_result_that_no_target_reaches_has_the_gradient_zero(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 1, 2),
+              *a = PARAM(set, KN_SHAPE(2, 2), "a", 4, 1, 1, 3);
+    for (int op = 0; op < 4; op++) {
+        KN_TAPE();
+        kn_tensor *u = kn_watch(F32(KN_SHAPE(1), 1)), *x = kn_watch(kn_ones(KN_SHAPE(3, 2)));
+        kn_tensor *dx, *y = NULL, *second = NULL;
+        if (op == 0) y = kn_layernorm(x, w, KN_NONE, 1, 1e-5);
+        if (op == 1) y = kn_rmsnorm(x, w, 1, 1e-5);
+        if (op == 2) assert_ok(kn_qr(&y, &second, a));
+        if (op == 3) y = kn_exp(x);
+        assert_ok(kn_gradients(&dx, y, &u, 1, &(kn_gradients_options){.keep = 1}));
+        assert_values(dx, 0);
+        assert_ok(kn_tape_check());
+        assert_ok(kn_gradients(&dx, y, &u, 1, NULL)); /* which consumes the tape */
+        assert_values(dx, 0);
+        assert_int_equal(kn_tape_nodes(), 0);
+    }
+    kn_params_destroy(set);
+}
+
+/* The pass consumes the value, but not its gradient. */
+static void dy_may_be_a_value_of_the_same_tape(void **state) {
+    (void)state;
+    for (int keep = 0; keep < 2; keep++) {
+        KN_TAPE();
+        kn_tensor *x = kn_watch(F32(KN_SHAPE(2), 1, 2)), *h = kn_affine(x, 2, 0);
+        kn_tensor *y = kn_add(h, x), *dx;
+        assert_ok(kn_gradients(&dx, y, &x, 1, &(kn_gradients_options){.dy = h, .keep = keep}));
+        assert_values(dx, 6, 12);
+    }
+}
+
+static void directions_are_like_their_inputs(void **state) {
+    (void)state;
+    KN_TAPE();
+    kn_tensor *x = kn_watch(kn_ones(KN_SHAPE(2, 3))), *y = kn_square(x), *dy;
+    kn_tensor *row = kn_ones(KN_SHAPE(3)), *wide = kn_cast(kn_ones(KN_SHAPE(2, 3)), KN_F64),
+              *none = NULL;
+    assert_fails(kn_jvp(&dy, y, &x, &row, 1), KN_ERR_SHAPE, "t[0] is [3], x[0] [2,3]");
+    assert_fails(kn_jvp(&dy, y, &x, &wide, 1), KN_ERR_DTYPE, "t[0] is f64, x[0] f32");
+    assert_fails(kn_jvp(&dy, y, &x, &none, 1), KN_ERR_INVALID, "t[0] is NULL");
+}
+
+typedef struct inner {
+    kn_tensor *y, *x;
+    int n;
+} inner;
+static void differentiate_inside(void *ctx, kn_tensor *gradient) {
+    (void)gradient;
+    inner *in = ctx;
+    kn_tensor *dx;
+    kn_gradients_options keep = {.keep = 1};
+    assert_fails(kn_gradients(&dx, in->y, &in->x, 1, &keep), KN_ERR_INVALID,
+                 "called inside a pass over the same tape");
+    assert_fails(kn_backward(in->y), KN_ERR_INVALID, "called inside a pass");
+    in->n++;
+}
+static void a_hook_starts_no_pass_over_its_tape(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 2, 3);
+    inner in = {0};
+    KN_TAPE();
+    in.x = kn_mul(w, w);
+    in.y = sum_all(kn_square(in.x)); /* w⁴ */
+    kn_tensor *seen = kn_on_grad(in.x, differentiate_inside, &in);
+    assert_ok(kn_backward(kn_add(sum_all(seen), in.y)));
+    assert_int_equal(in.n, 1);
+    assert_values(kn_grad(w), 4 + 32, 6 + 108);
+    kn_params_destroy(set);
+}
+
 int main(void) {
     return RUN_TESTS(
         OPS_TEST(a_large_gradient_is_zero_where_nothing_was_read),
@@ -402,5 +478,8 @@ int main(void) {
         OPS_TEST(derivatives_by_both_inputs_are_differentiated_together),
         OPS_TEST(a_gradient_without_derivatives_is_a_constant),
         OPS_TEST(a_passs_temporaries_end_with_their_node),
-        OPS_TEST(a_sums_gradient_is_that_of_ones), OPS_TEST(a_sums_gradient_reaches_parameters));
+        OPS_TEST(a_sums_gradient_is_that_of_ones), OPS_TEST(a_sums_gradient_reaches_parameters),
+        OPS_TEST(a_result_that_no_target_reaches_has_the_gradient_zero),
+        OPS_TEST(dy_may_be_a_value_of_the_same_tape), OPS_TEST(directions_are_like_their_inputs),
+        OPS_TEST(a_hook_starts_no_pass_over_its_tape));
 }
