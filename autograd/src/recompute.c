@@ -22,7 +22,12 @@ typedef struct part {
     kn_rng *rng;
     uint64_t seed, offset;
     int n_x;
-    kn_dtype autocast; /* of the frame; 0: off */
+    kn_dtype autocast; /* of the frame, as the three that follow; 0: off */
+    kn_dtype dtype;
+    kn_device *device;
+    kn_math_mode math;
+    int n_params;
+    kn__saved *param; /* those that it reads besides x, each once */
     kn__saved x[];
 } part;
 
@@ -31,10 +36,26 @@ static void part_free(void *self) {
     for (int i = 0; i < p->n_x; i++) {
         if (p->x[i].t) kn_tensor_release(p->x[i].t);
     }
+    for (int i = 0; i < p->n_params; i++) kn_tensor_release(p->param[i].t);
+    free(p->param);
     free(p);
 }
 
 /* --- backward --- */
+
+/* With other values of them the part's would be others too. */
+static kn_status params_check(const kn__back *b, const part *p) {
+    char text[256];
+    for (int i = 0; i < p->n_params; i++) {
+        const kn_tensor *w = p->param[i].t;
+        if (w->storage && w->storage->version == p->param[i].version) continue;
+        const kn__param *of = kn__edge_param(kn__node_edges(b->node)[p->n_x + i]);
+        return KN_FAIL(KN_ERR_INVALID, "the gradient of %s needs the parameter %s, which was %s",
+                       kn__node_text(text, sizeof text, b->node), of->name,
+                       w->storage ? "written since" : "consumed");
+    }
+    return KN_OK;
+}
 
 /* Leaves for what x was, so that the part's gradients by it can be passed on. */
 static kn_status leaves_make(kn_tensor *leaf[], kn__back *b, const part *p) {
@@ -53,8 +74,9 @@ static kn_status leaves_make(kn_tensor *leaf[], kn__back *b, const part *p) {
     return KN_OK;
 }
 
-/* The walk's marks, of the part alone. */
-static void part_mark(const kn__pass *pass, kn__node *first) {
+/* The walk's marks, of the part alone; whether its result leads to a tensor whose gradient is
+ * wanted. */
+static bool part_mark(const kn__pass *pass, kn__node *first) {
     for (kn__node *n = first; n; n = n->next) {
         n->wanted = n->op == KN__OP_WATCH;
         n->n_users = 0;
@@ -65,6 +87,7 @@ static void part_mark(const kn__pass *pass, kn__node *first) {
             if (from && from->n_users < 2) from->n_users++;
         }
     }
+    return kn__edge_node(pass->from)->wanted;
 }
 
 /* Which leaf the node stands for; -1: none. */
@@ -110,9 +133,37 @@ static kn_tensor *gradient_take(kn__back *b) {
     return b->g;
 }
 
+/* Walks the nodes after `before`, in a frame like that of the pass around it. */
+static kn_status part_gradients(kn__back *b, const kn_frame_options *options, kn_edge from,
+                                kn_tensor *const leaf[], const kn__node *before) {
+    const part *p = *kn__node_special(b->node);
+    KN_FRAME(.device = options->device, .stream = options->stream, .pool = options->pool,
+             .dtype = options->dtype, .math = options->math, .record = KN_OFF, .autocast = KN_OFF);
+    KN_TRY(kn_check());
+    kn__node *first = before ? before->next : b->pass->tape->first;
+    KN_ASSERT(first && !kn__edge_result(from)->grad && !b->pass->again);
+    kn__pass inside = *b->pass;
+    inside.from = from;
+    inside.mark = kn_frame_mark();
+    inside.hooked = false; /* parameters count this node as one use */
+    inside.keep = false;
+    if (!part_mark(&inside, first)) return KN_OK; /* only an input that fn doesn't use is wanted */
+    kn__edge_result(from)->grad = gradient_take(b);
+    return part_walk(b, &inside, leaf, p->n_x, before);
+}
+
 static kn_status again(kn__back *b, const part *p, const kn__node *before) {
     kn_tensor *leaf[INPUTS_MAX], *y = NULL;
-    kn_frame_options as_before = {.autocast = p->autocast ? (int)p->autocast : KN_OFF};
+    kn_frame_options as_before = {.autocast = p->autocast ? (int)p->autocast : KN_OFF,
+                                  .device = p->device,
+                                  .dtype = p->dtype,
+                                  .math = (int)p->math},
+                     now = {.device = kn_frame_device(),
+                            .stream = kn_frame_stream(),
+                            .pool = kn_frame_pool(),
+                            .dtype = kn_frame_dtype(),
+                            .math = (int)kn_frame_math()};
+    KN_TRY(params_check(b, p));
     kn_frame recorded = kn_frame_begin_tape(&as_before, b->pass->tape);
     kn_status status = kn_check();
     if (status == KN_OK) status = leaves_make(leaf, b, p);
@@ -121,19 +172,7 @@ static kn_status again(kn__back *b, const part *p, const kn__node *before) {
     kn_edge from = status == KN_OK ? y->grad : 0;
     if (from)
         kn_frame_release_to(mine); /* nodes keep their saved tensors; the rest is not read again */
-    if (kn__edge_node(from)) {
-        KN_FRAME(.record = KN_OFF, .autocast = KN_OFF);
-        kn__node *first = before ? before->next : b->pass->tape->first;
-        KN_ASSERT(first && !kn__edge_result(from)->grad && !b->pass->again);
-        kn__pass inside = *b->pass;
-        inside.from = from;
-        inside.mark = kn_frame_mark();
-        inside.hooked = false; /* parameters count this node as one use */
-        inside.keep = false;
-        part_mark(&inside, first);
-        kn__edge_result(from)->grad = gradient_take(b);
-        status = part_walk(b, &inside, leaf, p->n_x, before);
-    }
+    if (kn__edge_node(from)) status = part_gradients(b, &now, from, leaf, before);
     kn_frame_end(&recorded);
     return status;
 }
@@ -213,10 +252,24 @@ static part *part_make(kn_recompute_fn fn, void *ctx, kn_tensor *const x[], int 
                 .ctx = ctx,
                 .rng = rng,
                 .n_x = n_x,
-                .autocast = kn_frame_autocast()};
+                .autocast = kn_frame_autocast(),
+                .dtype = kn_frame_dtype(),
+                .device = kn_frame_device(),
+                .math = kn_frame_math()};
     for (int i = 0; i < n_x; i++)
         p->x[i] = (kn__saved){.t = kn_tensor_retain(x[i]), .version = x[i]->storage->version};
     return p;
+}
+
+static kn_status params_save(part *p, const edges *params) {
+    p->param = calloc((size_t)params->n + 1, sizeof *p->param);
+    if (!p->param) return KN_FAIL(KN_ERR_OOM, "kn_recompute: no host memory");
+    for (; p->n_params < params->n; p->n_params++) {
+        kn_tensor *w = kn__edge_param(params->at[p->n_params])->w;
+        p->param[p->n_params] =
+            (kn__saved){.t = kn_tensor_retain(w), .version = w->storage->version};
+    }
+    return KN_OK;
 }
 
 /* The node that takes the part's place; *y becomes a tensor of it. */
@@ -225,6 +278,7 @@ static kn_status part_replace(kn_tensor **y, part **p, kn__tape *tape, const kn_
     edges params = {NULL, 0, 0};
     kn__node *first = mark->last ? mark->last->next : tape->first;
     kn_status status = edges_find(&params, first, x, (*p)->n_x);
+    if (status == KN_OK) status = params_save(*p, &params);
     kn_edge from[INPUTS_MAX]; /* x may be the result of a node that is cut off */
     for (int i = 0; i < (*p)->n_x; i++) from[i] = kn__edge_from(tape, x[i]);
     kn_tensor *made = status == KN_OK ? kn_tensor_alias(*y) : NULL;
@@ -251,7 +305,9 @@ static kn_status recompute(kn_tensor **y, part **p, kn_tensor *const x[]) {
     kn__tape *tape = kn_frame_tape();
     kn__tape_mark mark = kn__tape_mark_here(tape);
     if ((*p)->rng) KN_TRY(kn_rng_state_get(&(*p)->seed, &(*p)->offset, (*p)->rng));
+    tape->busy++;
     *y = (*p)->fn((*p)->ctx, x);
+    tape->busy--;
     KN_TRY(kn_check());
     if (!*y) return KN_FAIL(KN_ERR_INVALID, "kn_recompute: fn gave no result");
     const kn__node *made_by = kn__edge_node((*y)->grad);

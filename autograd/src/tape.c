@@ -376,6 +376,7 @@ static kn_status add_node(kn__tape *tape, const kn_op_call *call) {
     n->file = NULL;
     n->op = call->op;
     n->n_in = call->n_in;
+    n->wanted = n->n_users = 0; /* the room may hold what an earlier node's were */
     n->flat = call->flat;
     n->saved_at = (uint32_t)saved_at;
     int64_t *dim = fill_saved(n, saves | extra, call);

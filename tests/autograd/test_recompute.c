@@ -175,6 +175,12 @@ static kn_tensor *none(void *ctx, kn_tensor *const x[]) {
     (void)x;
     return NULL;
 }
+static kn_tensor *chain(void *ctx, kn_tensor *const x[]) {
+    (void)ctx;
+    kn_tensor *y = x[0];
+    for (int i = 0; i < 8; i++) y = kn_exp(kn_affine(y, 0.1, 0));
+    return y;
+}
 static kn_tensor *with_ctx(void *ctx, kn_tensor *const x[]) { return kn_mul(x[0], ctx); }
 
 static void inputs_may_be_parameters_constants_and_watched_values(void **state) {
@@ -247,11 +253,113 @@ static void what_a_part_may_not_do_is_an_error(void **state) {
     kn_params_destroy(set);
 }
 
+/* The room of nodes may be that of a part's, which were marked as inside. */
+static void a_recorded_value_in_the_place_of_a_parts_is_found(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 2, 3), *two = kn_full(KN_SHAPE(2), 2);
+    for (int shift = 0; shift < 24; shift++) {
+        KN_TAPE();
+        kn_tensor *x = kn_watch(two), *h = w;
+        kn_tensor *y = kn_recompute(chain, NULL, &x, 1, NULL);
+        for (int i = 0; i < shift; i++) h = i % 3 ? kn_reshape(h, KN_SHAPE(2)) : kn_add(h, w);
+        h = kn_exp(kn_affine(h, 0.5, 0));
+        assert_op_fails(kn_recompute(with_ctx, h, &y, 1, NULL), KN_ERR_INVALID,
+                        "reads a recorded value that is not among x");
+    }
+    kn_params_destroy(set);
+}
+
+static kn_tensor *scaled_norm(void *ctx, kn_tensor *const x[]) {
+    return kn_layernorm(x[0], ctx, KN_NONE, 1, 1e-5);
+}
+static void an_input_that_fn_does_not_use_has_the_gradient_zero(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 2, 3);
+    KN_TAPE();
+    kn_tensor *x[] = {kn_full(KN_SHAPE(3, 2), 1), kn_watch(kn_full(KN_SHAPE(2), 1))}, *dx;
+    kn_tensor *y = kn_recompute(scaled_norm, w, x, 2, NULL);
+    assert_ok(kn_gradients(&dx, sum_all(y), &x[1], 1, NULL));
+    assert_values(dx, 0, 0);
+    kn_params_destroy(set);
+}
+
+static void a_parameter_written_before_the_second_run_is_an_error(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "scale", 2, 3), *x = kn_full(KN_SHAPE(2), 5);
+    for (int written = 0; written < 2; written++) {
+        KN_TAPE();
+        kn_tensor *y = sum_all(kn_exp(kn_recompute(with_ctx, w, &x, 1, NULL)));
+        if (written) {
+            assert_ok(kn_axpy_into(w, 1, w));
+            assert_fails(kn_backward(y), KN_ERR_INVALID,
+                         "needs the parameter scale, which was written since");
+            assert_values(kn_grad(w), 0, 0);
+        } else {
+            assert_ok(kn_backward(y));
+        }
+    }
+    kn_params_destroy(set);
+}
+
+static kn_tensor *times_a_tenth(void *ctx, kn_tensor *const x[]) {
+    kn_tensor *tenth = kn_cast(kn_full(KN_SHAPE(2), 0.1), KN_F64); /* in the frame's dtype */
+    return kn_exp(kn_mul(kn_mul(x[0], ctx), tenth));
+}
+static void the_second_run_has_the_dtype_of_the_first(void **state) {
+    (void)state;
+    double grad[2][2];
+    for (int recompute = 0; recompute < 2; recompute++) {
+        kn_params *set = NULL;
+        assert_ok(kn_params_create(&set, &(kn_params_options){.seed = 3, .dtype = KN_F64}));
+        kn_tensor *w = kn_param(set, KN_SHAPE(2), kn_init_normal(0, 1), "w"), *loss = NULL;
+        KN_TAPE();
+        {
+            KN_FRAME(.dtype = KN_F64);
+            kn_tensor *x = kn_full(KN_SHAPE(2), 3);
+            kn_tensor *y =
+                recompute ? kn_recompute(times_a_tenth, w, &x, 1, NULL) : times_a_tenth(w, &x);
+            loss = kn_keep(sum_all(y));
+        }
+        assert_ok(kn_backward(loss));
+        memcpy(grad[recompute], kn_data(kn_grad(w)), sizeof grad[0]);
+        kn_params_destroy(set);
+    }
+    assert_memory_equal(grad[0], grad[1], sizeof grad[0]);
+}
+
+static kn_tensor *differentiates(void *ctx, kn_tensor *const x[]) {
+    kn_tensor *y = kn_mul(x[0], x[0]), *dx = NULL;
+    *(kn_status *)ctx = kn_gradients(&dx, y, x, 1, &(kn_gradients_options){.keep = 1});
+    return y;
+}
+static void a_part_differentiates_nothing_itself(void **state) {
+    (void)state;
+    kn_status status = KN_OK;
+    KN_TAPE();
+    kn_tensor *x = kn_watch(kn_full(KN_SHAPE(2), 3)), *dx;
+    kn_tensor *y = kn_recompute(differentiates, &status, &x, 1, NULL);
+    assert_int_equal(status, KN_ERR_INVALID);
+    assert_non_null(strstr(kn_last_error()->message, "kn_gradients: called inside a pass"));
+    assert_ok(kn_gradients(&dx, y, &x, 1, NULL)); /* where it fails again */
+    assert_int_equal(status, KN_ERR_INVALID);
+    assert_values(dx, 6, 6);
+}
+
 int main(void) {
     return RUN_TESTS(OPS_TEST(gradients_have_the_same_bits_and_the_peak_is_lower),
                      OPS_TEST(gradients_around_a_part_have_the_same_bits), OPS_TEST(parts_nest),
                      OPS_TEST(hooks_see_each_parameter_once),
                      OPS_TEST(inputs_may_be_parameters_constants_and_watched_values),
                      TEST(gradients_begin_anew_after_a_step),
-                     OPS_TEST(what_a_part_may_not_do_is_an_error));
+                     OPS_TEST(what_a_part_may_not_do_is_an_error),
+                     OPS_TEST(a_recorded_value_in_the_place_of_a_parts_is_found),
+                     OPS_TEST(an_input_that_fn_does_not_use_has_the_gradient_zero),
+                     OPS_TEST(a_parameter_written_before_the_second_run_is_an_error),
+                     OPS_TEST(the_second_run_has_the_dtype_of_the_first),
+                     OPS_TEST(a_part_differentiates_nothing_itself));
 }
