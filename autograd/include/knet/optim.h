@@ -89,7 +89,8 @@ KN_API KN_MUST_CHECK kn_status kn_optim_update(kn_optim *optim, kn_tensor *w, kn
 KN_API KN_MUST_CHECK kn_status kn_optim_lr(kn_optim *optim, double lr);
 /* Parameters whose names begin with `prefix` learn at `lr_scale` times the learning rate and decay
  * by `decay_scale` times the weight decay, from the next step on. Where prefixes overlap the last
- * call holds. Errors: INVALID when no parameter has such a name. */
+ * call holds. Replays of a step that was captured before keep the factors that they were recorded
+ * with. Errors: INVALID when no parameter has such a name. */
 KN_API KN_MUST_CHECK kn_status kn_optim_group(kn_optim *optim, const char *prefix, double lr_scale,
                                               double decay_scale);
 /* Destroys the optimiser. No-op on NULL. */

@@ -11,8 +11,10 @@
  * values that the loss does not depend on, such as a metric. A tensor that outlives its tape
  * becomes a constant. Reading a consumed value, or a second backward, is an INVALID error. Saved
  * values have a version: a write after the save is an INVALID error that names the op that saved.
- * After a failed kn_backward the gradients of its sets read as zeros. Tapes don't nest; for higher
- * derivatives use kn_gradients with .again. Threads: a tape belongs to its thread.
+ * After a failed kn_backward the gradients of all sets that the loss depends on read as zeros.
+ * While a pass runs, as in hooks, kn_backward and kn_gradients over its tape are INVALID errors.
+ * Tapes don't nest; for higher derivatives use kn_gradients with .again. Threads: a tape belongs to
+ * its thread.
  */
 #ifndef KNET_TAPE_H
 #define KNET_TAPE_H
@@ -70,14 +72,15 @@ typedef struct kn_gradients_options {
     uint64_t reserved[3]; /* zero */
 } kn_gradients_options;
 /* dx[i] = d sum(y) / d x[i], for watched values or parameters x[i]; zeros where y doesn't depend on
- * x[i]. The gradients of parameters are not touched. Errors: UNSUPPORTED, naming the op, where
+ * x[i]. The gradients of parameters are not touched. Answers may share their data with each other
+ * and with .dy: copy one before you write into it. Errors: UNSUPPORTED, naming the op, where
  * .again meets a rule that can't be differentiated again. */
 KN_API KN_MUST_CHECK kn_status kn_gradients(kn_tensor *dx[], kn_tensor *y, kn_tensor *const x[],
                                             int n_x, const kn_gradients_options *options);
 
 /* The Jacobian-vector product: the change of y when every x[i] changes by t[i], to first order.
- * Keeps the tape. By two walks, of which the second differentiates the first; errors as for .again.
- */
+ * Keeps the tape. By two walks, of which the second differentiates the first; errors as for .again,
+ * and SHAPE or DTYPE for a t[i] that is not like x[i]. */
 KN_API KN_MUST_CHECK kn_status kn_jvp(kn_tensor **dy, kn_tensor *y, kn_tensor *const x[],
                                       kn_tensor *const t[], int n_x);
 
@@ -101,10 +104,15 @@ KN_API kn_tensor *kn_on_grad(kn_tensor *x, kn_on_grad_fn fn, void *ctx);
  * for more time (gradient checkpointing, Chen et al. 2016). */
 typedef kn_tensor *(*kn_recompute_fn)(void *ctx, kn_tensor *const x[]);
 /* fn(ctx, x), which kn_backward calls again with equal values. fn may read parameters, and of the
- * values recorded before it those of x[0 … n_x-1] alone; it must give the same result again. rng,
- * or NULL: the generator that it draws from, which draws the same numbers then. ctx, and what fn
- * reads of it, is borrowed until the tape ends. Errors: INVALID for another recorded value;
- * UNSUPPORTED where kn_gradients meets it with .again. */
+ * values recorded before it those of x[0 … n_x-1] alone; it must give the same result again. Both
+ * runs have the frame's device, dtype, math mode and autocast of the call. What fn writes it writes
+ * twice: give kn_batchnorm in training KN_NONE for its running statistics in the second run, as
+ * layers do (kn_layer_recompute_set). rng, or NULL: the generator that it draws from, which draws
+ * the same numbers then; with one the part can't be captured. fn can't call kn_gradients. A
+ * row-sparse parameter among x gets a gradient of all rows; one that fn reads itself stays sparse.
+ * ctx, and what fn reads of it, is borrowed until the tape ends. Errors: INVALID for another
+ * recorded value; in backward, INVALID if x or a parameter was written since; UNSUPPORTED where
+ * kn_gradients meets it with .again. */
 KN_API kn_tensor *kn_recompute(kn_recompute_fn fn, void *ctx, kn_tensor *const x[], int n_x,
                                kn_rng *rng);
 
