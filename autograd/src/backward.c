@@ -517,6 +517,7 @@ static kn_status check_loss(const kn_tensor *loss) {
 /* Also sets that the pass did not reach before it failed. Retired nodes still have their edges. */
 static void void_gradients(const kn__pass *pass) {
     kn__node *from = kn__edge_node(pass->from);
+    KN_ASSERT(from && from->tape == pass->tape);
     for (kn__node *n = from; n; n = n->prev) n->n_users = 0;
     from->n_users = 1; /* here: the loss depends on it */
     for (kn__node *n = from; n; n = n->prev) {
