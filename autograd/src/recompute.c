@@ -197,16 +197,17 @@ static const kn__special special = {"recompute", part_back, part_free};
 
 /* --- forward --- */
 
-static int index_of(kn_edge edge, kn_tensor *const x[], int n_x) {
-    for (int i = 0; i < n_x; i++) {
-        if (x[i]->grad == edge) return i;
-    }
-    return -1;
+/* Which of x have the edge, a bit each: one value may be there twice. */
+static uint64_t inputs_of(kn_edge edge, kn_tensor *const x[], int n_x) {
+    uint64_t bits = 0;
+    for (int i = 0; i < n_x; i++) bits |= (uint64_t)(x[i]->grad == edge) << i;
+    return bits;
 }
 
-typedef struct edges { /* of parameters that the part uses, each once */
-    kn_edge *at;
+typedef struct edges { /* that the part's result depends on */
+    kn_edge *at;       /* of parameters, each once */
     int n, cap;
+    uint64_t inputs; /* of x, a bit each */
 } edges;
 
 static kn_status edges_add(edges *e, kn_edge edge) {
@@ -224,21 +225,30 @@ static kn_status edges_add(edges *e, kn_edge edge) {
     return KN_OK;
 }
 
-/* The edges that leave the part: to parameters, and to x alone. */
-static kn_status edges_find(edges *out, kn__node *first, kn_tensor *const x[], int n_x) {
+/* The edges that leave the part, of the nodes that lead to y: to parameters, and to x alone. */
+static kn_status edges_find(edges *out, kn__node *first, kn_tensor *y, kn_tensor *const x[],
+                            int n_x) {
     char text[256];
-    for (kn__node *n = first; n; n = n->next) n->n_users = INSIDE;
-    for (kn__node *n = first; n; n = n->next) {
+    kn__node *last = kn__edge_node(y->grad)->tape->last;
+    for (kn__node *n = first; n; n = n->next) n->n_users = INSIDE, n->wanted = 0;
+    kn__edge_node(y->grad)->wanted = 1;
+    for (kn__node *n = last; n != first->prev; n = n->prev) {
         for (int i = 0; i < n->n_in; i++) {
             kn_edge edge = kn__node_edges(n)[i];
-            const kn__node *from = kn__edge_node(edge);
-            if (!edge || (from && from->n_users == INSIDE)) continue;
-            if (index_of(edge, x, n_x) >= 0) continue;
-            if (from)
+            kn__node *from = kn__edge_node(edge);
+            if (!edge) continue;
+            if (from && from->n_users == INSIDE) {
+                from->wanted |= n->wanted;
+                continue;
+            }
+            uint64_t inputs = inputs_of(edge, x, n_x);
+            if (from && !inputs)
                 return KN_FAIL(KN_ERR_INVALID,
                                "kn_recompute: %s reads a recorded value that is not among x",
                                kn__node_text(text, sizeof text, n));
-            KN_TRY(edges_add(out, edge));
+            if (!n->wanted) continue;
+            out->inputs |= inputs;
+            if (!inputs) KN_TRY(edges_add(out, edge));
         }
     }
     return KN_OK;
@@ -261,6 +271,20 @@ static part *part_make(kn_recompute_fn fn, void *ctx, kn_tensor *const x[], int 
     return p;
 }
 
+/* Values that fn reads, but no gradient flows to: without an edge from the part, backward takes
+ * another node for their last reader, and consumes them before the second run. A header of the
+ * part's own keeps their data. */
+static kn_status constants_save(part *p, kn_tensor *const x[], uint64_t inputs) {
+    for (int i = 0; i < p->n_x; i++) {
+        if (inputs >> i & 1 || !kn__edge_node(x[i]->grad)) continue;
+        kn_tensor *alias = kn_tensor_alias(x[i]);
+        if (!alias) return kn_check();
+        kn_tensor_release(p->x[i].t);
+        p->x[i].t = kn_tensor_retain(alias);
+    }
+    return KN_OK;
+}
+
 static kn_status params_save(part *p, const edges *params) {
     p->param = calloc((size_t)params->n + 1, sizeof *p->param);
     if (!p->param) return KN_FAIL(KN_ERR_OOM, "kn_recompute: no host memory");
@@ -275,12 +299,14 @@ static kn_status params_save(part *p, const edges *params) {
 /* The node that takes the part's place; *y becomes a tensor of it. */
 static kn_status part_replace(kn_tensor **y, part **p, kn__tape *tape, const kn__tape_mark *mark,
                               kn_tensor *const x[]) {
-    edges params = {NULL, 0, 0};
+    edges params = {NULL, 0, 0, 0};
     kn__node *first = mark->last ? mark->last->next : tape->first;
-    kn_status status = edges_find(&params, first, x, (*p)->n_x);
+    kn_status status = edges_find(&params, first, *y, x, (*p)->n_x);
     if (status == KN_OK) status = params_save(*p, &params);
+    if (status == KN_OK) status = constants_save(*p, x, params.inputs);
     kn_edge from[INPUTS_MAX]; /* x may be the result of a node that is cut off */
-    for (int i = 0; i < (*p)->n_x; i++) from[i] = kn__edge_from(tape, x[i]);
+    for (int i = 0; i < (*p)->n_x; i++)
+        from[i] = params.inputs >> i & 1 ? kn__edge_from(tape, x[i]) : 0;
     kn_tensor *made = status == KN_OK ? kn_tensor_alias(*y) : NULL;
     kn__tape_cut(tape, mark);
     if (status == KN_OK && !made) status = kn_check();
