@@ -19,11 +19,10 @@
  * What changes between replays: the data of inputs; and all that lies in tensors made before, such
  * as parameters, the state of optimisers and of random numbers, and the learning rate
  * (kn_optim_lr). What stays: shapes, attributes, the factors of kn_optim_group, the number of
- * threads, which ops run. So run the
- * step once before it is recorded: state that is made at first use, such as an optimiser's,
- * must exist (kn_capture_run does that). A recorded backward overwrites gradients, or adds to them,
- * as it did when it was recorded. The step reads inputs; one that it writes into is an error on a
- * GPU, and so is a result that is an input or a view of one.
+ * threads, which ops run. So run the step once before it is recorded: state that is made at first
+ * use, such as an optimiser's, must exist (kn_capture_run does that). A recorded backward
+ * overwrites gradients, or adds to them, as it did when it was recorded. The step reads inputs; one
+ * that it writes into is an error on a GPU, and so is a result that is an input or a view of one.
  *
  * Frames with .fuse keep their passes on the host; on a GPU a captured step has a kernel an op.
  *
