@@ -225,14 +225,15 @@ static kn_status edges_add(edges *e, kn_edge edge) {
     return KN_OK;
 }
 
-/* The edges that leave the part, of the nodes that lead to y: to parameters, and to x alone. */
-static kn_status edges_find(edges *out, kn__node *first, kn_tensor *y, kn_tensor *const x[],
+/* The edges that leave the part, which is the nodes after `before`, where they lead to y: to
+ * parameters, and to x alone. */
+static kn_status edges_find(edges *out, const kn__node *before, kn_tensor *y, kn_tensor *const x[],
                             int n_x) {
     char text[256];
     kn__node *last = kn__edge_node(y->grad)->tape->last;
-    for (kn__node *n = first; n; n = n->next) n->n_users = INSIDE, n->wanted = 0;
+    for (kn__node *n = last; n != before; n = n->prev) n->n_users = INSIDE, n->wanted = 0;
     kn__edge_node(y->grad)->wanted = 1;
-    for (kn__node *n = last; n != first->prev; n = n->prev) {
+    for (kn__node *n = last; n != before; n = n->prev) {
         for (int i = 0; i < n->n_in; i++) {
             kn_edge edge = kn__node_edges(n)[i];
             kn__node *from = kn__edge_node(edge);
@@ -300,8 +301,7 @@ static kn_status params_save(part *p, const edges *params) {
 static kn_status part_replace(kn_tensor **y, part **p, kn__tape *tape, const kn__tape_mark *mark,
                               kn_tensor *const x[]) {
     edges params = {NULL, 0, 0, 0};
-    kn__node *first = mark->last ? mark->last->next : tape->first;
-    kn_status status = edges_find(&params, first, *y, x, (*p)->n_x);
+    kn_status status = edges_find(&params, mark->last, *y, x, (*p)->n_x);
     if (status == KN_OK) status = params_save(*p, &params);
     if (status == KN_OK) status = constants_save(*p, x, params.inputs);
     kn_edge from[INPUTS_MAX]; /* x may be the result of a node that is cut off */
