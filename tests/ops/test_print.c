@@ -28,9 +28,6 @@ static void other_dtypes_have_their_own_words(void **state) {
     assert_string_equal(printed(kn_cast(F32(KN_SHAPE(2), 1, 0.1f), KN_BF16), &bare), "[1.  0.1]");
     assert_string_equal(printed(kn_zeros(KN_SHAPE(2, 0)), &bare), "[]");
     assert_string_equal(printed(kn_full(KN_SCALAR, 0.1), &bare), "0.1");
-    assert_string_equal(printed(kn_full(KN_SCALAR, -2), &bare), "-2.0");
-    assert_string_equal(printed(kn_full(KN_SCALAR, 1e16), &bare), "1e+16");
-    assert_string_equal(printed(kn_full(KN_SCALAR, (double)__builtin_nanf("")), &bare), "nan");
     assert_string_equal(printed(F64(KN_SHAPE(2), 1e10, 1.5), &bare), "[1.0e+10 1.5e+00]");
 }
 

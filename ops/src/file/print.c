@@ -241,20 +241,8 @@ static void add_axis(printer *p, int64_t at, int axis, int columns) {
     kn__text_puts(&p->text, "]");
 }
 
-/* Alone a number has a digit behind its point, or no point: "2.0", "1e+16". */
-static void add_scalar(printer *p) {
-    char word[WORD_BYTES];
-    word_of(p, word, 0);
-    size_t whole = strcspn(word, ".");
-    bool bare = word[whole] && (word[whole + 1] == '\0' || word[whole + 1] == 'e');
-    const char *rest = bare ? word + whole + 1 : word + whole;
-    kn__text_add(&p->text, word, whole);
-    if (bare && !*rest) kn__text_puts(&p->text, ".0");
-    kn__text_puts(&p->text, rest);
-}
-
 static void add_tensor(printer *p, bool bare, const kn_tensor *t) {
-    char shape[256];
+    char shape[256], word[WORD_BYTES];
     if (!bare)
         kn__text_printf(&p->text, "%s %s %s\n", kn_dtype_name(p->dtype),
                         kn_shape_text(shape, sizeof shape, p->shape),
@@ -267,7 +255,8 @@ static void add_tensor(printer *p, bool bare, const kn_tensor *t) {
     if (p->shape.n_dims) {
         add_axis(p, 0, 0, p->width);
     } else {
-        add_scalar(p);
+        word_of(p, word, 0);
+        kn__text_puts(&p->text, word);
     }
 }
 
