@@ -35,17 +35,16 @@ static inline KN_HOST_DEVICE uint64_t kn__integer_below(uint64_t word, uint64_t 
  * --- */
 enum { KN_PERMUTATION_KEYS = 16, KN_PERMUTATION_FEW = 32 };
 
-/* Fisher and Yates, from the words of n/2 counters. */
+/* Fisher and Yates, a counter a swap. */
 static inline KN_HOST_DEVICE void kn__permutation_few(int64_t *out, int64_t n, uint64_t seed,
                                                       uint64_t offset) {
     for (int64_t i = 0; i < n; i++) out[i] = i;
     for (int64_t i = n - 1; i > 0; i--) {
         uint32_t w[4];
-        uint64_t counter = offset + (uint64_t)i / 2;
-        int pair = (int)(i % 2);
+        uint64_t counter = offset + (uint64_t)i;
         kn__philox(w, counter, seed);
-        uint64_t word = (uint64_t)w[2 * pair + 1] << 32 | w[2 * pair];
-        uint64_t at = kn__integer_below(word, (uint64_t)i + 1, counter, seed, pair);
+        uint64_t word = (uint64_t)w[1] << 32 | w[0];
+        uint64_t at = kn__integer_below(word, (uint64_t)i + 1, counter, seed, 0);
         int64_t last = out[i];
         out[i] = out[at];
         out[at] = last;

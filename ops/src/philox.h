@@ -14,7 +14,7 @@
  * uniforms of elements 8·0 + l and 8·1 + l.
  *
  * Bernoulli's uses the one-word map for every dtype, integers and truncated normals the doubles'.
- * A permutation takes the first five counters, one of up to 32 elements those of half as many.
+ * A permutation takes the first five counters, one of up to 32 elements a counter each.
  *
  * rng_take gives out[0] = seed, out[1] = offset, then moves the generator's offset on by
  * kn__philox_counters(n): enough for n doubles, whatever the dtype.

@@ -242,7 +242,7 @@ static void known_numbers(void **state) {
     static const int64_t want[] = {268, 435, 49, 482};
     for (int i = 0; i < 4; i++) assert_int_equal(y[i], want[i]);
     y = kn_data(kn_permutation(8, rng));
-    static const int64_t order[] = {2, 0, 7, 1, 4, 3, 5, 6};
+    static const int64_t order[] = {5, 4, 3, 2, 6, 0, 1, 7};
     for (int i = 0; i < 8; i++) assert_int_equal(y[i], order[i]);
     kn_rng_destroy(rng);
 }

@@ -483,7 +483,7 @@ typedef enum kn_pad_mode {
  * KN_PAD_CONSTANT alone; it has no gradient. */
 KN_API kn_tensor *kn_pad(kn_tensor *x, kn_shape before, kn_shape after, kn_pad_mode mode,
                          double value);
-/* x [...,rows,columns] with zeros below, or above, the diagonal: column - row = diagonal. */
+/* x [...,rows,columns] with zeros below, or above, the diagonal column - row = `diagonal`. */
 KN_API kn_tensor *kn_triu(kn_tensor *x, int64_t diagonal);
 KN_API kn_tensor *kn_tril(kn_tensor *x, int64_t diagonal);
 /* The elements whose index along axis_column less that along axis_row is k; the two axes go, the

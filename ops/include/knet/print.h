@@ -1,5 +1,5 @@
 /* Printing tensors in NumPy's style: a line with dtype, shape and device, then the elements, as
- * str(array) has them; large tensors are shortened in the middle.
+ * np.array2string has them; large tensors are shortened in the middle.
  *
  *     KN_TRY(kn_print(stdout, y, NULL));
  *
