@@ -1,10 +1,10 @@
 #include "host/base/dnnl.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "host/base/loops.h"
 
+pthread_mutex_t kn__dnnl_making = PTHREAD_MUTEX_INITIALIZER;
 static dnnl_engine_t engine;
 static void make_engine(void) {
     if (dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success) engine = NULL;

@@ -4,6 +4,7 @@
 #define KN_DNNL_H
 
 #include <dnnl.h>
+#include <pthread.h>
 #include <stdbool.h>
 
 /* The layout of a tensor: oneDNN's memory descriptor, owned. Version 3 has handles of them; with
@@ -40,5 +41,9 @@ typedef struct kn__dnnl_call {
 void kn__dnnl_add(kn__dnnl_call *call, int arg, kn__layout_ref desc, const void *data);
 /* Runs the primitive and frees the memories' handles. */
 dnnl_status_t kn__dnnl_execute(kn__dnnl_call *call, const_dnnl_primitive_t primitive);
+
+/* Held while a plan is made: primitives share what they are made of, and who wants the same plan
+ * then finds it. */
+extern pthread_mutex_t kn__dnnl_making __attribute__((visibility("hidden")));
 
 #endif

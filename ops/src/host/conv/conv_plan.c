@@ -268,18 +268,28 @@ static kn__host_conv_key key_of(kn__conv_pass pass, const kn__conv_sizes *s, int
     return key;
 }
 
+static kn_status plan_add(kn__cached_plan **out, const kn__host_conv_key *key, kn__conv_pass pass,
+                          const kn__conv_sizes *s, int64_t images, unsigned flags) {
+    kn__host_conv_plan *made = NULL;
+    KN_TRY(plan_create(&made, pass, s, images, flags));
+    made->key = *key;
+    *out = kn__plan_cache_put(&plans, &made->cached);
+    return KN_OK;
+}
+
 kn_status kn__conv_plan_get(kn__host_conv_plan **out, kn__conv_pass pass, const kn__conv_sizes *s,
                             int64_t images, unsigned flags) {
     kn__host_conv_key key = key_of(pass, s, images, flags);
     kn__cached_plan *cached = kn__plan_cache_get(&plans, &key);
+    kn_status status = KN_OK;
     if (!cached) {
-        kn__host_conv_plan *made = NULL;
-        KN_TRY(plan_create(&made, pass, s, images, flags));
-        made->key = key;
-        cached = kn__plan_cache_put(&plans, &made->cached);
+        pthread_mutex_lock(&kn__dnnl_making);
+        cached = kn__plan_cache_get(&plans, &key);
+        if (!cached) status = plan_add(&cached, &key, pass, s, images, flags);
+        pthread_mutex_unlock(&kn__dnnl_making);
     }
     *out = (kn__host_conv_plan *)(void *)cached;
-    return KN_OK;
+    return status;
 }
 
 void kn__conv_plan_drop(kn__host_conv_plan *plan) {

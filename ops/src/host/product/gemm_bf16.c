@@ -109,19 +109,28 @@ static dnnl_status_t plan_create(product_plan **out, const kn__gemm *g) {
     return status;
 }
 
+static dnnl_status_t plan_add(kn__cached_plan **out, const product_key *key, const kn__gemm *g) {
+    product_plan *made = NULL;
+    dnnl_status_t status = plan_create(&made, g);
+    if (status != dnnl_success) return status;
+    made->key = *key;
+    *out = kn__plan_cache_put(&plans, &made->cached);
+    return dnnl_success;
+}
+
 static dnnl_status_t plan_get(product_plan **out, const kn__gemm *g) {
     const product_key key = {g->m,   g->n,       g->k,       g->lda,       g->ldb,
                              g->ldc, g->trans_a, g->trans_b, g->accumulate};
     kn__cached_plan *cached = kn__plan_cache_get(&plans, &key);
+    dnnl_status_t status = dnnl_success;
     if (!cached) {
-        product_plan *made = NULL;
-        dnnl_status_t status = plan_create(&made, g);
-        if (status != dnnl_success) return status;
-        made->key = key;
-        cached = kn__plan_cache_put(&plans, &made->cached);
+        pthread_mutex_lock(&kn__dnnl_making);
+        cached = kn__plan_cache_get(&plans, &key);
+        if (!cached) status = plan_add(&cached, &key, g);
+        pthread_mutex_unlock(&kn__dnnl_making);
     }
     *out = (product_plan *)(void *)cached;
-    return dnnl_success;
+    return status;
 }
 
 /* --- its use --- */
