@@ -63,9 +63,12 @@ static kn_tensor *windows_of(kn_tensor *x, int axis, int64_t out, int64_t k) {
 }
 
 static kn_tensor *average_axis(kn_tensor *x, int axis, int64_t out) {
-    int64_t k = longest(x->dim[axis], out);
+    int64_t in = x->dim[axis], k = longest(in, out);
     kn_tensor *windows = windows_of(x, axis, out, k);
     if (!windows) return NULL;
+    bool same = true; /* windows are as long as each other */
+    for (int64_t i = 0; i < out; i++) same &= end_of(i, in, out) - first_of(i, in, out) == k;
+    if (same) return (kn_mean)(windows, KN_SHAPE(axis + 1), false);
     return (kn_sum)((kn_mul)(windows, shares(x, axis, out, k)), KN_SHAPE(axis + 1), false);
 }
 
