@@ -37,7 +37,7 @@ typedef enum kn_dtype {
     KN_I64,
     KN_I32,
     KN_U8,
-    KN_BOOL /* a byte, 0 or 1: what others make is undefined */
+    KN_BOOL /* a byte, 0 or 1; other values give undefined results */
 } kn_dtype;
 
 enum { KN_DIMS_MAX = 8 };

@@ -42,8 +42,8 @@ void kn__dnnl_add(kn__dnnl_call *call, int arg, kn__layout_ref desc, const void 
 /* Runs the primitive and frees the memories' handles. */
 dnnl_status_t kn__dnnl_execute(kn__dnnl_call *call, const_dnnl_primitive_t primitive);
 
-/* Held while a plan is made: primitives share what they are made of, and who wants the same plan
- * then finds it. */
+/* Held while a plan is made: oneDNN's primitives share internal objects, and a second thread that
+ * wants the same plan then finds it in the cache. */
 extern pthread_mutex_t kn__dnnl_making __attribute__((visibility("hidden")));
 
 #endif
