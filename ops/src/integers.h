@@ -29,10 +29,10 @@ static inline KN_HOST_DEVICE uint64_t kn__integer_below(uint64_t word, uint64_t 
     return high;
 }
 
-/* --- permutations: of a few by swaps, all equally likely. Of more a Feistel network on the
- * smallest power of two from 2n on, walked until it gives a number below n. Networks are even
- * permutations, and so is more than half of what they give of a part: a coin swaps the first two.
- * --- */
+/* --- permutations: of a few elements by swaps, all equally likely. Of more, a Feistel network on
+ * the smallest power of two from 2n on, walked until it gives a number below n. A Feistel network
+ * is an even permutation, and restricted to n numbers it is even more often than odd: so a random
+ * bit swaps the first two elements. --- */
 enum { KN_PERMUTATION_KEYS = 16, KN_PERMUTATION_FEW = 32 };
 
 /* Fisher and Yates, a counter a swap. */

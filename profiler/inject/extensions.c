@@ -50,7 +50,7 @@ static bool enter(void) {
 
 static uint64_t key_of(const void *ptr) { return kn__spread((uint64_t)(uintptr_t)ptr); }
 
-/* NULL: there is none. */
+/* The place of the region that begins at ptr, or NULL. */
 static place *find_region(const void *ptr) {
     return kn__hash_get(&regions, sizeof(place), key_of(ptr));
 }
