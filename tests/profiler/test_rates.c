@@ -221,6 +221,9 @@ static void peaks_go_to_the_users_cache(void **state) {
     assert_ok(kn__peaks_write((kn__rates){1e11, 1e10}));
     assert_true(kn__peaks_path(path, sizeof path));
     assert_true(strncmp(path, cache, strlen(cache)) == 0);
+    struct stat made;
+    assert_int_equal(stat(cache, &made), 0);
+    assert_int_equal(made.st_mode & 077, 0); /* for the user alone */
     assert_close(kn__peaks_read().bytes, 1e10, 1e-9, 0);
     assert_false(kn__peaks_path(path, 8));
     setenv("XDG_CACHE_HOME", "relative", 1); /* invalid */
