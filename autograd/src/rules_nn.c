@@ -216,7 +216,8 @@ kn_tensor *kn__rule_avgpool(kn__back *b, int i) {
 }
 
 kn_tensor *kn__rule_avgpool_back(kn__back *b, int i) {
-    return KN_GIVE(b, i, avgpool, kn__back_attr(b), b->g);
+    kn_attr_pool attr = pool_attr(b, i);
+    return KN_GIVE(b, i, avgpool, &attr, b->g);
 }
 
 /* --- softmax --- */

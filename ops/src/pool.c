@@ -83,6 +83,7 @@ static bool set_windows(kn_attr_pool *attr, const kn_op_call *call, const kn_sha
 /* Windows along dimension i. With `ceil` the last one may end behind the padding, if it begins
  * before it. */
 static int64_t windows(const kn_tensor *x, const kn_attr_pool *attr, int i) {
+    if (!attr->stride[i]) return attr->size[i];
     int64_t in = x->dim[2 + i] + 2 * attr->padding[i],
             reach = (attr->window[i] - 1) * attr->dilation[i] + 1, stride = attr->stride[i],
             left = in - reach, n = left / stride + 1;

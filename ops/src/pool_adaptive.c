@@ -1,4 +1,4 @@
-/* Pooling to a given size, over everything, and its inverse: composed of other ops. */
+/* Pooling to a given size, and over everything. */
 #include <stdlib.h>
 
 #include "run.h"
@@ -26,24 +26,6 @@ static int64_t longest(int64_t in, int64_t out) {
     return k;
 }
 
-/* What each of the places below counts in an average, [out,k,1…] in the dtype and on the device of
- * x. Elements that are there several times share theirs, so that none is 0: 0·∞ is NaN. */
-static kn_tensor *shares(const kn_tensor *x, int axis, int64_t out, int64_t k) {
-    double *a = malloc((size_t)(out * k) * sizeof *a);
-    if (!a) return KN_FAIL_NULL(KN_ERR_OOM, "no host memory for averages");
-    int64_t in = x->dim[axis];
-    for (int64_t i = 0; i < out; i++) {
-        int64_t n = end_of(i, in, out) - first_of(i, in, out);
-        for (int64_t j = 0; j < k; j++)
-            a[i * k + j] = 1 / (double)n / (j < n - 1 ? 1 : (double)(k - n + 1));
-    }
-    kn_shape shape = {.n_dims = x->n_dims - axis + 1, .dim = {out, k}};
-    for (int d = 2; d < shape.n_dims; d++) shape.dim[d] = 1;
-    kn_tensor *t = (kn_tensor_from)(a, KN_F64, shape);
-    free(a);
-    return (kn_to)((kn_cast)(t, (kn_dtype)x->dtype), kn_tensor_device(x));
-}
-
 /* The elements of each window [out·k]; a shorter one repeats its last. */
 static kn_tensor *places(const kn_tensor *x, int64_t in, int64_t out, int64_t k) {
     int64_t *p = malloc((size_t)(out * k) * sizeof *p);
@@ -57,38 +39,15 @@ static kn_tensor *places(const kn_tensor *x, int64_t in, int64_t out, int64_t k)
     return (kn_to)(t, kn_tensor_device(x));
 }
 
-/* The windows along one axis: [… out,k …] in its place. */
-static kn_tensor *windows_of(kn_tensor *x, int axis, int64_t out, int64_t k) {
-    return (kn_index_select)(x, places(x, x->dim[axis], out, k), axis);
-}
-
-static kn_tensor *average_axis(kn_tensor *x, int axis, int64_t out) {
-    int64_t in = x->dim[axis], k = longest(in, out);
-    kn_tensor *windows = windows_of(x, axis, out, k);
-    if (!windows) return NULL;
-    bool same = true; /* windows are as long as each other */
-    for (int64_t i = 0; i < out; i++) same &= end_of(i, in, out) - first_of(i, in, out) == k;
-    if (same) return (kn_mean)(windows, KN_SHAPE(axis + 1), false);
-    return (kn_sum)((kn_mul)(windows, shares(x, axis, out, k)), KN_SHAPE(axis + 1), false);
-}
-
+/* For windows that offsets of 8 bits can't count. */
 static kn_tensor *max_axis(kn_tensor *x, int axis, int64_t out) {
-    kn_tensor *windows = windows_of(x, axis, out, longest(x->dim[axis], out));
+    int64_t in = x->dim[axis], k = longest(in, out);
+    kn_tensor *windows = (kn_index_select)(x, places(x, in, out, k), axis);
     return windows ? (kn_max)(windows, KN_SHAPE(axis + 1), false) : NULL;
 }
 
-/* Averages in f32 of 16 bits, rounded once. */
-static kn_tensor *averages(kn_tensor *x, const kn_shape *size) {
-    kn_dtype dtype = (kn_dtype)x->dtype;
-    bool is_half = dtype == KN_F16 || dtype == KN_BF16;
-    if (is_half) x = (kn_cast)(x, KN_F32);
-    for (int i = 0; i < size->n_dims && x; i++) x = average_axis(x, 2 + i, size->dim[i]);
-    return x && is_half ? (kn_cast)(x, dtype) : x;
-}
-
-static bool sizes_fit(const kn_op_call *call, const kn_shape *size, bool *divides) {
+static bool sizes_fit(const kn_op_call *call, const kn_shape *size) {
     const kn_tensor *x = call->in[0];
-    *divides = true;
     if (!is_image(call, size->n_dims)) return false;
     for (int i = 0; i < size->n_dims; i++) {
         int64_t in = x->dim[2 + i], out = size->dim[i];
@@ -96,7 +55,6 @@ static bool sizes_fit(const kn_op_call *call, const kn_shape *size, bool *divide
             return kn_op_call_fail(call, KN_ERR_SHAPE, "size[%d] is %lld of %lld elements", i,
                                    (long long)out, (long long)in);
         }
-        if (in % out) *divides = false;
         if (in > INT32_MAX || out > INT32_MAX) {
             return kn_op_call_fail(call, KN_ERR_SHAPE,
                                    "size[%d] is %lld of %lld elements: too large", i,
@@ -106,22 +64,22 @@ static bool sizes_fit(const kn_op_call *call, const kn_shape *size, bool *divide
     return true;
 }
 
+/* One kernel if windows are as long as each other, another if not: those have no stride. */
 static kn_tensor *adaptive(kn_op op, kn_tensor *x, kn_shape size) {
+    kn_attr_pool attr = {.dilation = {1, 1, 1}, .n_spatial = size.n_dims};
     kn_op_call call;
-    bool divides;
-    kn_op_call_init(&call, op, NULL, &x, 1);
-    if (!kn__check_inputs(&call) || !sizes_fit(&call, &size, &divides)) return NULL;
-    if (divides) {
-        kn_shape window = size;
-        int64_t elements = 1;
-        for (int i = 0; i < size.n_dims; i++) {
-            window.dim[i] = x->dim[2 + i] / size.dim[i];
-            elements *= window.dim[i];
-        }
-        if (op == KN_OP_avgpool) return (kn_avgpool)(x, window, NULL);
-        if (elements <= 256) return (kn_maxpool)(x, window, NULL);
+    int64_t elements = 1;
+    kn_op_call_init(&call, op, &attr, &x, 1);
+    if (!kn__check_inputs(&call) || !sizes_fit(&call, &size)) return NULL;
+    for (int i = 0; i < 3; i++) {
+        bool used = i < size.n_dims;
+        int64_t in = used ? x->dim[2 + i] : 1, out = used ? size.dim[i] : 1;
+        attr.window[i] = longest(in, out);
+        attr.stride[i] = in % out ? 0 : in / out;
+        attr.size[i] = attr.stride[i] ? 0 : out;
+        elements = attr.window[i] > 256 || elements > 256 ? 257 : elements * attr.window[i];
     }
-    if (op == KN_OP_avgpool) return averages(x, &size);
+    if (op == KN_OP_avgpool || elements <= 256) return kn_op_run(&call);
     for (int i = 0; i < size.n_dims && x; i++) x = max_axis(x, 2 + i, size.dim[i]);
     return x;
 }

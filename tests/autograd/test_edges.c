@@ -50,6 +50,11 @@ static void unpooling_and_averages_to_a_size_have_gradients(void **state) {
     const kn_gradients_options weighed = {.keep = 1, .dy = F32(KN_SHAPE(1, 1, 3), 3, 30, 300)};
     assert_ok(kn_gradients(&dx, kn_adaptive_avgpool(x, KN_SHAPE(3)), &x, 1, &weighed));
     assert_values(dx, 1, 1, 11, 10, 110, 100, 100);
+    kn_tensor *ties = kn_watch(F32(KN_SHAPE(1, 1, 5), 2, 1, 2, 2, 2)), *d_ties;
+    const kn_gradients_options two = {.keep = 1, .dy = F32(KN_SHAPE(1, 1, 2), 3, 30)};
+    kn_tensor *most = kn_adaptive_maxpool(ties, KN_SHAPE(2)); /* of 0 to 2 and 2 to 4 */
+    assert_ok(kn_gradients(&d_ties, most, &ties, 1, &two));
+    assert_values(d_ties, 3, 0, 30, 0, 0); /* the first, as PyTorch's */
     kn_tensor *z = kn_watch(F32(KN_SHAPE(1, 1, 2), 1, 2)), *dz;
     const kn_gradients_options six = {.keep = 1, .dy = F32(KN_SHAPE(1, 1, 6), 1, 2, 3, 10, 20, 30)};
     assert_ok(kn_gradients(&dz, kn_unpool(z, KN_SHAPE(3), NULL), &z, 1, &six));

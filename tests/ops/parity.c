@@ -43,15 +43,18 @@ static int64_t offset_at(const parity_case *c, const parity_operand *o, int64_t 
     int64_t index = 0, step = 1;
     for (int d = attr.n_spatial - 1; d >= 0; d--) {
         int64_t size = back ? attr.size[d] : c->in[0].shape.dim[2 + d];
-        int64_t window = attr.window[d], k = (int64_t)(r >> 8 * d & 0xFF) % window;
-        int64_t first = i % o->shape.dim[2 + d] * attr.stride[d] - attr.padding[d];
-        for (int t = 0; t < window; t++, k = (k + 1) % window) {
+        int64_t n = o->shape.dim[2 + d], at_y = i % n, window = attr.window[d];
+        int64_t first = at_y * attr.stride[d] - attr.padding[d], length = window;
+        if (!attr.stride[d])
+            first = at_y * size / n, length = ((at_y + 1) * size - 1) / n + 1 - first;
+        int64_t k = (int64_t)(r >> 8 * d & 0xFF) % length;
+        for (int t = 0; t < length; t++, k = (k + 1) % length) {
             int64_t at = first + k * attr.dilation[d];
             if (at >= 0 && at < size) break;
         }
         index += k * step;
         step *= window;
-        i /= o->shape.dim[2 + d];
+        i /= n;
     }
     return index;
 }

@@ -261,6 +261,7 @@ static void conv_act_cases(void) {
 /* --- pooling --- */
 
 static int64_t pooled(int64_t in, const kn_attr_pool *attr, int d) {
+    if (!attr->stride[d]) return attr->size[d];
     int64_t reach = (attr->window[d] - 1) * attr->dilation[d] + 1;
     int64_t left = in + 2 * attr->padding[d] - reach, n = left / attr->stride[d] + 1;
     bool more = attr->ceil && left % attr->stride[d] && n * attr->stride[d] < in + attr->padding[d];
@@ -285,7 +286,7 @@ static void pool_of(int64_t batch, int64_t channels, const int64_t *size, kn_att
         if (c->n_in == 2) c->in[1] = offsets;
         c->out[0] = like(back ? big : small, FILL_GUARD);
         if (ops[i] == KN_OP_maxpool) c->out[1] = of_dtype(like(small, FILL_GUARD), KN_U8);
-        for (int d = 0; d < n; d++) attr.size[d] = back ? size[d] : 0;
+        for (int d = 0; d < n; d++) attr.size[d] = back ? size[d] : attr.stride[d] ? 0 : y[d];
         set_attr(c, &attr, sizeof attr);
     }
 }
@@ -325,6 +326,11 @@ static void pool_cases(void) {
     }
     pool_of(5, 4, (int64_t[]){12, 12}, POOL(2, .window = {2, 2, 1}, .stride = {2, 2, 1}));
     halves_of(5);
+    pool_of(2, 3, (int64_t[]){7, 5}, POOL(2, .window = {3, 3, 1}, .size = {3, 2}));
+    halves_of(5);
+    pool_of(1, 2, (int64_t[]){5, 6, 11},
+            POOL(3, .window = {2, 2, 5}, .stride = {0, 2, 0}, .size = {7, 3, 3}));
+    pool_of(3, 1, (int64_t[]){40}, POOL(1, .window = {8, 1, 1}, .size = {6}));
     for (int kind = 0; kind < 4; kind++) {
         int padding = kind / 2;
         parity_case *c = parity_add(KN_OP_maxpool, COMPARE_EXACT);

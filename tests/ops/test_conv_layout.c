@@ -84,9 +84,13 @@ static void pools_of_blocks_give_what_plain_pools_give(void **state) {
         assert_true(in_blocks(blocked));
         kn_tensor *max = kn_maxpool(blocked, KN_SHAPE(3, 2), &ways[i]);
         kn_tensor *mean = kn_avgpool(blocked, KN_SHAPE(3, 2), &ways[i]);
-        assert_true(in_blocks(max) && in_blocks(mean));
+        kn_tensor *most = kn_adaptive_maxpool(blocked, KN_SHAPE(4, 11));
+        kn_tensor *share = kn_adaptive_avgpool(blocked, KN_SHAPE(2, 3));
+        assert_true(in_blocks(max) && in_blocks(mean) && in_blocks(most) && in_blocks(share));
         assert_non_null(kn_data(blocked));
         KN_FRAME(.layout = KN_OFF);
+        assert_same_bits(most, kn_adaptive_maxpool(blocked, KN_SHAPE(4, 11)));
+        assert_near(share, kn_adaptive_avgpool(blocked, KN_SHAPE(2, 3)));
         assert_same_bits(max, kn_maxpool(blocked, KN_SHAPE(3, 2), &ways[i]));
         assert_near(mean, kn_avgpool(blocked, KN_SHAPE(3, 2), &ways[i]));
     }

@@ -29,6 +29,27 @@ static void pooling_to_a_size_equals_pytorch(void **state) {
     }
 }
 
+/* Lines longer than those that the host adds up once for all windows of a row. */
+static void wide_lines_are_averaged_too(void **state) {
+    (void)state;
+    enum { WIDE = 3001, PARTS = 7 };
+    FOR_BOTH_DTYPES(dtype) {
+        KN_FRAME(.dtype = dtype);
+        kn_tensor *line = kn_cast(kn_arange(0, 10 * WIDE, 1, KN_F64), dtype);
+        kn_tensor *x = kn_reshape(kn_sin(line), KN_SHAPE(1, 2, 5, WIDE));
+        kn_tensor *y = kn_adaptive_avgpool(x, KN_SHAPE(2, PARTS));
+        for (int64_t i = 0; i < kn_tensor_numel(y); i++) {
+            int64_t at = i % PARTS, row = i / PARTS % 2, from = at * WIDE / PARTS;
+            int64_t end = ((at + 1) * WIDE + PARTS - 1) / PARTS;
+            double sum = 0;
+            for (int64_t h = row * 5 / 2; h < (row * 5 + 6) / 2; h++)
+                for (int64_t w = from; w < end; w++)
+                    sum += ops_at(x, (i / PARTS / 2 * 5 + h) * WIDE + w);
+            assert_close(ops_at(y, i), sum / 3 / (double)(end - from), 1e-5, 1e-5);
+        }
+    }
+}
+
 static void unpooling_puts_maxima_back_as_pytorch(void **state) {
     (void)state;
     FOR_BOTH_DTYPES(dtype) {
@@ -80,7 +101,7 @@ static void bad_input_gives_a_message(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(OPS_TEST(pooling_to_a_size_equals_pytorch),
-                     OPS_TEST(unpooling_puts_maxima_back_as_pytorch),
-                     OPS_TEST(bad_input_gives_a_message));
+    return RUN_TESTS(
+        OPS_TEST(pooling_to_a_size_equals_pytorch), OPS_TEST(wide_lines_are_averaged_too),
+        OPS_TEST(unpooling_puts_maxima_back_as_pytorch), OPS_TEST(bad_input_gives_a_message));
 }

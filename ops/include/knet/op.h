@@ -196,10 +196,11 @@ typedef struct kn_attr_conv {
 } kn_attr_conv;
 /* maxpool, avgpool and their backs: in the same form. inside: 1: an average counts elements of x
  * alone, no padding; 2: sums, no averages. ceil: the last window may begin inside and end outside.
- * skip_nan: maxpool: a NaN counts as less than all numbers. */
+ * skip_nan: maxpool: a NaN counts as less than all numbers. A dimension of S elements with stride 0
+ * has no padding and n windows, i from ⌊i·S/n⌋ to ⌈(i + 1)·S/n⌉; `window` is the longest. */
 typedef struct kn_attr_pool {
     int64_t window[3], stride[3], padding[3], dilation[3];
-    int64_t size[3]; /* maxpool_back, avgpool_back: of x; else 0 */
+    int64_t size[3]; /* maxpool_back, avgpool_back: of x; else n where stride is 0 */
     int32_t n_spatial, inside;
     int32_t ceil;
     int32_t skip_nan;

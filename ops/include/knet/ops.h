@@ -375,8 +375,8 @@ KN_API kn_tensor *kn_maxunpool(kn_tensor *x, kn_tensor *offsets, kn_shape window
 /* Each element of x in all places of its window: Knet.jl's unpool. Overlapping windows add up. */
 KN_API kn_tensor *kn_unpool(kn_tensor *x, kn_shape window, const kn_pooling_options *options);
 /* To a spatial size: window i of n covers elements ⌊i·S/n⌋ to ⌈(i + 1)·S/n⌉ - 1 of S, as PyTorch's.
- * Over all elements of each channel: spatial dimensions of 1. Where windows of kn_adaptive_maxpool
- * differ in size, and in kn_global_maxpool, tied elements share the gradient. */
+ * Over all elements of each channel: spatial dimensions of 1. Tied elements share the gradient in
+ * kn_global_maxpool and in kn_adaptive_maxpool with a window of more than 256 elements. */
 KN_API kn_tensor *kn_adaptive_avgpool(kn_tensor *x, kn_shape size);
 KN_API kn_tensor *kn_adaptive_maxpool(kn_tensor *x, kn_shape size);
 KN_API kn_tensor *kn_global_avgpool(kn_tensor *x);

@@ -22,7 +22,7 @@ static kn_status describe(kn__pooling *p, const kn_op_call *call, const kn_tenso
         p->dilation[d] = used ? attr->dilation[d - pad] : 1;
         int64_t extent = (p->window[d] - 1) * p->dilation[d] + 1;
         int64_t end = (p->y[d] - 1) * p->stride[d] + extent; /* of the last window */
-        p->is_tight &= p->padding[d] == 0 && p->dilation[d] == 1 && end <= p->x[d];
+        p->is_tight &= p->stride[d] && !p->padding[d] && p->dilation[d] == 1 && end <= p->x[d];
         if (p->x[d] + p->padding[d] + extent > INT32_MAX) {
             return KN_FAIL(KN_ERR_UNSUPPORTED,
                            "kn_%s: %s takes sizes up to 2^31 - 1 with their padding, not %lld",

@@ -28,10 +28,20 @@ __device__ int64_t flat(const int64_t (&dim)[3], int64_t plane, int64_t a, int64
     return ((plane * dim[0] + a) * dim[1] + b) * dim[2] + c;
 }
 
-// Where element k of window `o` lies along dimension d. TIGHT: without padding and dilation.
+// Where element k of window `o` lies along dimension d. TIGHT: without padding and dilation. A
+// stride of 0: windows share the dimension out.
 template <bool TIGHT>
 __device__ int64_t place(const kn__pooling &p, int d, int64_t o, int k) {
-    return TIGHT ? o * p.stride[d] + k : o * p.stride[d] - p.padding[d] + k * p.dilation[d];
+    if (TIGHT) return o * p.stride[d] + k;
+    if (!p.stride[d]) return o * p.x[d] / p.y[d] + k;
+    return o * p.stride[d] - p.padding[d] + k * p.dilation[d];
+}
+
+// How many elements window `o` has along dimension d, in x or not.
+template <bool TIGHT>
+__device__ int length(const kn__pooling &p, int d, int64_t o) {
+    if (TIGHT || p.stride[d]) return (int)p.window[d];
+    return (int)(((o + 1) * p.x[d] + p.y[d] - 1) / p.y[d] - o * p.x[d] / p.y[d]);
 }
 
 template <bool TIGHT>
@@ -42,15 +52,17 @@ __device__ bool is_inside(const kn__pooling &p, int d, int64_t at) {
 // Calls body(element of x, its index in the window) for what of a window is inside x.
 template <bool TIGHT, class F>
 __device__ void each_inside(const kn__pooling &p, const at3 &o, F body) {
-    int k = 0;
-    for (int a = 0; a < p.window[0]; a++)
-        for (int b = 0; b < p.window[1]; b++)
-            for (int c = 0; c < p.window[2]; c++, k++) {
+    int n0 = length<TIGHT>(p, 0, o.p[0]), n1 = length<TIGHT>(p, 1, o.p[1]),
+        n2 = length<TIGHT>(p, 2, o.p[2]);
+    for (int a = 0; a < n0; a++)
+        for (int b = 0; b < n1; b++)
+            for (int c = 0; c < n2; c++) {
                 int64_t i0 = place<TIGHT>(p, 0, o.p[0], a), i1 = place<TIGHT>(p, 1, o.p[1], b),
                         i2 = place<TIGHT>(p, 2, o.p[2], c);
                 if (is_inside<TIGHT>(p, 0, i0) && is_inside<TIGHT>(p, 1, i1) &&
                     is_inside<TIGHT>(p, 2, i2))
-                    body(flat(p.x, o.plane, i0, i1, i2), k);
+                    body(flat(p.x, o.plane, i0, i1, i2),
+                         (int)((a * p.window[1] + b) * p.window[2] + c));
             }
 }
 
@@ -90,18 +102,21 @@ struct span {  // of windows that may cover a position
     int first, last;
 };
 
-// `at` counts from where the first window begins; `extent`: from a window's first element to its
-// last.
-__device__ span covering(int at, int64_t extent, int64_t stride, int64_t n) {
-    int s = (int)stride, w = (int)extent;
-    int first = at < w ? 0 : (at - w) / s + 1, last = min(at / s, (int)n - 1);
-    return span{first, last};
+// The windows along dimension d that may cover position `at` of x.
+template <bool TIGHT>
+__device__ span covering(const kn__pooling &p, int d, int at) {
+    if (!TIGHT && !p.stride[d])
+        return span{(int)(at * p.y[d] / p.x[d]), (int)(((at + 1) * p.y[d] - 1) / p.x[d])};
+    int stride = (int)p.stride[d], padded = TIGHT ? at : at + (int)p.padding[d];
+    int extent = (int)(TIGHT ? p.window[d] : (p.window[d] - 1) * p.dilation[d] + 1);
+    int first = padded < extent ? 0 : (padded - extent) / stride + 1;
+    return span{first, min(padded / stride, (int)p.y[d] - 1)};
 }
 
-// The index along dimension d of a position in window o; -1: it is between two elements.
+// The index along dimension d of position `at` of x in window o; -1: it is between two elements.
 template <bool TIGHT>
 __device__ int64_t index_in(const kn__pooling &p, int d, int at, int o) {
-    int64_t rest = at - o * p.stride[d];
+    int64_t rest = at - place<TIGHT>(p, d, o, 0);
     if (TIGHT || p.dilation[d] == 1) return rest;
     int64_t k = rest / p.dilation[d];
     return k * p.dilation[d] == rest ? k : -1;
@@ -112,18 +127,14 @@ __device__ int64_t index_in(const kn__pooling &p, int d, int at, int o) {
 template <bool TIGHT, class T, class F>
 __device__ T gather(const kn__pooling &p, const at3 &o, F value) {
     span s[3];
-    int at[3];
-    for (int d = 0; d < 3; d++) {
-        int64_t extent = TIGHT ? p.window[d] : (p.window[d] - 1) * p.dilation[d] + 1;
-        at[d] = TIGHT ? o.p[d] : o.p[d] + (int)p.padding[d];
-        s[d] = covering(at[d], extent, p.stride[d], p.y[d]);
-    }
+    for (int d = 0; d < 3; d++) s[d] = covering<TIGHT>(p, d, o.p[d]);
     T sum = T(0);
     for (int a = s[0].first; a <= s[0].last; a++)
         for (int b = s[1].first; b <= s[1].last; b++)
             for (int c = s[2].first; c <= s[2].last; c++) {
-                int64_t k0 = index_in<TIGHT>(p, 0, at[0], a), k1 = index_in<TIGHT>(p, 1, at[1], b),
-                        k2 = index_in<TIGHT>(p, 2, at[2], c);
+                int64_t k0 = index_in<TIGHT>(p, 0, o.p[0], a),
+                        k1 = index_in<TIGHT>(p, 1, o.p[1], b),
+                        k2 = index_in<TIGHT>(p, 2, o.p[2], c);
                 if (!TIGHT && (k0 | k1 | k2) < 0) continue;
                 sum += value(flat(p.y, o.plane, a, b, c),
                              (int)((k0 * p.window[1] + k1) * p.window[2] + k2), at3{0, {a, b, c}});
@@ -146,6 +157,10 @@ __global__ void __launch_bounds__(BLOCK, 1)
 __device__ int counted(const kn__pooling &p, const at3 &o) {
     int n = 1;
     for (int d = 0; d < 3; d++) {
+        if (!p.stride[d]) {
+            n *= length<false>(p, d, o.p[d]);
+            continue;
+        }
         int step = (int)p.dilation[d], begin = (int)place<false>(p, d, o.p[d], 0);
         int left = (int)p.x[d] - begin + (p.inside ? 0 : (int)p.padding[d]);
         int before = p.inside ? max(-begin, 0) : 0;

@@ -34,7 +34,7 @@ static kn__pool_window window_of(const kn_attr_pool *attr, const kn_tensor *x, c
         w.stride[i] = s < 0 ? 1 : attr->stride[s];
         w.padding[i] = s < 0 ? 0 : attr->padding[s];
         w.dilation[i] = s < 0 ? 1 : attr->dilation[s];
-        tight &= !w.padding[i] && w.dilation[i] == 1 &&
+        tight &= w.stride[i] && !w.padding[i] && w.dilation[i] == 1 &&
                  (w.out[i] - 1) * w.stride[i] + w.size[i] <= w.in[i];
         w.tiles &= w.stride[i] == w.size[i] && w.in[i] == w.out[i] * w.size[i];
         w.in_plane *= w.in[i];

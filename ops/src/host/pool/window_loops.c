@@ -102,10 +102,20 @@ static inline int64_t steps_to(int64_t n, int64_t step) {
     return step == 1 ? n : (n + step - 1) / step;
 }
 
+/* Where window `at` begins, -padding or more. Windows of no stride share the dimension out. */
+static inline int64_t start_of(const kn__pool_window *w, int d, int64_t at) {
+    if (!w->stride[d]) return at * w->in[d] / w->out[d];
+    return at * w->stride[d] - w->padding[d];
+}
+
 static span span_of(const kn__pool_window *w, int d, int64_t at) {
-    int64_t start = at * w->stride[d] - w->padding[d], step = w->dilation[d],
-            left = w->in[d] - start;
+    int64_t start = start_of(w, d, at), step = w->dilation[d], left = w->in[d] - start;
     span s = {.start = start};
+    if (!w->stride[d]) {
+        s.end = steps_to((at + 1) * w->in[d], w->out[d]) - start;
+        s.counted = w->sums ? 1 : s.end;
+        return s;
+    }
     s.first = start < 0 ? steps_to(-start, step) : 0;
     s.end = left <= 0 ? 0 : steps_to(left, step);
     if (s.end > w->size[d]) s.end = w->size[d];
@@ -115,16 +125,17 @@ static span span_of(const kn__pool_window *w, int d, int64_t at) {
 }
 
 /* Windows side by side: a row of the result. Those of columns `lo` to `hi` lie in x from side to
- * side. */
+ * side, a stride apart. */
 typedef struct window_row {
     span depth, height;
-    int64_t start; /* where column 0 of the window of column 0 lies; may be outside of x */
+    int64_t line; /* where the line of x begins that the windows begin in; may be outside of x */
     int64_t lo, hi;
 } window_row;
 
 static window_row row_of(const kn__pool_window *w, int64_t d, int64_t h) {
     window_row r = {.depth = span_of(w, 0, d), .height = span_of(w, 1, h)};
-    r.start = (r.depth.start * w->in[1] + r.height.start) * w->in[2] - w->padding[2];
+    r.line = (r.depth.start * w->in[1] + r.height.start) * w->in[2];
+    if (!w->stride[2]) return r;
     int64_t last = w->in[2] - 1 + w->padding[2] - (w->size[2] - 1) * w->dilation[2];
     r.lo = steps_to(w->padding[2], w->stride[2]);
     r.hi = last < 0 ? 0 : last / w->stride[2] + 1;
@@ -179,7 +190,7 @@ static void max_one(const kn__pool_window *w, const window_row *r, int64_t at, r
     real best = 0;
     int64_t best_at = -1;
     EACH_LINE(r) for (int64_t k = s.first; k < s.end; k++) {
-        real value = x[r->start + at * w->stride[2] + step_to(w, i, j, k)];
+        real value = x[r->line + s.start + step_to(w, i, j, k)];
         if (best_at >= 0 && !wins(w, value, best)) continue;
         best = value;
         best_at = (i * w->size[1] + j) * w->size[2] + k;
@@ -223,8 +234,9 @@ static inline void max_block(const kn__pool_window *w, const window_row *r, int6
 /* The windows of columns lo to hi, which are BLOCK or more; the last two blocks may overlap. */
 static inline void max_blocks(const kn__pool_window *w, const window_row *r, int64_t stride,
                               real *y, uint8_t *offsets, const real *x) {
+    x += r->line - w->padding[2];
     for (int64_t at = r->lo;; at = at + BLOCK <= r->hi - BLOCK ? at + BLOCK : r->hi - BLOCK) {
-        max_block(w, r, stride, y + at, offsets ? offsets + at : NULL, x + r->start + at * stride);
+        max_block(w, r, stride, y + at, offsets ? offsets + at : NULL, x + at * stride);
         if (at == r->hi - BLOCK) return;
     }
 }
@@ -268,10 +280,10 @@ enum { LANES = 16 };
 enum { LANES = 8 };
 #endif
 
-/* Of window `at` of a row, `step` from its first place. */
-static inline const real *lanes_at(const kn__pool_window *w, const window_row *r, const real *x,
-                                   int64_t at, int64_t step) {
-    return x + (r->start + at * w->stride[2] + step) * LANES;
+/* `step` from the first place of a row's window, which begins at `start`. */
+static inline const real *lanes_at(const window_row *r, const real *x, int64_t start,
+                                   int64_t step) {
+    return x + (r->line + start + step) * LANES;
 }
 
 typedef real lanes_vec __attribute__((vector_size(LANES * sizeof(real))));
@@ -294,17 +306,15 @@ void KN_LOOP(maxpool_blocks)(const kn__pool_window *w, void *y, const void *x) {
             lanes_vec best = (lanes_vec){0} - (real)INFINITY;
             EACH_LINE(&r)
             for (int64_t k = s.first; k < s.end; k++)
-                take_lanes(&best, lanes_at(w, &r, x, at, step_to(w, i, j, k)));
+                take_lanes(&best, lanes_at(&r, x, s.start, step_to(w, i, j, k)));
             __builtin_memcpy(out, &best, sizeof best);
         }
     }
 }
 
-/* Where the first place of the window of row (d, h), column 0, lies. */
-static inline int64_t place_of(const kn__pool_window *w, int64_t d, int64_t h) {
-    return ((d * w->stride[0] - w->padding[0]) * w->in[1] + h * w->stride[1] - w->padding[1]) *
-               w->in[2] -
-           w->padding[2];
+/* Where the line of x begins that the windows of row (d, h) begin in. */
+static inline int64_t line_of(const kn__pool_window *w, int64_t d, int64_t h) {
+    return (start_of(w, 0, d) * w->in[1] + start_of(w, 1, h)) * w->in[2];
 }
 
 void KN_LOOP(maxpool_back_plane)(const kn__pool_window *w, void *dx, const void *dy,
@@ -315,13 +325,12 @@ void KN_LOOP(maxpool_back_plane)(const kn__pool_window *w, void *dx, const void 
     int64_t steps[256];
     if (!w->is_2x2) steps_fill(w, steps);
     EACH_ROW(w) {
-        int64_t at = place_of(w, d, h);
+        real *line = (real *)dx + line_of(w, d, h);
         if (w->is_2x2) {
-            real *to = (real *)dx + at;
-            back_row(to, to + w->in[2], g, offsets, w->out[2]);
+            back_row(line, line + w->in[2], g, offsets, w->out[2]);
         } else {
-            for (int64_t i = 0; i < w->out[2]; i++, at += w->stride[2])
-                ((real *)dx)[at + steps[offsets[i]]] += g[i];
+            for (int64_t i = 0; i < w->out[2]; i++)
+                line[start_of(w, 2, i) + steps[offsets[i]]] += g[i];
         }
         g += w->out[2];
         offsets += w->out[2];
@@ -334,9 +343,9 @@ void KN_LOOP(maxpool_take_plane)(const kn__pool_window *w, void *y, const void *
     int64_t steps[256];
     steps_fill(w, steps);
     EACH_ROW(w) {
-        int64_t at = place_of(w, d, h);
-        for (int64_t i = 0; i < w->out[2]; i++, at += w->stride[2])
-            *out++ = ((const real *)x)[at + steps[*offsets++]];
+        const real *line = (const real *)x + line_of(w, d, h);
+        for (int64_t i = 0; i < w->out[2]; i++)
+            *out++ = line[start_of(w, 2, i) + steps[*offsets++]];
     }
 }
 
@@ -351,16 +360,16 @@ static void average_one(const kn__pool_window *w, const window_row *r, int64_t a
     span s = span_of(w, 2, at);
     real sum = 0;
     EACH_LINE(r)
-    for (int64_t k = s.first; k < s.end; k++)
-        sum += x[r->start + at * w->stride[2] + step_to(w, i, j, k)];
+    for (int64_t k = s.first; k < s.end; k++) sum += x[r->line + s.start + step_to(w, i, j, k)];
     *y = sum * share_of(r, s.counted);
 }
 
 static inline void average_blocks(const kn__pool_window *w, const window_row *r, int64_t stride,
                                   real *y, const real *x) {
     real share = share_of(r, w->sums ? 1 : w->size[2]);
+    x += r->line - w->padding[2];
     for (int64_t at = r->lo;; at = at + BLOCK <= r->hi - BLOCK ? at + BLOCK : r->hi - BLOCK) {
-        const real *from = x + r->start + at * stride;
+        const real *from = x + at * stride;
         pool_vec sum = {0};
         EACH_LINE(r) {
             const real *line = from + step_to(w, i, j, 0);
@@ -373,7 +382,29 @@ static inline void average_blocks(const kn__pool_window *w, const window_row *r,
     }
 }
 
+enum { LINE = 1024 };
+
+/* Windows of no stride, in x of LINE columns at most: the lines are added up once for them all. */
+static void average_shared(const kn__pool_window *w, const window_row *r, real *y, const real *x) {
+    real sums[LINE];
+    memset(sums, 0, (size_t)w->in[2] * sizeof(real));
+    EACH_LINE(r) {
+        const real *line = x + r->line + step_to(w, i, j, 0);
+        for (int64_t k = 0; k < w->in[2]; k++) sums[k] += line[k];
+    }
+    for (int64_t at = 0; at < w->out[2]; at++) {
+        span s = span_of(w, 2, at);
+        real sum = 0;
+        for (int64_t k = 0; k < s.end; k++) sum += sums[s.start + k];
+        y[at] = sum * share_of(r, s.counted);
+    }
+}
+
 static void average_row(const kn__pool_window *w, const window_row *r, real *y, const real *x) {
+    if (!w->stride[2] && w->in[2] <= LINE) {
+        average_shared(w, r, y, x);
+        return;
+    }
     bool blocks = r->hi - r->lo >= BLOCK;
     if (blocks && w->stride[2] == 1) {
         average_blocks(w, r, 1, y, x);
@@ -408,7 +439,7 @@ void KN_LOOP(avgpool_blocks)(const kn__pool_window *w, void *y, const void *x) {
             EACH_LINE(&r)
             for (int64_t k = s.first; k < s.end; k++)
                 for (int l = 0; l < LANES; l++)
-                    sum[l] += lanes_at(w, &r, x, at, step_to(w, i, j, k))[l];
+                    sum[l] += lanes_at(&r, x, s.start, step_to(w, i, j, k))[l];
             for (int l = 0; l < LANES; l++) out[l] = sum[l] * share;
         }
     }
@@ -427,7 +458,7 @@ static void spread(const kn__pool_window *w, real *dx, const real *g) {
     int64_t line = w->in[2];
     real share = w->sums ? 1 : (real)(1.0 / (double)(w->size[0] * w->size[1] * w->size[2]));
     EACH_ROW(w) {
-        real *first = dx + place_of(w, d, h);
+        real *first = dx + line_of(w, d, h);
         if (w->size[2] == 2) {
             spread_line(first, g, share, w->out[2], 2);
         } else {
@@ -454,9 +485,10 @@ void KN_LOOP(avgpool_back_plane)(const kn__pool_window *w, void *dx, const void 
         real whole = share_of(&r, w->sums ? 1 : w->size[2]);
         for (int64_t at = 0; at < w->out[2]; at++) {
             bool is_whole = at >= r.lo && at < r.hi;
-            span s = is_whole ? (span){.end = w->size[2]} : span_of(w, 2, at);
+            span s = is_whole ? (span){.start = start_of(w, 2, at), .end = w->size[2]}
+                              : span_of(w, 2, at);
             real share = *g++ * (is_whole ? whole : share_of(&r, s.counted));
-            real *to = (real *)dx + r.start + at * w->stride[2];
+            real *to = (real *)dx + r.line + s.start;
             EACH_LINE(&r)
             for (int64_t k = s.first; k < s.end; k++) to[step_to(w, i, j, k)] += share;
         }
