@@ -1,4 +1,6 @@
 /* Losses: rows with integer labels, and terms of rows of ops.def with their reduction. */
+#include <math.h>
+
 #include "run.h"
 
 /* scores [B,C], labels [B] */
@@ -53,7 +55,8 @@ kn_tensor *(kn_accuracy)(kn_tensor *scores, kn_tensor *labels) {
 
 /* What the parts of a cross-entropy with options are made of. */
 typedef struct labelled_rows {
-    kn_tensor *log_probs, *index, *keep, *weight; /* [B,C]; [B]; [B] or NULL; of each row or NULL */
+    kn_tensor *log_probs, *index, *valid; /* [B,C]; [B]; [B]: whether the label is in range */
+    kn_tensor *keep, *weight;             /* [B] or NULL; of each row or NULL */
 } labelled_rows;
 
 static kn_tensor *zero_where_ignored(const labelled_rows *r, kn_tensor *x) {
@@ -68,6 +71,9 @@ static labelled_rows rows_of(kn_tensor *logits, kn_tensor *labels,
         r.keep = (kn_ne)(r.index, ignored);
         r.index = zero_where_ignored(&r, r.index);
     }
+    double last = logits->dim[1] ? (double)(logits->dim[1] - 1) : 0;
+    kn_tensor *inside = (kn_clamp)(r.index, 0, last);
+    r.valid = (kn_eq)(inside, r.index), r.index = inside;
     if (o->weight) r.weight = (kn_index_select)(o->weight, r.index, 0);
     return r;
 }
@@ -76,6 +82,8 @@ static labelled_rows rows_of(kn_tensor *logits, kn_tensor *labels,
 static kn_tensor *row_losses(const labelled_rows *r, const kn_cross_entropy_options *o) {
     kn_tensor *column = (kn_unsqueeze)(r->index, 1);
     kn_tensor *picked = (kn_neg)((kn_squeeze)((kn_gather)(r->log_probs, column, 1), KN_SHAPE(1)));
+    if (!picked) return NULL;
+    picked = (kn_where)(r->valid, picked, kn__constant_like(picked, (double)NAN));
     if (o->weight) picked = (kn_mul)(picked, r->weight);
     if (o->smoothing > 0) {
         kn_tensor *all = o->weight ? (kn_mul)(r->log_probs, o->weight) : r->log_probs;

@@ -77,6 +77,22 @@ static void an_ignored_label_may_be_outside_the_classes(void **state) {
     assert_values(kn_cross_entropy_with(x, labels, &o), 0.69314718);
 }
 
+/* None is read as a class from the end. */
+static void a_label_outside_the_classes_gives_nan(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = F32(KN_SHAPE(4, 2), 1, 3, 5, 5, 7, 8, 9, 9);
+    kn_tensor *labels = I64(KN_SHAPE(4), -1, 1, 2, INT64_MIN), *w = F32(KN_SHAPE(2), 1, 2);
+    const kn_cross_entropy_options each = {.reduction = KN_REDUCE_NONE};
+    const kn_cross_entropy_options ways[] = {{.weight = w},
+                                             {.ignores = 1, .ignore_index = 2},
+                                             {.reduction = KN_REDUCE_SUM, .smoothing = 0.1}};
+    kn_tensor *rows = kn_cross_entropy_with(x, labels, &each);
+    for (int i = 0; i < 4; i++) assert_int_equal(isnan(ops_at(rows, i)), i != 1);
+    for (int i = 0; i < 3; i++)
+        assert_true(isnan(ops_at(kn_cross_entropy_with(x, labels, &ways[i]), 0)));
+}
+
 static void accuracy_takes_the_first_of_equals_and_nan_as_largest(void **state) {
     (void)state;
     const float n = NAN;
@@ -154,6 +170,7 @@ int main(void) {
                      OPS_TEST(cross_entropy_with_options_equals_pytorch),
                      OPS_TEST(accuracy_takes_the_first_of_equals_and_nan_as_largest),
                      OPS_TEST(an_ignored_label_may_be_outside_the_classes),
+                     OPS_TEST(a_label_outside_the_classes_gives_nan),
                      OPS_TEST(topk_accuracy_agrees_with_topk), OPS_TEST(measures_count_rows),
                      OPS_TEST(bad_input_gives_a_message));
 }
