@@ -330,6 +330,10 @@ static kn_status part_replace(kn_tensor **y, part **p, kn__tape *tape, const kn_
 static kn_status recompute(kn_tensor **y, part **p, kn_tensor *const x[]) {
     kn__tape *tape = kn_frame_tape();
     kn__tape_mark mark = kn__tape_mark_here(tape);
+    if ((*p)->rng && kn_capture_records()) {
+        return KN_FAIL(KN_ERR_UNSUPPORTED,
+                       "kn_recompute: a part that draws from .rng can't be in a captured step");
+    }
     if ((*p)->rng) KN_TRY(kn_rng_state_get(&(*p)->seed, &(*p)->offset, (*p)->rng));
     tape->busy++;
     *y = (*p)->fn((*p)->ctx, x);

@@ -109,6 +109,12 @@ static bool is_on_host(const kn__param *p) {
 
 static kn_status add_rows(kn__param *p, kn__pass *pass, kn_tensor *rows, kn_tensor *values) {
     bool fresh = false;
+    if (kn_capture_records()) {
+        return KN_FAIL(KN_ERR_UNSUPPORTED,
+                       "kn_backward: the gradient of %s is row-sparse: a captured step can't have "
+                       "one, as the number of its rows changes",
+                       p->name);
+    }
     if (!rows || !values || !kn__param_sink(p, pass, &fresh)) return kn_check();
     if (fresh) kn__rows_release(&p->rows);
     if (p->rows.rows) {

@@ -117,6 +117,7 @@ static kn_status input_check(const char *name, kn_tensor *t, int i, const kn_ten
 
 static kn_status inputs_check(const char *name, kn_tensor *const in[], int n_in) {
     KN_TRY(kn_check());
+    if (n_in < 0) return KN_FAIL(KN_ERR_INVALID, "%s: n_in is %d", name, n_in);
     for (int i = 0; i < n_in; i++) KN_TRY(input_check(name, in[i], i, in[0]));
     return KN_OK;
 }
@@ -173,7 +174,7 @@ bool kn_capture_has(const kn_capture *capture, kn_tensor *const in[], int n_in) 
 static void records_no_more(void) {
     uint32_t before = atomic_fetch_sub_explicit(&kn__n_recordings, 1, memory_order_release);
     KN_ASSERT(before > 0);
-    (void)before;
+    if (before == 1) kn__records_trim();
 }
 
 static kn_status can_begin(const kn_capture *capture, const kn__ops_thread *self) {
@@ -278,14 +279,19 @@ static int input_at(const kn__plan *plan, const kn_tensor *t) {
     return -1;
 }
 
-/* A copy is written on a GPU. */
-static kn_status inputs_unwritten(const kn__plan *plan, const kn__buffer *b) {
-    for (int i = 0; i < plan->n_inputs && plan->on_gpu; i++) {
+/* Of a storage that the step writes: the inputs that lie in it are written. On a GPU those are
+ * copies. */
+static kn_status inputs_write(kn__plan *plan, kn__buffer *b) {
+    for (int i = 0; i < plan->n_inputs; i++) {
         if (plan->inputs[i].storage != b->storage) continue;
-        return KN_FAIL(KN_ERR_UNSUPPORTED,
-                       "kn_capture_end: the step writes into in[%d], which replays on %s read from "
-                       "a copy: copy it inside",
-                       i, kn_device_name(plan->device));
+        if (plan->on_gpu) {
+            return KN_FAIL(KN_ERR_UNSUPPORTED,
+                           "kn_capture_end: the step writes into in[%d], which replays on %s read "
+                           "from a copy: copy it inside",
+                           i, kn_device_name(plan->device));
+        }
+        plan->inputs[i].written = true;
+        b->written = b->read; /* else it is the inputs alone */
     }
     return KN_OK;
 }
@@ -294,10 +300,10 @@ static kn_status outside_list(kn__plan *plan) {
     plan->outside = calloc((size_t)plan->n_buffers + 1, sizeof *plan->outside);
     if (!plan->outside) return KN_FAIL(KN_ERR_OOM, "kn_capture_end: no host memory");
     for (uint32_t i = 0; i < plan->n_buffers; i++) {
-        const kn__buffer *b = &plan->buffers[i];
+        kn__buffer *b = &plan->buffers[i];
         if (!b->written || b->inside) continue;
-        KN_TRY(inputs_unwritten(plan, b));
-        plan->outside[plan->n_written++] = b->storage;
+        KN_TRY(inputs_write(plan, b));
+        if (b->written) plan->outside[plan->n_written++] = b->storage;
     }
     KN_ASSERT(plan->n_written <= plan->n_buffers);
     plan->n_outside = plan->n_written;
@@ -328,6 +334,7 @@ static kn_status out_check(kn__plan *plan, kn_tensor *t, int i) {
 
 /* Shares of the step's own tensors, until those of the plan are there. */
 static kn_status outs_note(kn__plan *plan, kn_tensor *const out[], int n_out) {
+    if (n_out < 0) return KN_FAIL(KN_ERR_INVALID, "kn_capture_end: n_out is %d", n_out);
     plan->out = calloc((size_t)n_out + 1, sizeof *plan->out);
     if (!plan->out) return KN_FAIL(KN_ERR_OOM, "kn_capture_end: no host memory");
     for (int i = 0; i < n_out; i++) {
@@ -382,18 +389,36 @@ static kn_status plan_finish(kn__plan *plan) {
     return plan->on_gpu ? kn__plan_graph_make(plan) : KN_OK;
 }
 
+static bool is_for_same(const kn__plan *a, const kn__plan *b) {
+    bool same = a->n_inputs == b->n_inputs && a->variant == b->variant && a->device == b->device;
+    for (int i = 0; i < a->n_inputs && same; i++) {
+        const kn__plan_input *x = &a->inputs[i], *y = &b->inputs[i];
+        same = x->dtype == y->dtype && x->n_dims == y->n_dims &&
+               !memcmp(x->dim, y->dim, x->n_dims * sizeof x->dim[0]);
+    }
+    return same;
+}
+
+/* Where a new plan goes: in place of the one for the same inputs, or, if all places are taken, of
+ * the one that was used the longest time ago. */
+static int place_for(const kn_capture *capture, const kn__plan *plan) {
+    for (int i = 0; i < capture->n_plans; i++)
+        if (is_for_same(capture->plans[i], plan)) return i;
+    if (capture->n_plans < capture->plans_max) return capture->n_plans;
+    int at = 0;
+    for (int i = 1; i < capture->n_plans; i++)
+        if (capture->plans[i]->used < capture->plans[at]->used) at = i;
+    return at;
+}
+
 static void plan_keep(kn_capture *capture, kn__plan *plan) {
     KN_ASSERT(!capture->recording && capture->n_plans <= capture->plans_max);
-    int at = capture->n_plans;
-    if (at == capture->plans_max) {
-        at = 0;
-        for (int i = 1; i < capture->n_plans; i++)
-            if (capture->plans[i]->used < capture->plans[at]->used) at = i;
+    int at = place_for(capture, plan);
+    if (at < capture->n_plans)
         kn__plan_free(capture->plans[at]);
-        capture->n_plans--;
-    }
+    else
+        capture->n_plans++;
     capture->plans[at] = plan;
-    capture->n_plans++;
     capture->n_recorded++;
     capture->last = plan;
     plan->used = ++capture->clock;
@@ -442,6 +467,7 @@ static void inputs_set(kn__plan *plan, kn_tensor *const in[]) {
 static kn_status replay_on_host(kn__plan *plan, kn_tensor *const in[]) {
     inputs_set(plan, in);
     for (uint32_t i = 0; i < plan->n_written; i++) plan->outside[i]->version++;
+    for (int i = 0; i < plan->n_inputs; i++) in[i]->storage->version += plan->inputs[i].written;
     return kn__plan_calls_run(plan);
 }
 
@@ -450,6 +476,10 @@ static kn_status replay(kn_capture *capture, kn__plan *plan, kn_tensor *const in
     plan->used = ++capture->clock;
     capture->last = plan;
     capture->n_launches++;
+    for (int i = 0; i < plan->n_out; i++) { /* what was saved of the last replay's is lost */
+        kn_storage *s = plan->out[i]->storage;
+        s->version += kn__region_has(plan->region, s->data);
+    }
     KN_TRY(plan->on_gpu ? kn__plan_graph_launch(plan, in) : replay_on_host(plan, in));
     for (int i = 0; i < plan->n_effects && plan->on_gpu; i++)
         plan->effects[i].effect.apply(plan->effects[i].effect.ctx);
@@ -535,18 +565,16 @@ static uint64_t key_of(const kn_capture *capture, kn_tensor *const in[], int n_i
     return key;
 }
 
-/* Whether inputs of these shapes come for the first time. */
-static bool is_new(kn_capture *capture, kn_tensor *const in[], int n_in) {
-    uint64_t key = key_of(capture, in, n_in);
-    kn__hash *table = &capture->seen;
-    if (kn__hash_get(table, sizeof(seen), key)) return false;
-    if (kn__hash_is_full(table) && !kn__hash_grow(table, sizeof(seen), 64)) return true;
+static void seen_note(kn__hash *table, uint64_t key) {
+    if (kn__hash_get(table, sizeof(seen), key)) return;
+    if (kn__hash_is_full(table) && !kn__hash_grow(table, sizeof(seen), 64)) return;
     kn__hash_put(table, sizeof(seen), key);
-    return true;
 }
 
 static kn_status outs_keep(kn_tensor *out[], int n_out) {
     for (int i = 0; i < n_out; i++) {
+        if (!out[i])
+            return KN_FAIL(KN_ERR_INVALID, "kn_capture_run: the step left out[%d] NULL", i);
         if (!kn_keep(out[i])) return kn_check();
     }
     return KN_OK;
@@ -555,6 +583,7 @@ static kn_status outs_keep(kn_tensor *out[], int n_out) {
 static kn_status run_plain(kn_tensor *out[], int n_out, kn_tensor *const in[], kn_capture_fn step,
                            void *ctx) {
     KN_FRAME();
+    for (int i = 0; i < n_out; i++) out[i] = NULL;
     KN_TRY(step(out, in, ctx));
     KN_TRY(kn_check());
     return outs_keep(out, n_out);
@@ -582,10 +611,15 @@ kn_status kn_capture_run(kn_tensor *out[], int n_out, kn_capture *capture, kn_te
     if (!capture || !step) {
         return KN_FAIL(KN_ERR_INVALID, "kn_capture_run: %s is NULL", capture ? "step" : "capture");
     }
-    if (!kn_capture_has(capture, in, n_in) && is_new(capture, in, n_in))
-        return run_plain(out, n_out, in, step, ctx);
-    KN_TRY(kn_capture_has(capture, in, n_in) ? kn_capture_launch(capture, in, n_in)
-                                             : run_recorded(capture, n_out, in, n_in, step, ctx));
+    bool is_recorded = kn_capture_has(capture, in, n_in);
+    uint64_t key = key_of(capture, in, n_in);
+    if (!is_recorded && !kn__hash_get(&capture->seen, sizeof(seen), key)) {
+        KN_TRY(run_plain(out, n_out, in, step, ctx));
+        seen_note(&capture->seen, key);
+        return KN_OK;
+    }
+    KN_TRY(is_recorded ? kn_capture_launch(capture, in, n_in)
+                       : run_recorded(capture, n_out, in, n_in, step, ctx));
     for (int i = 0; i < n_out; i++) {
         kn_tensor *t = kn_capture_out(capture, i);
         if (!t || !(out[i] = kn_tensor_alias(t))) return kn_check();

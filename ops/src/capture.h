@@ -26,7 +26,7 @@ typedef struct kn__buffer {
     int32_t first, last;       /* inside: the calls that use it */
     uint16_t op;               /* inside: that made it */
     bool inside, written, is_out;
-    bool read; /* outside: as more than an input */
+    bool read; /* outside: read or written as more than an input */
 } kn__buffer;
 
 typedef struct kn__frozen {
@@ -104,6 +104,7 @@ typedef struct kn__plan_input {
     uint32_t buffer; /* on a GPU: its copy in the region */
     int64_t dim[KN_DIMS_MAX];
     uint8_t n_dims, dtype;
+    bool written;
 } kn__plan_input;
 
 /* Something that the step does on the host. */
@@ -174,9 +175,10 @@ extern const kn__plan_hooks kn__plan_records;
 int64_t kn__plan_buffer(kn__plan *plan, kn_storage *s);
 /* The buffer of s, whose data will be these; -1: no memory. */
 int64_t kn__plan_made_at(kn__plan *plan, kn_storage *s, void *data, unsigned op);
-/* Sets *at, which points into buffer i of storage s, when the plan is placed. s: NULL if it was
- * made inside. False: no memory. */
-bool kn__plan_pointer(kn__plan *plan, int64_t i, const kn_storage *s, const void **at);
+/* Sets *at, which points into a tensor of buffer i and storage s, n_bytes at `whole`, when the plan
+ * is placed. s: NULL if it was made inside. False: no memory. */
+bool kn__plan_pointer(kn__plan *plan, int64_t i, const kn_storage *s, const void **at,
+                      const void *whole, size_t n_bytes);
 /* Memory of the plan; NULL: the plan has none. */
 void *kn__plan_take(kn__plan *plan, size_t n_bytes);
 /* Room for one more item; false: no memory. */

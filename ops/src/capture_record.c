@@ -116,18 +116,24 @@ static void claims(kn__plan *plan, kn_storage *s) {
 
 /* --- views --- */
 
-static int32_t input_of(const kn__plan *plan, const kn_storage *s, const char *data) {
+/* The input that a tensor's data lies in; -1: it reaches beyond each. */
+static int32_t input_of(const kn__plan *plan, const kn_storage *s, const char *data,
+                        size_t n_bytes) {
     for (int i = 0; i < plan->n_inputs; i++) {
         const kn__plan_input *in = &plan->inputs[i];
-        if (s == in->storage && data >= in->data && data < in->data + in->size_bytes) return i;
+        if (s == in->storage && data >= in->data && data + n_bytes <= in->data + in->size_bytes)
+            return i;
     }
     return -1;
 }
 
-/* Where the call that is recorded reads or writes data of buffer i. */
-static kn__frozen place_of(kn__plan *plan, int64_t i, const kn_storage *s, const char *data) {
+/* Where the call that is recorded reads or writes, from `data` on, a tensor of buffer i, which has
+ * n_bytes at `whole`. */
+static kn__frozen place_of(kn__plan *plan, int64_t i, const kn_storage *s, const char *data,
+                           const char *whole, size_t n_bytes) {
     kn__buffer *b = &plan->buffers[i];
-    kn__frozen v = {.buffer = (uint32_t)i, .input = b->inside ? -1 : input_of(plan, s, data)};
+    int32_t input = b->inside ? -1 : input_of(plan, s, whole, n_bytes);
+    kn__frozen v = {.buffer = (uint32_t)i, .input = input};
     b->last = (int32_t)plan->n_calls;
     if (v.input < 0)
         b->read = true;
@@ -139,10 +145,11 @@ static kn__frozen place_of(kn__plan *plan, int64_t i, const kn_storage *s, const
     return v;
 }
 
-bool kn__plan_pointer(kn__plan *plan, int64_t i, const kn_storage *s, const void **at) {
+bool kn__plan_pointer(kn__plan *plan, int64_t i, const kn_storage *s, const void **at,
+                      const void *whole, size_t n_bytes) {
     void **list = (void **)&plan->views;
     if (!kn__plan_room(list, &plan->views_cap, plan->n_views, sizeof *plan->views)) return false;
-    kn__frozen v = place_of(plan, i, s, *at);
+    kn__frozen v = place_of(plan, i, s, *at, whole, n_bytes);
     v.at = at;
     plan->views[plan->n_views++] = v;
     return true;
@@ -201,7 +208,8 @@ static kn_tensor *view_of(kn__plan *plan, kn_tensor *t) {
     if (t->data && t->n) {
         int64_t i = kn__plan_buffer(plan, t->storage);
         if (i < 0) return NULL;
-        v = place_of(plan, i, t->storage, t->data);
+        size_t n_bytes = (size_t)t->n * kn__dtype_size[t->dtype];
+        v = place_of(plan, i, t->storage, t->data, t->data, n_bytes);
     }
     uint64_t key = view_key(&v, t);
     if (!plan->by_view.n_slots && !kn__hash_grow(&plan->by_view, sizeof(slot), 64)) return NULL;

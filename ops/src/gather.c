@@ -2,6 +2,7 @@
  * element (gather, scatter). */
 #include <string.h>
 
+#include "capture.h"
 #include "run.h"
 
 /* --- shapes --- */
@@ -147,12 +148,14 @@ kn_tensor *(kn_nonzero)(kn_tensor *x) {
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_nonzero, NULL, &x, 1);
     if (!kn__check_readable(KN_OP_nonzero, &x, 1)) return NULL;
+    kn_status status = kn__capture_forbids(kn__ops_self, "kn_nonzero"); /* it reads the count */
+    if (status < 0) return kn_error_defer(status);
     call.want = 3;
     kn_tensor *places = kn_op_run(&call);
     double count = 0;
     if (!places) return NULL;
     if (x->n) {
-        kn_status status = kn_item(&count, call.out[1]);
+        status = kn_item(&count, call.out[1]);
         if (status < 0) return kn_error_defer(status);
     }
     kn_attr_box rows = {.size = {(int64_t)count, x->n_dims}};

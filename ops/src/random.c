@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "capture.h"
 #include "run.h"
 
 struct kn_rng {
@@ -21,6 +22,7 @@ static kn_status state_make(kn_rng *rng, kn_device *device, uint64_t seed, uint6
 kn_status kn_rng_create(kn_rng **out, uint64_t seed) {
     *out = NULL;
     KN_TRY(kn_check());
+    KN_TRY(kn__capture_forbids(kn__ops_self, "kn_rng_create"));
     kn_rng *rng = calloc(1, sizeof *rng);
     if (!rng) return KN_FAIL(KN_ERR_OOM, "kn_rng_create: no host memory");
     kn_status status = state_make(rng, kn_device_host(), seed, 0);
@@ -40,6 +42,7 @@ void kn_rng_destroy(kn_rng *rng) {
 
 kn_status kn_rng_state_get(uint64_t *seed, uint64_t *offset, kn_rng *rng) {
     if (!rng) return KN_FAIL(KN_ERR_INVALID, "kn_rng_state_get: rng is NULL");
+    KN_TRY(kn__capture_forbids(kn__ops_self, "kn_rng_state_get"));
     uint64_t words[2];
     KN_TRY(kn_copy_out(words, sizeof words, rng->state));
     *seed = words[0];
@@ -50,6 +53,7 @@ kn_status kn_rng_state_get(uint64_t *seed, uint64_t *offset, kn_rng *rng) {
 kn_status kn_rng_state_set(kn_rng *rng, uint64_t seed, uint64_t offset) {
     KN_TRY(kn_check());
     if (!rng) return KN_FAIL(KN_ERR_INVALID, "kn_rng_state_set: rng is NULL");
+    KN_TRY(kn__capture_forbids(kn__ops_self, "kn_rng_state_set"));
     return state_make(rng, rng->state->storage->device, seed, offset);
 }
 

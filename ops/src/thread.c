@@ -43,6 +43,10 @@ static kn_tensor *take_left(void) {
     return t;
 }
 
+void kn__records_trim(void) {
+    for (kn_tensor *t = take_left(); t; t = take_left()) free(t);
+}
+
 kn_tensor *kn__record_new(void) {
     kn_tensor *t = NULL;
     if (atomic_load_explicit(&n_left, memory_order_relaxed) > KN__ENDED_MIN) t = take_left();

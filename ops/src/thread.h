@@ -78,6 +78,8 @@ enum { KN__ENDED_MIN = 1024 };
 kn_tensor *kn__record_new(void);
 /* Leaves n records, linked by `grad` up to the link at `last`, to other threads. */
 void kn__records_leave(kn_tensor *first, kn_edge *last, uint32_t n);
+/* Frees those left that need not lie idle, unless a step is being recorded. */
+void kn__records_trim(void);
 
 /* Ends every frame above `depth`. */
 void kn__frames_end(kn__ops_thread *self, uint32_t depth);

@@ -16,18 +16,21 @@
  *     }
  *     print_loss(kn_capture_out(step, 0));
  *
- * What changes between replays: the data of inputs; and all that lies in tensors made before, such
- * as parameters, the state of optimisers and of random numbers, and the learning rate
- * (kn_optim_lr). What stays: shapes, attributes, the factors of kn_optim_group, the number of
- * threads, which ops run. So run the step once before it is recorded: state that is made at first
- * use, such as an optimiser's, must exist (kn_capture_run does that). A recorded backward
- * overwrites gradients, or adds to them, as it did when it was recorded. The step reads inputs; one
- * that it writes into is an error on a GPU, and so is a result that is an input or a view of one.
+ * What changes between replays: the data of inputs, and of views of them; and all that lies in
+ * tensors made before, such as a data set that an input is a part of, parameters, the state of
+ * optimisers and of random numbers, and the learning rate (kn_optim_lr). What stays: shapes,
+ * attributes, the factors of kn_optim_group, the number of threads, which ops run. So run the step
+ * once before it is recorded: state that is made at first use, such as an optimiser's, must exist
+ * (kn_capture_run does that). A recorded backward overwrites gradients, or adds to them, as it did
+ * when it was recorded. The step reads inputs; one that it writes into is an error on a GPU, and so
+ * is a result that is an input or a view of one. A replay writes the results of the last one anew:
+ * a tape that saved one of those finds so in backward, an INVALID error.
  *
  * Frames with .fuse keep their passes on the host; on a GPU a captured step has a kernel an op.
  *
  * Inside, data can't be read or written by the host: kn_item, kn_data and their kin return an error
- * with their name; so do copies between devices.
+ * with their name; so do copies between devices, kn_nonzero and masks as indices, the state of
+ * generators, and row-sparse gradients.
  *
  * The timer has a row for each op of a replay, in the scopes that were open around it when it was
  * recorded, so that a replay has the rows of the step, but for scopes without any; under "replay"
@@ -77,15 +80,16 @@ KN_API void kn_capture_destroy(kn_capture *capture);
 /* Begins to record what this thread runs, in a frame that kn_capture_end ends. The step may read
  * in[0 … n_in - 1], which the caller keeps, and whose data may be others at each replay. They lie
  * on one device, which is that of the step's ops; n_in 0: the frame's. Errors: INVALID if this
- * thread records already, a tape is open, an input can't be read or two share memory; DEVICE for
- * inputs of two devices; UNSUPPORTED for a device that is neither the host nor a GPU; OOM. */
+ * thread records already, a tape is open, n_in is negative, an input can't be read or two share
+ * memory; DEVICE for inputs of two devices; UNSUPPORTED for a device that is neither the host nor a
+ * GPU; OOM. */
 KN_API KN_MUST_CHECK kn_status kn_capture_begin(kn_capture *capture, kn_tensor *const in[],
                                                 int n_in);
-/* Ends the recording, keeps it as the plan for the shapes of the inputs, and frees the tensors of
- * the step. `out` lists results that are read after a replay. Errors: the pending one; INVALID,
- * with its op and place, if another tensor made inside lives on, in a slot say: the step would not
- * write that one again; UNSUPPORTED if it writes into an input on a GPU; CUDA; OOM. After an error
- * there is no plan, and the step has run once. */
+/* Ends the recording, keeps it as the plan for the shapes of the inputs, in place of one that there
+ * was, and frees the tensors of the step. `out` lists results that are read after a replay. Errors:
+ * the pending one; INVALID, with its op and place, if another tensor made inside lives on, in a slot
+ * say: the step would not write that one again; UNSUPPORTED if it writes into an input on a GPU;
+ * CUDA; OOM. After an error there is no plan, and the step has run once. */
 KN_API KN_MUST_CHECK kn_status kn_capture_end(kn_capture *capture, kn_tensor *const out[],
                                               int n_out);
 /* Ends the recording without a plan, for a step that failed. No-op if nothing is recorded. */
@@ -106,8 +110,8 @@ KN_API kn_tensor *kn_capture_out(kn_capture *capture, int i);
 /* A step: sets out[0 … n_out - 1], tensors of the frame that is open when it is called (kn_keep
  * moves them out of a tape). */
 typedef kn_status (*kn_capture_fn)(kn_tensor *out[], kn_tensor *const in[], void *ctx);
-/* Runs a step: as it is when its inputs have new shapes, records it the second time, and replays it
- * from then on. Sets out[i] to tensors of the caller's frame, which a later run with these shapes
+/* Runs a step: as it is when its inputs have new shapes, records it once that succeeded, and replays
+ * it from then on. Sets out[i] to tensors of the caller's frame, which a later run with these shapes
  * may overwrite. Errors: the step's, and as kn_capture_end. */
 KN_API KN_MUST_CHECK kn_status kn_capture_run(kn_tensor *out[], int n_out, kn_capture *capture,
                                               kn_tensor *const in[], int n_in, kn_capture_fn step,

@@ -1,0 +1,228 @@
+/* Captured steps: which data is an input's and which lies in tensors made before; versions of what
+ * a replay writes; plans that take another's place; records of tensors. */
+#include <knet/capture.h>
+#include <malloc.h>
+
+#include "autograd_test.h"
+
+/* --- inputs that are parts of what the step reads as a whole --- */
+
+static kn_tensor *ramp(void) { return F32(KN_SHAPE(8), 1, 2, 3, 4, 5, 6, 7, 8); }
+static kn_tensor *pair_of(kn_tensor *all, int64_t i) {
+    return kn_slice(all, KN_SHAPE(i), KN_SHAPE(i + 2));
+}
+
+static kn_status less_mean(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
+    out[0] = kn_sub(in[0], kn_mean(ctx, KN_ALL, false));
+    return kn_check();
+}
+/* Where rows are fused the whole is an operand of the pass. */
+static kn_status times_whole(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
+    kn_tensor *rows = kn_mul(kn_reshape(ctx, KN_SHAPE(4, 2)), kn_affine(in[0], 1, 1));
+    out[0] = kn_sum(kn_reshape(kn_exp(kn_affine(rows, 0.01, 0)), KN_SHAPE(8)), KN_ALL, false);
+    return kn_check();
+}
+
+static void the_whole_is_read_where_it_lies(kn_capture_fn step, int fuse) {
+    kn_capture *capture = NULL;
+    assert_ok(kn_capture_create(&capture, NULL));
+    KN_FRAME(.fuse = fuse);
+    kn_tensor *all = ramp();
+    for (int i = 0; i < 5; i++) {
+        KN_FRAME();
+        /* the second is recorded, which is where the whole begins; the last is no part of it */
+        kn_tensor *x = i < 4 ? pair_of(all, (i + 3) % 4 * 2) : F32(KN_SHAPE(2), 1, 2), *plain, *y;
+        assert_ok(step(&plain, &x, all));
+        assert_ok(kn_capture_run(&y, 1, capture, &x, 1, step, all));
+        assert_true(kn_tensor_numel(y) == kn_tensor_numel(plain));
+        for (int64_t k = 0; k < kn_tensor_numel(y); k++)
+            assert_true(ops_at(y, k) == ops_at(plain, k));
+    }
+    kn_capture_destroy(capture);
+}
+
+static void a_part_of_what_is_read_as_a_whole_may_be_an_input(void **state) {
+    (void)state;
+    the_whole_is_read_where_it_lies(less_mean, KN_OFF);
+    the_whole_is_read_where_it_lies(times_whole, KN_OFF);
+    the_whole_is_read_where_it_lies(less_mean, 1);
+    the_whole_is_read_where_it_lies(times_whole, 1);
+}
+
+/* --- versions --- */
+
+static kn_status tenfold(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
+    (void)ctx;
+    out[0] = kn_affine(in[0], 10, 0);
+    return kn_check();
+}
+
+static void a_saved_result_that_the_next_replay_overwrites_is_an_error(void **state) {
+    (void)state;
+    kn_params *set = NULL;
+    kn_capture *capture = NULL;
+    KN_FRAME();
+    assert_ok(kn_params_create(&set, NULL));
+    assert_ok(kn_capture_create(&capture, NULL));
+    kn_tensor *w = kn_param(set, KN_SCALAR, (kn_init){KN_INIT_CONSTANT, 1, 0}, "w"), *y;
+    kn_tensor *a = kn_full(KN_SCALAR, 1), *b = kn_full(KN_SCALAR, 7);
+    for (int i = 0; i < 3; i++) assert_ok(kn_capture_run(&y, 1, capture, &a, 1, tenfold, NULL));
+    for (int again = 0; again < 2; again++) {
+        KN_TAPE();
+        assert_ok(kn_capture_launch(capture, &a, 1));
+        kn_tensor *loss = kn_mul(w, kn_capture_out(capture, 0));
+        if (again) {
+            assert_ok(kn_capture_launch(capture, &b, 1));
+            assert_fails(kn_backward(loss), KN_ERR_INVALID, "written after it was saved");
+        } else {
+            assert_ok(kn_backward(loss));
+            assert_values(kn_grad(w), 10);
+        }
+    }
+    kn_capture_destroy(capture);
+    kn_params_destroy(set);
+}
+
+static void a_replay_that_writes_an_input_is_a_new_version_of_that_input(void **state) {
+    (void)state;
+    kn_params *set = NULL;
+    kn_capture *capture = NULL;
+    KN_FRAME();
+    assert_ok(kn_params_create(&set, NULL));
+    assert_ok(kn_capture_create(&capture, NULL));
+    kn_tensor *w = kn_param(set, KN_SCALAR, (kn_init){KN_INIT_CONSTANT, 1, 0}, "w");
+    kn_tensor *first = kn_full(KN_SCALAR, 1);
+    assert_ok(kn_capture_begin(capture, &first, 1));
+    assert_ok(kn_axpy_into(first, 1, w));
+    assert_ok(kn_capture_end(capture, NULL, 0));
+    for (int reads_first = 0; reads_first < 2; reads_first++) {
+        KN_TAPE();
+        kn_tensor *a = kn_full(KN_SCALAR, 5), *loss = kn_mul(w, reads_first ? first : a);
+        assert_ok(kn_capture_launch(capture, &a, 1));
+        assert_values(a, 6);
+        if (reads_first) {
+            assert_ok(kn_backward(loss));
+            assert_values(kn_grad(w), 2);
+        } else {
+            assert_fails(kn_backward(loss), KN_ERR_INVALID, "written after it was saved");
+        }
+    }
+    kn_capture_destroy(capture);
+    kn_params_destroy(set);
+}
+
+/* --- plans --- */
+
+static void a_plan_takes_the_place_of_the_one_for_the_same_inputs(void **state) {
+    (void)state;
+    kn_capture *capture = NULL;
+    kn_capture_stats stats;
+    KN_FRAME();
+    assert_ok(kn_capture_create(&capture, &(kn_capture_options){.plans_max = 2}));
+    kn_tensor *other = F32(KN_SHAPE(3), 1, 2, 3), *x = F32(KN_SHAPE(2), 1, 2), *y;
+    for (int by = 1; by < 5; by++) {
+        kn_tensor *in = by == 1 ? other : x;
+        assert_ok(kn_capture_begin(capture, &in, 1));
+        y = kn_affine(in, by, 0);
+        assert_ok(kn_capture_end(capture, &y, 1));
+    }
+    assert_ok(kn_capture_launch(capture, &x, 1));
+    assert_values(kn_capture_out(capture, 0), 4, 8);
+    kn_capture_stats_read(&stats, sizeof stats, capture);
+    assert_int_equal(stats.n_plans, 2);
+    assert_ok(kn_capture_launch(capture, &other, 1));
+    assert_values(kn_capture_out(capture, 0), 1, 2, 3);
+    kn_capture_destroy(capture);
+}
+
+static kn_status fails_at_first(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
+    if (!(*(int *)ctx)++) return KN_FAIL(KN_ERR_IO, "for now");
+    out[0] = *(int *)ctx == 2 ? NULL : kn_affine(in[0], 3, 0);
+    return kn_check();
+}
+
+static void a_step_is_recorded_once_it_ran(void **state) {
+    (void)state;
+    kn_capture *capture = NULL;
+    kn_capture_stats stats;
+    int calls = 0;
+    KN_FRAME();
+    assert_ok(kn_capture_create(&capture, NULL));
+    kn_tensor *x = F32(KN_SHAPE(2), 1, 2), *y = x;
+    assert_fails(kn_capture_run(&y, 1, capture, &x, 1, fails_at_first, &calls), KN_ERR_IO,
+                 "for now");
+    assert_fails(kn_capture_run(&y, 1, capture, &x, 1, fails_at_first, &calls), KN_ERR_INVALID,
+                 "left out[0] NULL");
+    for (int i = 0; i < 4; i++) {
+        assert_ok(kn_capture_run(&y, 1, capture, &x, 1, fails_at_first, &calls));
+        assert_values(y, 3, 6);
+        kn_capture_stats_read(&stats, sizeof stats, capture);
+        assert_int_equal(stats.n_recorded, i > 0);
+    }
+    kn_capture_destroy(capture);
+}
+
+static void counts_below_zero_are_refused(void **state) {
+    (void)state;
+    kn_capture *capture = NULL;
+    KN_FRAME();
+    assert_ok(kn_capture_create(&capture, NULL));
+    kn_tensor *x = F32(KN_SHAPE(2), 1, 2);
+    assert_fails(kn_capture_begin(capture, &x, -1), KN_ERR_INVALID, "n_in is -1");
+    assert_ok(kn_capture_begin(capture, &x, 1));
+    assert_fails(kn_capture_end(capture, &x, -2), KN_ERR_INVALID, "n_out is -2");
+    kn_capture_destroy(capture);
+}
+
+static void row_sparse_gradients_are_refused_by_name(void **state) {
+    (void)state;
+    kn_params *set = NULL;
+    kn_capture *capture = NULL;
+    KN_FRAME();
+    assert_ok(kn_params_create(&set, NULL));
+    assert_ok(kn_capture_create(&capture, NULL));
+    kn_tensor *w = kn_param(set, KN_SHAPE(5, 2), (kn_init){KN_INIT_CONSTANT, 1, 0}, "words");
+    assert_ok(kn_param_sparse(w));
+    kn_tensor *index = I64(KN_SHAPE(3), 1, 4, 1);
+    assert_ok(kn_capture_begin(capture, &index, 1));
+    {
+        KN_TAPE();
+        kn_tensor *loss = kn_sum(kn_embedding(w, index), KN_ALL, false);
+        assert_fails(kn_backward(loss), KN_ERR_UNSUPPORTED, "the gradient of words is row-sparse");
+    }
+    kn_capture_destroy(capture);
+    kn_params_destroy(set);
+}
+
+/* --- records --- */
+
+/* 30,000 tensors more end inside recordings; their records would be 9 MB. */
+static void records_of_tensors_that_a_recording_made_are_used_again(void **state) {
+    (void)state;
+    kn_capture *capture = NULL;
+    KN_FRAME();
+    assert_ok(kn_capture_create(&capture, NULL));
+    size_t before = 0;
+    for (int i = 0; i < 400; i++) {
+        KN_FRAME();
+        kn_tensor *x = kn_zeros(KN_SHAPE(4)), *y = x;
+        assert_ok(kn_capture_begin(capture, &x, 1));
+        for (int k = 0; k < 100; k++) y = kn_affine(y, 1, 0);
+        kn_capture_cancel(capture);
+        if (i == 99) before = mallinfo2().uordblks;
+    }
+    size_t after = mallinfo2().uordblks;
+    assert_true(after < before + 1000000);
+    kn_capture_destroy(capture);
+}
+
+int main(void) {
+    return RUN_TESTS(OPS_TEST(a_part_of_what_is_read_as_a_whole_may_be_an_input),
+                     OPS_TEST(a_saved_result_that_the_next_replay_overwrites_is_an_error),
+                     OPS_TEST(a_replay_that_writes_an_input_is_a_new_version_of_that_input),
+                     OPS_TEST(a_plan_takes_the_place_of_the_one_for_the_same_inputs),
+                     OPS_TEST(a_step_is_recorded_once_it_ran),
+                     OPS_TEST(counts_below_zero_are_refused),
+                     OPS_TEST(row_sparse_gradients_are_refused_by_name),
+                     OPS_TEST(records_of_tensors_that_a_recording_made_are_used_again));
+}
