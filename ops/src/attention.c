@@ -60,13 +60,13 @@ static kn_tensor *added(kn_tensor *mask, const kn_tensor *q) {
 }
 
 static bool options_fit(const kn_attention_options *o) {
-    for (int i = 0; i < 2; i++) {
-        if (!o->reserved[i]) continue;
-        kn_op_fail(KN_OP_attention, KN_ERR_INVALID, "reserved[%d] is not zero", i);
+    if (!kn__reserved_fit(KN_OP_attention, 0, o->reserved, 2)) return false;
+    if (!isfinite(o->scale)) {
+        kn_op_fail(KN_OP_attention, KN_ERR_INVALID, "scale is %g; it must be finite", o->scale);
         return false;
     }
-    if (!isfinite(o->scale) || o->offset > INT32_MAX || o->offset < -INT32_MAX) {
-        kn_op_fail(KN_OP_attention, KN_ERR_INVALID, "scale is %g, offset %lld", o->scale,
+    if (o->offset > INT32_MAX || o->offset < -INT32_MAX) {
+        kn_op_fail(KN_OP_attention, KN_ERR_INVALID, "offset is %lld; it must be below 2^31",
                    (long long)o->offset);
         return false;
     }

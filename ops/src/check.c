@@ -17,6 +17,19 @@ kn_tensor *kn_op_fail(kn_op op, kn_status status, const char *fmt, ...) {
     return NULL;
 }
 
+bool kn__reserved_fit(kn_op op, uint32_t unused, const uint64_t reserved[], int n) {
+    if (unused) {
+        kn_op_fail(op, KN_ERR_INVALID, "unused is not zero");
+        return false;
+    }
+    for (int i = 0; i < n; i++) {
+        if (!reserved[i]) continue;
+        kn_op_fail(op, KN_ERR_INVALID, "reserved[%d] is not zero", i);
+        return false;
+    }
+    return true;
+}
+
 /* Of input i: the table's; those of an op with any number of inputs are counted. */
 static const char *name_of(char *out, size_t out_bytes, kn_op op, int i) {
     const kn_op_info *info = &kn_op_table[op];

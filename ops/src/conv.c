@@ -26,11 +26,7 @@ static bool options_fail(const kn_op_call *call, const kn_conv_options *o, int n
         kn_op_fail(KN_OP_conv, KN_ERR_INVALID, "act is %d", (int)o->act);
         return true;
     }
-    for (int i = 0; i < 4; i++) {
-        if (!o->reserved[i]) continue;
-        kn_op_fail(KN_OP_conv, KN_ERR_INVALID, "reserved[%d] is not zero", i);
-        return true;
-    }
+    if (!kn__reserved_fit(KN_OP_conv, 0, o->reserved, 4)) return true;
     if (o->groups < 0) {
         kn_op_fail(KN_OP_conv, KN_ERR_INVALID, "groups is %lld", (long long)o->groups);
     }

@@ -39,10 +39,7 @@ kn_tensor *(kn_ctc_loss)(kn_tensor *log_probs, kn_tensor *targets, const kn_ctc_
                              o->target_lengths ? o->target_lengths : KN_NONE),
                     4);
     if (!kn__check_inputs(&call) || !fits(&call)) return NULL;
-    for (int i = 0; i < 4; i++) {
-        if (!o->reserved[i]) continue;
-        return kn_op_fail(KN_OP_ctc, KN_ERR_INVALID, "reserved[%d] is not zero", i);
-    }
+    if (!kn__reserved_fit(KN_OP_ctc, 0, o->reserved, 4)) return NULL;
     if (o->blank < 0 || o->blank >= log_probs->dim[2]) {
         kn_op_call_fail(&call, KN_ERR_INVALID, "blank is %lld; there are %lld classes",
                         (long long)o->blank, (long long)log_probs->dim[2]);

@@ -59,10 +59,7 @@ static bool set_axes(kn_attr_resize *attr, const kn_op_call *call, const kn_shap
     *attr = (kn_attr_resize){.n_spatial = n, .mode = (int32_t)o->mode};
     if (attr->mode < 0 || attr->mode > KN_RESIZE_CORNERS)
         return kn_op_call_fail(call, KN_ERR_INVALID, "invalid mode %d", attr->mode);
-    for (int i = 0; i < 4; i++) {
-        if (o->reserved[i])
-            return kn_op_call_fail(call, KN_ERR_INVALID, "reserved[%d] is not zero", i);
-    }
+    if (!kn__reserved_fit((kn_op)call->op, o->unused, o->reserved, 4)) return false;
     for (int i = 0; i < 3; i++) {
         if (o->scale[i] != 0 && (size->n_dims || i >= n)) {
             return kn_op_call_fail(call, KN_ERR_INVALID, "scale[%d] is %g beside a size of %d", i,
@@ -143,9 +140,6 @@ kn_tensor *(kn_grid_sample)(kn_tensor *x, kn_tensor *grid, const kn_grid_options
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_grid_sample, &attr, KN_LIST_(x, grid), 2);
     if (!kn__check_readable(KN_OP_grid_sample, call.in, 2)) return NULL;
-    for (int i = 0; i < 4; i++) {
-        if (!o->reserved[i]) continue;
-        return kn_op_fail(KN_OP_grid_sample, KN_ERR_INVALID, "reserved[%d] is not zero", i);
-    }
+    if (!kn__reserved_fit(KN_OP_grid_sample, o->unused, o->reserved, 4)) return NULL;
     return kn_op_run(&call);
 }

@@ -103,11 +103,7 @@ kn_tensor *(kn_logdet)(kn_tensor *a) { return KN_CALL(slogdet, NULL, a); }
 static bool solve_attr(kn_attr_solve *attr, kn_op op, const kn_solve_options *options) {
     *attr = (kn_attr_solve){0, 0, 0};
     if (!options) return true;
-    for (int i = 0; i < 4; i++) {
-        if (!options->reserved[i]) continue;
-        kn_op_fail(op, KN_ERR_INVALID, "reserved[%d] is not zero", i);
-        return false;
-    }
+    if (!kn__reserved_fit(op, 0, options->reserved, 4)) return false;
     if (op == KN_OP_solve && (options->upper || options->unit)) {
         kn_op_fail(op, KN_ERR_INVALID, "upper and unit are options of kn_triangular_solve");
         return false;

@@ -101,10 +101,7 @@ static kn_tensor *divisor(const labelled_rows *r, const kn_tensor *logits) {
 }
 
 static bool options_fit(const kn_op_call *call, const kn_cross_entropy_options *o) {
-    for (int i = 0; i < 4; i++) {
-        if (!o->reserved[i]) continue;
-        return kn_op_call_fail(call, KN_ERR_INVALID, "reserved[%d] is not zero", i);
-    }
+    if (!kn__reserved_fit((kn_op)call->op, 0, o->reserved, 4)) return false;
     if (!(o->smoothing >= 0 && o->smoothing <= 1)) {
         return kn_op_call_fail(call, KN_ERR_INVALID, "smoothing is %g; it must be in 0 … 1",
                                o->smoothing);

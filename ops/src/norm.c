@@ -189,10 +189,7 @@ static bool batch_attr(kn_attr_normalize *attr, const kn_op_call *call,
                        const kn_batchnorm_options *o) {
     const kn_tensor *x = call->in[0];
     double momentum = o->momentum == 0 ? 0.1 : o->momentum, eps = o->eps == 0 ? 1e-5 : o->eps;
-    for (int i = 0; i < 3; i++) {
-        if (!o->reserved[i]) continue;
-        return kn_op_call_fail(call, KN_ERR_INVALID, "reserved[%d] is not zero", i);
-    }
+    if (!kn__reserved_fit((kn_op)call->op, 0, o->reserved, 3)) return false;
     const kn_batch_ranks *r = o->ranks;
     if (r && (!r->gather_fn || r->rank < 0 || r->rank >= r->size)) {
         return kn_op_call_fail(call, KN_ERR_INVALID, "ranks: rank %d of %d%s", r->rank, r->size,

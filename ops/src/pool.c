@@ -49,11 +49,7 @@ static bool options_fit(const kn_op_call *call, const kn_pooling_options *o, int
                                "dimensions",
                                i, n_spatial);
     }
-    for (int i = 0; i < 3; i++) {
-        if (!o->reserved[i]) continue;
-        return kn_op_call_fail(call, KN_ERR_INVALID, "reserved[%d] is not zero", i);
-    }
-    return true;
+    return kn__reserved_fit((kn_op)call->op, o->unused, o->reserved, 3);
 }
 
 static bool set_windows(kn_attr_pool *attr, const kn_op_call *call, const kn_shape *window,

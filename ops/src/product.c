@@ -44,15 +44,6 @@ bool kn__infer_matmul(kn_op_call *call) {
     return kn__shaped(call, 0, batch + 2, dim);
 }
 
-static bool reserved_fail(kn_op op, const uint64_t reserved[4]) {
-    for (int i = 0; i < 4; i++) {
-        if (!reserved[i]) continue;
-        kn_op_fail(op, KN_ERR_INVALID, "reserved[%d] is not zero", i);
-        return true;
-    }
-    return false;
-}
-
 /* Matrices times one matrix are one taller product. */
 static kn_tensor *stacked_rows(kn_tensor *a, kn_tensor *b, kn_attr_matmul *attr) {
     kn_shape shape = kn_tensor_shape(a);
@@ -65,7 +56,7 @@ static kn_tensor *stacked_rows(kn_tensor *a, kn_tensor *b, kn_attr_matmul *attr)
 
 kn_tensor *(kn_matmul)(kn_tensor *a, kn_tensor *b, const kn_matmul_options *options) {
     kn_attr_matmul attr = {0, 0};
-    if (options && reserved_fail(KN_OP_matmul, options->reserved)) return NULL;
+    if (options && !kn__reserved_fit(KN_OP_matmul, 0, options->reserved, 4)) return NULL;
     if (options) attr = (kn_attr_matmul){options->trans_a != 0, options->trans_b != 0};
     bool stacks = kn__is_whole(a) && kn__is_whole(b) && a->n_dims > 2 && b->n_dims == 2 &&
                   !attr.trans_a && a->dim[a->n_dims - 1] == b->dim[attr.trans_b ? 1 : 0];
@@ -133,7 +124,7 @@ static kn_tensor *swapped(kn_tensor *x, bool swaps) {
 kn_tensor *(kn_geam)(kn_tensor *a, kn_tensor *b, double alpha, double beta,
                      const kn_matmul_options *options) {
     if (!kn__check_readable(KN_OP_axpby, KN_LIST_(a, b), 2)) return NULL;
-    if (options && reserved_fail(KN_OP_axpby, options->reserved)) return NULL;
+    if (options && !kn__reserved_fit(KN_OP_axpby, 0, options->reserved, 4)) return NULL;
     if (a->n_dims < 2 || b->n_dims < 2) {
         return kn_op_fail(KN_OP_axpby, KN_ERR_SHAPE, "kn_geam: a and b must be matrices");
     }

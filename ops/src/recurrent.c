@@ -12,11 +12,7 @@ enum { LAYERS_MAX = 1024 };
 /* --- options --- */
 
 static bool whole_options_fail(const kn_rnn_options *o) {
-    for (int i = 0; i < 4; i++) {
-        if (!o->reserved[i]) continue;
-        kn_op_fail(KN_OP_rnn, KN_ERR_INVALID, "reserved[%d] is not zero", i);
-        return true;
-    }
+    if (!kn__reserved_fit(KN_OP_rnn, 0, o->reserved, 4)) return true;
     if (o->hidden < 1 || o->hidden > INT32_MAX) {
         kn_op_fail(KN_OP_rnn, KN_ERR_INVALID, "hidden is %lld; it must be in 1 … 2^31 - 1",
                    (long long)o->hidden);

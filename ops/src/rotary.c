@@ -9,10 +9,7 @@ bool kn__infer_rotary(kn_op_call *call) { return kn__like(call, 0, call->in[0]);
 
 static bool set(kn_attr_rotary *attr, const kn_op_call *call, const kn_rotary_options *o) {
     const kn_tensor *x = call->in[0];
-    for (int i = 0; i < 4; i++) {
-        if (o->reserved[i])
-            return kn_op_call_fail(call, KN_ERR_INVALID, "reserved[%d] is not zero", i);
-    }
+    if (!kn__reserved_fit(KN_OP_rotary, o->unused, o->reserved, 4)) return false;
     if (x->n_dims < 2) return kn_op_call_fail(call, KN_ERR_SHAPE, "x must be [...,T,D]");
     int64_t width = x->dim[x->n_dims - 1], n = o->n ? o->n : width;
     if (n < 0 || n > width || n % 2) {
@@ -21,8 +18,12 @@ static bool set(kn_attr_rotary *attr, const kn_op_call *call, const kn_rotary_op
                                (long long)n, (long long)width);
     }
     double base = o->base == 0 ? 10000 : o->base;
-    if (!(base > 0 && isfinite(base)) || o->offset > MOST || o->offset < -MOST) {
-        return kn_op_call_fail(call, KN_ERR_INVALID, "base is %g, offset %lld", base,
+    if (!(base > 0 && isfinite(base))) {
+        return kn_op_call_fail(call, KN_ERR_INVALID, "base is %g; it must be positive and finite",
+                               base);
+    }
+    if (o->offset > MOST || o->offset < -MOST) {
+        return kn_op_call_fail(call, KN_ERR_INVALID, "offset is %lld; it must be at most 2^52",
                                (long long)o->offset);
     }
     *attr = (kn_attr_rotary){base, o->offset, n, o->adjacent != 0, 0};

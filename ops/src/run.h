@@ -30,6 +30,8 @@ const char *kn__label_of(const kn_op_call *call);
 bool kn__check_inputs(kn_op_call *call);
 /* The same without dtypes: what public functions check before they look at shapes to fill attr. */
 bool kn__check_readable(kn_op op, kn_tensor *const in[], int n_in);
+/* Whether the fields of options that have no meaning yet are zero; else an error is pending. */
+bool kn__reserved_fit(kn_op op, uint32_t unused, const uint64_t reserved[], int n);
 /* Σ a·b over the axes of the mask. On the host the products are not stored: the sum makes them. */
 kn_tensor *kn__sum_of_products(kn_tensor *a, kn_tensor *b, uint32_t mask);
 /* INVALID: "NAME [2,3] (file:line) has ended …", of a tensor that can't be read. */

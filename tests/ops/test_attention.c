@@ -136,7 +136,8 @@ static void rotary_embedding_equals_that_of_pytorch(void **state) {
     assert_op_fails(kn_rotary(x, &(kn_rotary_options){.n = 8}), KN_ERR_SHAPE, "at most 6");
     assert_op_fails(kn_rotary(x, &(kn_rotary_options){.base = -1}), KN_ERR_INVALID, "base is -1");
     assert_op_fails(kn_rotary(x, &(kn_rotary_options){.offset = INT64_MAX}), KN_ERR_INVALID,
-                    "offset 9223372036854775807");
+                    "offset is 9223372036854775807");
+    assert_op_fails(kn_rotary(x, &(kn_rotary_options){.unused = 1}), KN_ERR_INVALID, "unused");
     assert_op_fails(kn_rotary(x, &(kn_rotary_options){.reserved = {1}}), KN_ERR_INVALID,
                     "reserved[0]");
     assert_shape(kn_rotary(kn_ones(KN_SHAPE(0, 6)), NULL), KN_SHAPE(0, 6));
@@ -178,7 +179,7 @@ static void bad_arguments_are_errors_with_the_values(void **state) {
                     "dropout is 2");
     assert_op_fails(
         kn_attention(q, k2, k2, &(kn_attention_options){.causal = 1, .offset = INT64_MAX}),
-        KN_ERR_INVALID, "offset 9223372036854775807");
+        KN_ERR_INVALID, "offset is 9223372036854775807");
     assert_op_fails(kn_attention(q, kn_cast(k2, KN_F64), k2, NULL), KN_ERR_DTYPE,
                     "q is f32, k is f64");
 }

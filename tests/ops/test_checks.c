@@ -98,6 +98,12 @@ static void convolution_checks_shapes_and_options(void **state) {
                     "padding[2] is given, x has 2 spatial dimensions");
     assert_op_fails(kn_conv(x, ok, b, &(kn_conv_options){.reserved = {1}}), KN_ERR_INVALID,
                     "reserved[0]");
+    assert_op_fails(kn_var(x, KN_ALL, false, &(kn_var_options){.unused = 1}), KN_ERR_INVALID,
+                    "unused");
+    assert_op_fails(kn_var(x, KN_ALL, false, &(kn_var_options){.reserved = {0, 0, 0, 1}}),
+                    KN_ERR_INVALID, "reserved[3]");
+    assert_op_fails(kn_maxpool(x, KN_SHAPE(2, 2), &(kn_pooling_options){.unused = 1}),
+                    KN_ERR_INVALID, "unused");
     assert_op_fails(kn_conv(x, ok, b, &(kn_conv_options){.dilation = {8, 1}}), KN_ERR_SHAPE,
                     "a window of 33 does not fit in 32 elements of dimension 2");
     kn_conv_options o = {.stride = {2, 3}, .padding = {1, 2}, .dilation = {2, 1}};

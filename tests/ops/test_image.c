@@ -98,6 +98,7 @@ static void bad_arguments_are_errors_with_the_values(void **state) {
     assert_op_fails(RESIZED(x, KN_SHAPE(2, 2), .mode = (kn_resize_mode)9), KN_ERR_INVALID,
                     "invalid mode 9");
     assert_op_fails(RESIZED(x, KN_SHAPE(2, 2), .reserved = {1}), KN_ERR_INVALID, "reserved[0]");
+    assert_op_fails(RESIZED(x, KN_SHAPE(2, 2), .unused = 7), KN_ERR_INVALID, "unused");
     assert_op_fails(kn_resize(kn_zeros(KN_SHAPE(2, 3, 0)), KN_SHAPE(2), NULL), KN_ERR_SHAPE,
                     "has 0 elements");
     assert_shape(kn_resize(kn_zeros(KN_SHAPE(0, 3, 2)), KN_SHAPE(5), NULL), KN_SHAPE(0, 3, 5));
@@ -112,6 +113,8 @@ static void bad_arguments_are_errors_with_the_values(void **state) {
                     "x has no elements");
     assert_op_fails(kn_grid_sample(x, grid, &(kn_grid_options){.reserved = {0, 1}}), KN_ERR_INVALID,
                     "reserved[1]");
+    assert_op_fails(kn_grid_sample(x, grid, &(kn_grid_options){.unused = 1}), KN_ERR_INVALID,
+                    "unused");
     assert_op_fails(kn_grid_sample(x, kn_cast(grid, KN_F64), NULL), KN_ERR_DTYPE, "grid is f64");
 }
 
