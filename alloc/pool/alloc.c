@@ -144,12 +144,20 @@ static __attribute__((noinline)) kn_status alloc_slow(void **out, kn_pool *pool,
                                              : kn__large_alloc(out, pool, size, align, stream);
 }
 
+/* What gave no pool left an error that is pending. */
+static __attribute__((noinline, cold)) kn_status no_pool(void **out, const char *name) {
+    *out = NULL;
+    KN_TRY(kn_check());
+    return KN_FAIL(KN_ERR_INVALID, "%s: pool is NULL", name);
+}
+
 kn_status kn_alloc_aligned(void **out, kn_pool *pool, size_t size_bytes, size_t align,
                            kn_stream stream) {
     if (align == 0 || (align & (align - 1))) {
         *out = NULL;
         return KN_FAIL(KN_ERR_INVALID, "kn_alloc_aligned: align is %zu, not a power of two", align);
     }
+    if (!pool) return no_pool(out, "kn_alloc_aligned");
     stream = (kn_stream)((uintptr_t)stream & pool->stream_mask);
     return alloc_slow(out, pool, size_bytes, align > KN__GRAIN ? align : KN__GRAIN, stream);
 }
@@ -202,6 +210,7 @@ static __attribute__((noinline)) kn_status alloc_of_id(void **out, kn_pool *pool
 }
 
 kn_status kn_alloc(void **out, kn_pool *pool, size_t size_bytes, kn_stream stream) {
+    if (KN__UNLIKELY(!pool)) return no_pool(out, "kn_alloc");
     stream = (kn_stream)((uintptr_t)stream & pool->stream_mask);
     if (KN__UNLIKELY(stream && pool->has_ids)) return alloc_of_id(out, pool, size_bytes, stream);
     return alloc_of_key(out, pool, size_bytes, stream, (uintptr_t)stream);

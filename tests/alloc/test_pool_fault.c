@@ -215,10 +215,22 @@ static void a_harvest_that_cannot_unmap_keeps_the_pool(void **state) {
     fixture_end(&f);
 }
 
+static void no_pool_is_the_pending_error_or_its_own(void **state) {
+    (void)state;
+    void *ptr = &ptr;
+    assert_fails(kn_alloc(&ptr, NULL, 16, NULL), KN_ERR_INVALID, "kn_alloc: pool is NULL");
+    assert_null(ptr);
+    assert_fails(kn_alloc_aligned(&ptr, NULL, 16, 64, NULL), KN_ERR_INVALID, "pool is NULL");
+    kn_error_defer(KN_FAIL(KN_ERR_DEVICE, "no pool here"));
+    assert_fails(kn_alloc(&ptr, NULL, 16, NULL), KN_ERR_DEVICE, "no pool here");
+    assert_ok(kn_check());
+}
+
 int main(void) {
     return RUN_TESTS(TEST(every_call_fails_once), TEST(every_call_fails_from_then_on),
                      TEST(growth_that_fails_half_way_rolls_back),
                      TEST(a_failed_pool_create_leaves_no_memory), TEST(error_has_the_device_text),
                      TEST(a_failed_unmap_keeps_the_state),
-                     TEST(a_harvest_that_cannot_unmap_keeps_the_pool));
+                     TEST(a_harvest_that_cannot_unmap_keeps_the_pool),
+                     TEST(no_pool_is_the_pending_error_or_its_own));
 }

@@ -6,6 +6,7 @@ import io
 import os
 import pickle
 import runpy
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -324,6 +325,60 @@ class Library(unittest.TestCase):
         env = dict(os.environ, PYTHONPATH=os.path.join(source, "tools/plugins/python"), PYTHONDONTWRITEBYTECODE="1")
         ran = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, check=False)
         self.assertIn(b"KNET_LIB", ran.stderr)
+
+    def test_a_folder_without_the_library_is_named(self):
+        code = "import knetc; knetc.memory_stats('cpu')"
+        env = dict(os.environ, PYTHONPATH=os.path.join(source, "tools/plugins/python"), PYTHONDONTWRITEBYTECODE="1",
+                   KNET_LIB="/nowhere")
+        ran = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, check=False)
+        self.assertIn(b"KNET_LIB is /nowhere, which has no libknet_alloc", ran.stderr)
+
+    def test_an_installed_package_finds_the_libraries_of_its_tree(self):
+        with tempfile.TemporaryDirectory() as prefix:
+            place = os.path.join(prefix, "lib/python3/dist-packages")
+            shutil.copytree(os.path.join(source, "tools/plugins/python/knetc"), os.path.join(place, "knetc"))
+            for name in os.listdir(lib):
+                if name.startswith(("libknet_alloc", "libknet_profiler")):
+                    os.symlink(os.path.join(lib, name), os.path.join(prefix, "lib", name))
+            env = {k: v for k, v in os.environ.items() if k not in ("KNET_LIB", "LD_LIBRARY_PATH")}
+            env.update(PYTHONPATH=place, PYTHONDONTWRITEBYTECODE="1")
+            code = "import knetc; print(knetc.memory_stats('cpu')['allocated_bytes.all.current'])"
+            ran = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, check=False)
+            self.assertEqual((ran.stdout, ran.stderr), (b"0\n", b""))
+
+    def test_threads_share_a_scope(self):
+        code = """if True:
+            import threading, knetc
+            shared, a, b = knetc.scope("load"), threading.Event(), threading.Event()
+            def one():
+                with shared:
+                    a.set()
+                    b.wait()
+            def two():
+                a.wait()
+                with shared:
+                    b.set()
+                    first.join()
+                with knetc.scope("after"):
+                    pass
+            first, second = threading.Thread(target=one), threading.Thread(target=two)
+            first.start(); second.start(); second.join()
+            for wrong in (lambda: knetc.scope(None), lambda: shared.__exit__()):
+                try:
+                    wrong()
+                except (TypeError, RuntimeError) as error:
+                    print(error)"""
+        with tempfile.TemporaryDirectory() as folder:
+            out = os.path.join(folder, "out.csv")
+            env = dict(os.environ, PYTHONPATH=os.path.join(source, "tools/plugins/python"), PYTHONDONTWRITEBYTECODE="1",
+                       KNET_TIMER=f"min=0,out=/dev/null,csv={out}")
+            ran = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, check=False)
+            self.assertEqual(ran.stdout, b"knetc.scope: the label is None; it must be a str\n"
+                             b"knetc.scope: 'load' is not open in this thread\n")
+            with open(out, encoding="utf-8") as rows:
+                paths = [line.split(",")[0] for line in rows]
+            self.assertIn("after", paths)
+            self.assertIn("load", paths)
 
     def test_package_installs_alone(self):
         """pip install . into a folder of its own, without a network; a machine without pip skips it."""

@@ -133,7 +133,8 @@ KN_API KN_MUST_CHECK kn_status kn_pool_limit(kn_pool *pool, size_t limit_bytes);
 /* Allocates memory for work on the stream; 0 bytes: NULL and KN_OK. Errors: OOM, with the bytes
  * requested, live and unused, the limit, the largest free block and the largest owners; the pool
  * stays usable. CUDA: the driver failed for another reason. DEVICE: in a child of fork(). INVALID:
- * a stream of another context. On failure *out is NULL. A request that can't succeed changes
+ * a stream of another context; a pool that is NULL, unless an error is pending, which it returns
+ * then. On failure *out is NULL. A request that can't succeed changes
  * nothing: the pool maps, moves and returns no memory for it. */
 KN_API KN_MUST_CHECK kn_status kn_alloc(void **out, kn_pool *pool, size_t size_bytes,
                                         kn_stream stream);

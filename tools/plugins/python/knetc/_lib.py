@@ -49,11 +49,16 @@ class _LastError(ctypes.Structure):
 
 
 def path_of(name):
-    """The library's path: in the folder KNET_LIB, beside the package, or what the loader finds."""
-    for folder in (os.environ.get("KNET_LIB"), os.path.dirname(__file__)):
+    """The library's path: in the folder KNET_LIB; beside the package; in PREFIX/lib, of a package in
+    PREFIX/lib/python3/dist-packages; or what the loader finds."""
+    own = os.path.dirname(os.path.abspath(__file__))
+    given = os.environ.get("KNET_LIB")
+    for folder in (given, own, os.path.dirname(os.path.dirname(os.path.dirname(own)))):
         path = os.path.join(folder, SONAMES[name]) if folder else ""
         if path and os.path.exists(path):
             return path
+        if folder and folder == given:
+            raise Error(f"KNET_LIB is {given}, which has no {SONAMES[name]}")
     return SONAMES[name]
 
 

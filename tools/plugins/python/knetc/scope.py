@@ -2,6 +2,7 @@
 import contextlib
 import ctypes
 import functools
+import threading
 
 from ._lib import load_timer
 
@@ -11,22 +12,33 @@ class _Scope(ctypes.Structure):
 
 
 class scope(contextlib.ContextDecorator):
-    """with knetc.scope("load"): ..., or @knetc.scope("load") before a function. Next to nothing while the timer is off."""
+    """with knetc.scope("load"): ..., or @knetc.scope("load") before a function. Next to nothing while the timer is off.
+
+    Threads may share one."""
 
     def __init__(self, label):
+        if not isinstance(label, str):
+            raise TypeError(f"knetc.scope: the label is {label!r}; it must be a str")
         self.label = label.encode()
-        self.opened = []
+        self._of_thread = threading.local()
+
+    def _opened(self):
+        if not hasattr(self._of_thread, "opened"):
+            self._of_thread.opened = []
+        return self._of_thread.opened
 
     def __enter__(self):
         lib, is_on = _timer()
         if is_on.value & 1:
-            self.opened.append(lib.kn_scope_begin_on_(self.label))
+            self._opened().append(lib.kn_scope_begin_on_(self.label))
         else:
-            self.opened.append(None)
+            self._opened().append(None)
         return self
 
     def __exit__(self, *failure):
-        opened = self.opened.pop()
+        if not self._opened():
+            raise RuntimeError(f"knetc.scope: {self.label.decode()!r} is not open in this thread")
+        opened = self._opened().pop()
         if opened is not None and opened.start:
             _timer()[0].kn_scope_end_on_(ctypes.byref(opened))
         return False
