@@ -51,24 +51,32 @@ static void png_write(const char *path, int channels, int height, int width) {
     assert_true(png_image_write_to_file(&image, path, 0, rows, 0, NULL));
 }
 
-static void jpeg_write(const char *path, int value, int height, int width) {
+/* All pixels are the same. */
+static void jpeg_write_pixels(const char *path, J_COLOR_SPACE space, const uint8_t pixel[],
+                              int height, int width) {
     struct jpeg_compress_struct j = {0};
     struct jpeg_error_mgr errors;
     uint8_t rows[4096];
-    memset(rows, value, sizeof rows);
+    int channels = space == JCS_CMYK ? 4 : 3;
+    for (int i = 0; i < width * channels; i++) rows[i] = pixel[i % channels];
     FILE *out = fopen(path, "wb");
     assert_non_null(out);
     j.err = jpeg_std_error(&errors);
     jpeg_create_compress(&j);
     jpeg_stdio_dest(&j, out);
     j.image_width = (JDIMENSION)width, j.image_height = (JDIMENSION)height;
-    j.input_components = 3, j.in_color_space = JCS_RGB;
+    j.input_components = channels, j.in_color_space = space;
     jpeg_set_defaults(&j);
     jpeg_start_compress(&j, TRUE);
     for (int i = 0; i < height; i++) jpeg_write_scanlines(&j, (JSAMPARRAY) & (JSAMPROW){rows}, 1);
     jpeg_finish_compress(&j);
     jpeg_destroy_compress(&j);
     fclose(out);
+}
+
+static void jpeg_write(const char *path, int value, int height, int width) {
+    uint8_t v = (uint8_t)value;
+    jpeg_write_pixels(path, JCS_RGB, (const uint8_t[]){v, v, v}, height, width);
 }
 
 static void classes_are_folders_in_order(void **state) {
@@ -119,6 +127,80 @@ static void images_are_scaled_and_turned_grey(void **state) {
     kn_loader_destroy(loader);
 }
 
+/* The pixels of the only image of a folder, as bytes. */
+static void pixels_read(uint8_t out[], int n, int64_t channels) {
+    kn_dataset *data = NULL;
+    kn_loader *loader = NULL;
+    kn_batch b;
+    assert_ok(kn_dataset_read_folder(&data, dir, &(kn_folder_options){.channels = channels}));
+    assert_ok(
+        kn_loader_create_from(&loader, data, &(kn_loader_options){.batch = 1, .split = KN_TEST}));
+    kn_dataset_destroy(data);
+    assert_true(kn_loader_next(loader, &b));
+    assert_int_equal(kn_tensor_numel(b.x), n);
+    for (int i = 0; i < n; i++) out[i] = (uint8_t)(255 * ((const float *)kn_data(b.x))[i] + 0.5f);
+    kn_loader_destroy(loader);
+}
+
+/* One pixel; gamma 0: none in the file. */
+static void pixel_write(const char *path, int color_type, int bits, double gamma,
+                        const uint8_t pixel[]) {
+    uint8_t row[8];
+    FILE *out = fopen(path, "wb");
+    assert_non_null(out);
+    memcpy(row, pixel, sizeof row);
+    png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, NULL, NULL, NULL);
+    png_infop info = png_create_info_struct(png);
+    png_init_io(png, out);
+    png_set_IHDR(png, info, 1, 1, bits, color_type, PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_BASE,
+                 PNG_FILTER_TYPE_BASE);
+    if (gamma > 0) png_set_gAMA(png, info, gamma);
+    png_write_info(png, info);
+    png_write_row(png, row);
+    png_write_end(png, info);
+    png_destroy_write_struct(&png, &info);
+    fclose(out);
+}
+
+static void pixels_are_the_bytes_of_the_file(void **state) {
+    (void)state;
+    static const struct {
+        int color_type, bits;
+        double gamma;
+        uint8_t pixel[8];
+        int channels, n;
+        uint8_t want[3];
+    } cases[] = {
+        {PNG_COLOR_TYPE_GRAY, 16, 0, {0x80, 0x00}, 0, 1, {128}},
+        {PNG_COLOR_TYPE_GRAY, 8, 1.0, {128}, 0, 1, {128}},
+        {PNG_COLOR_TYPE_GRAY, 4, 0, {0x70}, 3, 3, {119, 119, 119}},
+        {PNG_COLOR_TYPE_RGB, 8, 0, {255, 0, 0}, 1, 1, {76}},
+        {PNG_COLOR_TYPE_RGB_ALPHA, 8, 0, {255, 0, 0, 128}, 0, 3, {255, 0, 0}},
+        {PNG_COLOR_TYPE_GRAY_ALPHA, 8, 0, {200, 10}, 0, 1, {200}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint8_t got[3];
+        pixel_write(place("a", "1.png"), cases[i].color_type, cases[i].bits, cases[i].gamma,
+                    cases[i].pixel);
+        pixels_read(got, cases[i].n, cases[i].channels);
+        assert_memory_equal(got, cases[i].want, (size_t)cases[i].n);
+    }
+}
+
+/* Inverted, as printers' files are: (c·k, m·k, y·k) / 255. */
+static void cmyk_becomes_rgb(void **state) {
+    (void)state;
+    uint8_t got[3 * 16 * 16];
+    jpeg_write_pixels(place("a", "1.jpg"), JCS_CMYK, (const uint8_t[]){255, 100, 0, 200}, 16, 16);
+    pixels_read(got, sizeof got, 0);
+    for (int c = 0; c < 3; c++) {
+        static const int want[] = {200, 78, 0};
+        assert_close(got[c * 256], want[c], 0, 3);
+    }
+    pixels_read(got, 256, 1);
+    assert_close(got[0], 0.299 * 200 + 0.587 * 78, 0, 3);
+}
+
 static void train_and_test_are_folders_of_classes(void **state) {
     (void)state;
     kn_loader *loader = NULL;
@@ -161,6 +243,7 @@ static void bad_images_are_errors_that_name_the_file(void **state) {
 int main(void) {
     return RUN_TESTS(IN_DIR(classes_are_folders_in_order),
                      IN_DIR(images_are_scaled_and_turned_grey),
+                     IN_DIR(pixels_are_the_bytes_of_the_file), IN_DIR(cmyk_becomes_rgb),
                      IN_DIR(train_and_test_are_folders_of_classes),
                      IN_DIR(bad_images_are_errors_that_name_the_file));
 }

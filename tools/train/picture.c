@@ -8,55 +8,111 @@
 #include "checked.h"
 #include "dataset.h"
 
-/* [height,width,channels] → [channels,height,width] */
-static kn_status planes_make(kn__picture *out, const uint8_t *rows, int64_t channels,
-                             int64_t height, int64_t width, const char *name) {
-    int64_t n = height * width;
-    uint8_t *planes = malloc((size_t)(n * channels));
-    if (!planes) return KN_FAIL(KN_ERR_OOM, "%s: no memory for its pixels", name);
-    for (int64_t c = 0; c < channels; c++)
-        for (int64_t i = 0; i < n; i++) planes[c * n + i] = rows[i * channels + c];
-    *out = (kn__picture){channels, height, width, planes};
-    return KN_OK;
+/* What a library decodes: rows of bytes [height,width,channels]. It fails by a jump, so all that
+ * the jump may leave is kept here. */
+typedef struct decoded {
+    uint8_t *rows; /* malloc's */
+    int64_t channels, height, width;
+    int wanted; /* channels; 0: the file's */
+    jmp_buf failed;
+    kn_status why;
+    char text[200];
+} decoded;
+
+/* Allocates the rows; false: *d says why not. */
+static inline bool rows_alloc(decoded *d) {
+    bool fits = d->width >= 1 && d->height >= 1 && d->width <= KN__PICTURE_SIDE_MAX &&
+                d->height <= KN__PICTURE_SIDE_MAX;
+    if (fits) d->rows = calloc((size_t)d->height, (size_t)(d->width * d->channels));
+    if (fits && !d->rows) d->why = KN_ERR_OOM;
+    if (!fits)
+        snprintf(d->text, sizeof d->text, "%" PRId64 "x%" PRId64 " pixels; a side has 1 to %d",
+                 d->width, d->height, KN__PICTURE_SIDE_MAX);
+    return d->rows != NULL;
 }
 
-static kn_status side_check(uint64_t width, uint64_t height, const char *name) {
-    if (width >= 1 && height >= 1 && width <= KN__PICTURE_SIDE_MAX &&
-        height <= KN__PICTURE_SIDE_MAX)
-        return KN_OK;
-    return KN_FAIL(KN_ERR_FORMAT, "%s: %" PRIu64 "x%" PRIu64 " pixels; a side has 1 to %d", name,
-                   width, height, KN__PICTURE_SIDE_MAX);
+static inline uint8_t *row_at(const decoded *d, int64_t i) {
+    return d->rows + i * d->width * d->channels;
+}
+
+/* As libjpeg's: 0.299 R + 0.587 G + 0.114 B. */
+static uint8_t grey_of(const uint8_t rgb[3]) {
+    return (uint8_t)((19595u * rgb[0] + 38470u * rgb[1] + 7471u * rgb[2] + 32768u) >> 16);
+}
+
+/* [height,width,channels] → [wanted,height,width] */
+static kn_status planes_make(kn__picture *out, const decoded *d, const char *name) {
+    int64_t n = d->height * d->width, channels = d->wanted ? d->wanted : d->channels;
+    uint8_t *planes = malloc((size_t)(n * channels));
+    if (!planes) return KN_FAIL(KN_ERR_OOM, "%s: no memory for its pixels", name);
+    for (int64_t c = 0; c < channels; c++) {
+        for (int64_t i = 0; i < n; i++) {
+            const uint8_t *pixel = d->rows + i * d->channels;
+            planes[c * n + i] = channels < d->channels ? grey_of(pixel) : pixel[c % d->channels];
+        }
+    }
+    *out = (kn__picture){channels, d->height, d->width, planes};
+    return KN_OK;
 }
 
 #ifdef KN_HAS_PNG
 #include <png.h>
 
-static kn_status png_decode(kn__picture *out, const uint8_t *bytes, size_t n_bytes,
-                            const char *name, int channels) {
-    png_image image = {.version = PNG_IMAGE_VERSION};
-    if (!png_image_begin_read_from_memory(&image, bytes, n_bytes))
-        return KN_FAIL(KN_ERR_FORMAT, "%s: %s", name, image.message);
-    if (!channels) channels = image.format & PNG_FORMAT_FLAG_COLOR ? 3 : 1;
-    image.format = channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
-    kn_status status = side_check(image.width, image.height, name);
-    uint8_t *rows = status == KN_OK ? malloc(PNG_IMAGE_SIZE(image)) : NULL;
-    if (status == KN_OK && !rows)
-        status = KN_FAIL(KN_ERR_OOM, "%s: no memory for its pixels", name);
-    png_color black = {0, 0, 0};
-    if (status == KN_OK && !png_image_finish_read(&image, &black, rows, 0, NULL))
-        status = KN_FAIL(KN_ERR_FORMAT, "%s: %s", name, image.message);
-    if (status == KN_OK) status = planes_make(out, rows, channels, image.height, image.width, name);
-    png_image_free(&image);
-    free(rows);
-    return status;
+typedef struct png_input {
+    const uint8_t *at;
+    size_t left;
+} png_input;
+
+static void png_failed(png_structp png, png_const_charp text) {
+    decoded *d = png_get_error_ptr(png);
+    snprintf(d->text, sizeof d->text, "%s", text);
+    longjmp(d->failed, 1);
+}
+static void png_quiet(png_structp png, png_const_charp text) { (void)png, (void)text; }
+
+static void png_take(png_structp png, png_bytep out, size_t n) {
+    png_input *in = png_get_io_ptr(png);
+    if (n > in->left) png_error(png, "the file is truncated");
+    memcpy(out, in->at, n);
+    in->at += n;
+    in->left -= n;
+}
+
+/* Grey or RGB, a byte each, as the file has them: no gamma, no transparency. */
+static int png_transform(png_structp png, png_infop info) {
+    png_set_expand(png); /* palettes, and fewer than 8 bits */
+    png_set_strip_16(png);
+    png_set_strip_alpha(png);
+    int n_passes = png_set_interlace_handling(png);
+    png_read_update_info(png, info);
+    return n_passes;
+}
+
+static bool png_rows(decoded *d, png_structp png, png_infop info) {
+    if (setjmp(d->failed)) return false;
+    png_read_info(png, info);
+    d->width = png_get_image_width(png, info);
+    d->height = png_get_image_height(png, info);
+    int n_passes = png_transform(png, info);
+    d->channels = png_get_channels(png, info);
+    if (!rows_alloc(d)) return false;
+    for (; n_passes; n_passes--)
+        for (int64_t i = 0; i < d->height; i++) png_read_row(png, row_at(d, i), NULL);
+    png_read_end(png, NULL);
+    return true;
+}
+
+static bool png_decode(decoded *d, const uint8_t *bytes, size_t n_bytes) {
+    png_input in = {bytes, n_bytes};
+    png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, d, png_failed, png_quiet);
+    png_infop info = png ? png_create_info_struct(png) : NULL;
+    if (info) png_set_read_fn(png, &in, png_take);
+    bool is_whole = info && png_rows(d, png, info);
+    png_destroy_read_struct(&png, &info, NULL);
+    return is_whole;
 }
 #else
-static kn_status png_decode(kn__picture *out, const uint8_t *bytes, size_t n_bytes,
-                            const char *name, int channels) {
-    (void)out, (void)bytes, (void)n_bytes, (void)channels;
-    return KN_FAIL(KN_ERR_UNSUPPORTED,
-                   "%s: this build reads no PNG; install libpng-dev and build again", name);
-}
+#define png_decode NULL
 #endif
 
 #ifdef KN_HAS_JPEG
@@ -64,77 +120,95 @@ static kn_status png_decode(kn__picture *out, const uint8_t *bytes, size_t n_byt
 
 typedef struct jpeg_errors {
     struct jpeg_error_mgr base;
-    jmp_buf out;
-    char text[JMSG_LENGTH_MAX];
+    decoded *d;
 } jpeg_errors;
 
 static void jpeg_failed(j_common_ptr c) {
-    jpeg_errors *e = (jpeg_errors *)c->err;
-    e->base.format_message(c, e->text);
-    longjmp(e->out, 1);
+    char text[JMSG_LENGTH_MAX];
+    decoded *d = ((jpeg_errors *)c->err)->d;
+    c->err->format_message(c, text);
+    snprintf(d->text, sizeof d->text, "%s", text);
+    longjmp(d->failed, 1);
 }
 static void jpeg_quiet(j_common_ptr c) { (void)c; }
 
-/* What the library's jump leaves through is kept here: *rows is the caller's. */
-static bool jpeg_rows(struct jpeg_decompress_struct *j, uint8_t **rows, int channels,
-                      jpeg_errors *errors) {
-    if (setjmp(errors->out)) return false;
+/* Printers' files have the inks inverted: 255 is no ink. */
+static void inks_to_rgb(decoded *d) {
+    uint8_t *to = d->rows;
+    for (const uint8_t *ink = d->rows, *end = row_at(d, d->height); ink < end; ink += 4)
+        for (int c = 0; c < 3; c++) *to++ = (uint8_t)((ink[c] * ink[3] + 127) / 255);
+    d->channels = 3;
+}
+
+static bool jpeg_rows(decoded *d, struct jpeg_decompress_struct *j) {
+    if (setjmp(d->failed)) return false;
     jpeg_read_header(j, TRUE);
-    if (!channels) channels = j->num_components == 1 ? 1 : 3;
-    j->out_color_space = channels == 3 ? JCS_RGB : JCS_GRAYSCALE;
-    if (j->image_width > KN__PICTURE_SIDE_MAX || j->image_height > KN__PICTURE_SIDE_MAX) {
-        snprintf(errors->text, sizeof errors->text, "%ux%u pixels; a side has 1 to %d",
-                 j->image_width, j->image_height, KN__PICTURE_SIDE_MAX);
-        return false;
-    }
+    d->width = j->image_width;
+    d->height = j->image_height;
+    d->channels = j->num_components == 4 ? 4 : d->wanted;
+    if (!d->channels) d->channels = j->num_components == 1 ? 1 : 3;
+    j->out_color_space = d->channels == 4 ? JCS_CMYK : d->channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
+    if (!rows_alloc(d)) return false;
     jpeg_start_decompress(j);
-    size_t row_bytes = (size_t)j->output_width * (size_t)j->output_components;
-    *rows = calloc(j->output_height, row_bytes);
-    if (!*rows) return false;
     while (j->output_scanline < j->output_height) {
-        JSAMPROW row = *rows + j->output_scanline * row_bytes;
+        JSAMPROW row = row_at(d, j->output_scanline);
         jpeg_read_scanlines(j, &row, 1);
     }
     jpeg_finish_decompress(j);
-    if (j->err->num_warnings) snprintf(errors->text, sizeof errors->text, "damaged data");
+    if (d->channels == 4) inks_to_rgb(d);
+    if (j->err->num_warnings) snprintf(d->text, sizeof d->text, "damaged data");
     return j->err->num_warnings == 0;
 }
 
-static kn_status jpeg_decode(kn__picture *out, const uint8_t *bytes, size_t n_bytes,
-                             const char *name, int channels) {
+static bool jpeg_decode(decoded *d, const uint8_t *bytes, size_t n_bytes) {
     struct jpeg_decompress_struct j = {0};
-    jpeg_errors errors = {.text = "no memory"};
-    uint8_t *rows = NULL;
-    kn_status status = KN_OK;
+    jpeg_errors errors = {.d = d};
     j.err = jpeg_std_error(&errors.base);
     errors.base.error_exit = jpeg_failed;
     errors.base.output_message = jpeg_quiet;
-    if (setjmp(errors.out)) return KN_FAIL(KN_ERR_OOM, "%s: %s", name, errors.text);
+    if (setjmp(d->failed)) return false;
     jpeg_create_decompress(&j);
     jpeg_mem_src(&j, bytes, n_bytes);
-    if (jpeg_rows(&j, &rows, channels, &errors))
-        status = planes_make(out, rows, j.output_components, j.output_height, j.output_width, name);
-    else
-        status = KN_FAIL(KN_ERR_FORMAT, "%s: %s", name, errors.text);
+    bool is_whole = jpeg_rows(d, &j);
     jpeg_destroy_decompress(&j);
-    free(rows);
-    return status;
+    return is_whole;
 }
 #else
-static kn_status jpeg_decode(kn__picture *out, const uint8_t *bytes, size_t n_bytes,
-                             const char *name, int channels) {
-    (void)out, (void)bytes, (void)n_bytes, (void)channels;
-    return KN_FAIL(KN_ERR_UNSUPPORTED,
-                   "%s: this build reads no JPEG; install libjpeg-dev and build again", name);
-}
+#define jpeg_decode NULL
 #endif
+
+/* --- formats --- */
+
+typedef struct format {
+    const char *name, *package, *magic;
+    size_t magic_bytes;
+    bool (*decode)(decoded *d, const uint8_t *bytes, size_t n_bytes); /* NULL: not in this build */
+} format;
+
+static const format formats[] = {
+    {"PNG", "libpng-dev", "\x89PNG\r\n\x1a\n", 8, png_decode},
+    {"JPEG", "libjpeg-dev", "\xff\xd8\xff", 3, jpeg_decode},
+};
+
+static const format *format_find(const uint8_t *bytes, size_t n_bytes) {
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+        if (n_bytes >= formats[i].magic_bytes &&
+            memcmp(bytes, formats[i].magic, formats[i].magic_bytes) == 0)
+            return &formats[i];
+    return NULL;
+}
 
 kn_status kn__picture_decode(kn__picture *out, const uint8_t *bytes, size_t n_bytes,
                              const char *name, int channels) {
     KN_ASSERT(channels == 0 || channels == 1 || channels == 3);
-    if (n_bytes >= 8 && memcmp(bytes, "\x89PNG\r\n\x1a\n", 8) == 0)
-        return png_decode(out, bytes, n_bytes, name, channels);
-    if (n_bytes >= 3 && memcmp(bytes, "\xff\xd8\xff", 3) == 0)
-        return jpeg_decode(out, bytes, n_bytes, name, channels);
-    return KN_FAIL(KN_ERR_FORMAT, "%s: neither PNG nor JPEG", name);
+    decoded d = {.wanted = channels, .why = KN_ERR_FORMAT, .text = "no memory"};
+    const format *f = format_find(bytes, n_bytes);
+    if (!f) return KN_FAIL(KN_ERR_FORMAT, "%s: neither PNG nor JPEG", name);
+    if (!f->decode)
+        return KN_FAIL(KN_ERR_UNSUPPORTED, "%s: this build reads no %s; install %s and build again",
+                       name, f->name, f->package);
+    kn_status status = f->decode(&d, bytes, n_bytes) ? planes_make(out, &d, name)
+                                                     : KN_FAIL(d.why, "%s: %s", name, d.text);
+    free(d.rows);
+    return status;
 }
