@@ -204,17 +204,41 @@ static void cmyk_becomes_rgb(void **state) {
 static void train_and_test_are_folders_of_classes(void **state) {
     (void)state;
     kn_loader *loader = NULL;
+    kn_dataset *data = NULL;
+    kn_batch batch;
     (void)place("train", "");
     (void)place("test", "");
     png_write(place("train/a", "1.png"), 1, 4, 4);
-    png_write(place("test/a", "1.png"), 1, 4, 4);
-    png_write(place("test/b", "1.png"), 1, 4, 4);
+    png_write(place("train/b", "1.png"), 1, 4, 4);
+    png_write(place("test/b", "1.png"), 3, 8, 8);
     assert_ok(kn_loader_create(&loader, dir, &(kn_loader_options){.batch = 1}));
-    assert_int_equal(kn_loader_images(loader), 1);
-    kn_loader_destroy(loader);
-    assert_ok(kn_loader_create(&loader, dir, &(kn_loader_options){.batch = 1, .split = KN_TEST}));
     assert_int_equal(kn_loader_images(loader), 2);
     kn_loader_destroy(loader);
+    /* the test has the classes, the sizes and the channels of the training */
+    assert_ok(kn_dataset_read_images(&data, dir, KN_TEST));
+    assert_int_equal(kn_dataset_classes(data), 2);
+    kn_shape s = kn_dataset_shape(data);
+    assert_true(s.dim[0] == 1 && s.dim[1] == 4 && s.dim[2] == 4);
+    assert_ok(
+        kn_loader_create_from(&loader, data, &(kn_loader_options){.batch = 1, .split = KN_TEST}));
+    kn_dataset_destroy(data);
+    assert_true(kn_loader_next(loader, &batch));
+    assert_int_equal(*(const int64_t *)kn_data(batch.y), 1);
+    kn_loader_destroy(loader);
+    png_write(place("test/c", "1.png"), 1, 4, 4);
+    assert_fails(kn_dataset_read_images(&data, dir, KN_TEST), KN_ERR_FORMAT,
+                 "train has no class 'c'");
+    test_assert_message("/test/c: ", __FILE__, __LINE__);
+}
+
+static void folders_beside_files_of_another_format_are_ignored(void **state) {
+    (void)state;
+    kn_dataset *data = NULL;
+    (void)place("train", "");
+    files_dataset(dir, 10, false);
+    assert_ok(kn_dataset_read_images(&data, dir, KN_TRAIN));
+    assert_int_equal(kn_dataset_size(data), 10);
+    kn_dataset_destroy(data);
 }
 
 static void bad_images_are_errors_that_name_the_file(void **state) {
@@ -222,6 +246,7 @@ static void bad_images_are_errors_that_name_the_file(void **state) {
     kn_dataset *data = NULL;
     assert_fails(kn_dataset_read_folder(&data, "/nonexistent", NULL), KN_ERR_IO,
                  "images lie in it as CLASS/IMAGE.png or .jpg");
+    assert_fails(kn_dataset_read_folder(&data, NULL, NULL), KN_ERR_INVALID, "dir is NULL");
     assert_fails(kn_dataset_read_folder(&data, dir, NULL), KN_ERR_FORMAT, "no images");
     assert_fails(kn_dataset_read_folder(&data, dir, &(kn_folder_options){.channels = 2}),
                  KN_ERR_INVALID, "channels 2 (0, 1 or 3)");
@@ -245,6 +270,7 @@ int main(void) {
                      IN_DIR(images_are_scaled_and_turned_grey),
                      IN_DIR(pixels_are_the_bytes_of_the_file), IN_DIR(cmyk_becomes_rgb),
                      IN_DIR(train_and_test_are_folders_of_classes),
+                     IN_DIR(folders_beside_files_of_another_format_are_ignored),
                      IN_DIR(bad_images_are_errors_that_name_the_file));
 }
 #else

@@ -232,26 +232,11 @@ static kn_status images_wrap(kn_dataset **out, kn__images *images) {
     return kn__dataset_give(out, d, status);
 }
 
-/* Whether DIR/train or DIR/test is a folder: images in folders, unless the files of another format
- * are there too. */
-static bool has_folders(const char *dir) {
-    static const char *const names[] = {"train", "test"};
-    char path[4096];
-    struct stat st;
-    for (int i = 0; i < 2; i++) {
-        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
-        if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) return true;
-    }
-    return false;
-}
-
 kn_status kn_dataset_read_images(kn_dataset **out, const char *dir, kn_split split) {
     kn__images images = {0};
-    char path[4096];
-    if (has_folders(dir)) {
-        snprintf(path, sizeof path, "%s/%s", dir, split == KN_TEST ? "test" : "train");
-        return kn_dataset_read_folder(out, path, NULL);
-    }
+    if (!dir) return KN_FAIL(KN_ERR_INVALID, "kn_dataset_read_images: dir is NULL");
+    if (!kn__images_are_there(dir) && kn__folders_are_there(dir))
+        return kn__folders_read(out, dir, split);
     KN_TRY(kn__images_read(&images, dir, split));
     return images_wrap(out, &images);
 }

@@ -37,6 +37,11 @@ kn_status kn__file_whole(char **out, size_t *n_bytes, const char *path);
 kn_status kn__csv_parse(kn_dataset **out, char *text, size_t n_bytes, const char *name,
                         const kn_csv_options *options);
 
+/* Images in the folders DIR/train and DIR/test; the test has the classes and the sizes of the
+ * training images. */
+kn_status kn__folders_read(kn_dataset **out, const char *dir, kn_split split);
+bool kn__folders_are_there(const char *dir);
+
 /* A decoded image: malloc'd bytes [channels,height,width]. */
 typedef struct kn__picture {
     int64_t channels, height, width;

@@ -65,11 +65,16 @@ static kn_status image_reserve(reading *r) {
     return KN_OK;
 }
 
+/* The first image decides what the options leave open. */
+static void sizes_take(reading *r, const kn__picture *p) {
+    if (!r->o.channels) r->o.channels = p->channels;
+    if (!r->o.height) r->o.height = p->height;
+    if (!r->o.width) r->o.width = p->width;
+}
+
 static kn_status picture_add(reading *r, const kn__picture *p, int64_t label) {
-    kn_folder_options *o = &r->o;
-    if (!o->channels) o->channels = p->channels;
-    if (!o->height) o->height = p->height;
-    if (!o->width) o->width = p->width;
+    const kn_folder_options *o = &r->o;
+    sizes_take(r, p);
     r->d->x_bytes = (size_t)(o->channels * o->height * o->width);
     KN_TRY(image_reserve(r));
     uint8_t *to = (uint8_t *)r->d->x + (size_t)r->d->n * r->d->x_bytes;
@@ -81,67 +86,114 @@ static kn_status picture_add(reading *r, const kn__picture *p, int64_t label) {
     return KN_OK;
 }
 
-static kn_status image_read(reading *r, const char *path, int64_t label) {
+static kn_status picture_read(kn__picture *out, const reading *r, const char *path) {
     char *bytes = NULL;
     size_t n_bytes = 0;
-    kn__picture picture = {.pixels = NULL};
     KN_TRY(kn__file_whole(&bytes, &n_bytes, path));
     kn_status status =
-        kn__picture_decode(&picture, (const uint8_t *)bytes, n_bytes, path, (int)r->o.channels);
-    if (status == KN_OK) status = picture_add(r, &picture, label);
-    free(picture.pixels);
+        kn__picture_decode(out, (const uint8_t *)bytes, n_bytes, path, (int)r->o.channels);
     free(bytes);
+    return status;
+}
+
+static kn_status image_read(reading *r, const char *path, int64_t label) {
+    kn__picture picture = {.pixels = NULL};
+    KN_TRY(picture_read(&picture, r, path));
+    kn_status status = KN_OK;
+    if (label < 0)
+        sizes_take(r, &picture);
+    else
+        status = picture_add(r, &picture, label);
+    free(picture.pixels);
     return status;
 }
 
 /* --- folders --- */
 
+static kn_status path_join(char out[PATH_MAX], const char *dir, const char *name) {
+    if (snprintf(out, PATH_MAX, "%s/%s", dir, name) < PATH_MAX) return KN_OK;
+    return KN_FAIL(KN_ERR_INVALID, "%s: a path is too long", dir);
+}
+
+/* The images of a class; label -1: only the first one, for its size. */
 static kn_status class_read(reading *r, const char *dir, int64_t label) {
     struct dirent **names = NULL;
     char path[PATH_MAX];
     kn_status status = KN_OK;
     int n = scandir(dir, &names, is_image, alphasort);
     if (n < 0) return KN_FAIL(KN_ERR_IO, "%s: %s", dir, strerror(errno));
-    for (int i = 0; i < n && status == KN_OK; i++)
-        status = snprintf(path, sizeof path, "%s/%s", dir, names[i]->d_name) < PATH_MAX
-                     ? image_read(r, path, label)
-                     : KN_FAIL(KN_ERR_INVALID, "%s: a path is too long", dir);
+    for (int i = 0; i < (label < 0 && n ? 1 : n) && status == KN_OK; i++) {
+        status = path_join(path, dir, names[i]->d_name);
+        if (status == KN_OK) status = image_read(r, path, label);
+    }
     names_free(names, n);
     return status;
 }
 
-/* A folder of this name: a class. The name is the set's then. */
-static kn_status class_add(reading *r, const char *dir, const char *name) {
-    char path[PATH_MAX];
+static bool is_folder(const char *path) {
     struct stat st;
-    if (snprintf(path, sizeof path, "%s/%s", dir, name) >= PATH_MAX)
-        return KN_FAIL(KN_ERR_INVALID, "%s: a path is too long", dir);
-    if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode)) return KN_OK;
-    int64_t n = r->d->n_classes;
-    char *own = strdup(name);
-    if (!own) return KN_FAIL(KN_ERR_OOM, "no memory for the classes");
-    r->d->class_name[n] = own;
-    r->d->n_classes++;
-    return class_read(r, path, n);
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-static kn_status classes_read(reading *r, const char *dir) {
+static bool has_class(const kn_dataset *d, const char *name) {
+    for (int64_t i = 0; i < d->n_classes; i++)
+        if (strcmp(d->class_name[i], name) == 0) return true;
+    return false;
+}
+
+/* A folder in dir: a class, whose name is the set's then. With `from` the set has those of that
+ * folder already. */
+static kn_status class_add(reading *r, const char *dir, const char *name, const char *from) {
+    char path[PATH_MAX];
+    KN_TRY(path_join(path, dir, name));
+    if (!is_folder(path) || (from && has_class(r->d, name))) return KN_OK;
+    if (from) return KN_FAIL(KN_ERR_FORMAT, "%s: %s has no class '%s'", path, from, name);
+    char *own = strdup(name);
+    if (!own) return KN_FAIL(KN_ERR_OOM, "no memory for the classes");
+    r->d->class_name[r->d->n_classes++] = own;
+    return KN_OK;
+}
+
+/* Lists the classes of dir, or checks that they are among those of `from`. */
+static kn_status classes_list(reading *r, const char *dir, const char *from) {
     struct dirent **names = NULL;
+    kn_status status = KN_OK;
     int n = scandir(dir, &names, is_visible, alphasort);
     if (n < 0)
         return KN_FAIL(KN_ERR_IO, "%s: %s; images lie in it as CLASS/IMAGE.png or .jpg", dir,
                        strerror(errno));
-    r->d->class_name = calloc((size_t)n + 1, sizeof *r->d->class_name);
-    kn_status status = r->d->class_name ? KN_OK : KN_FAIL(KN_ERR_OOM, "no memory for the classes");
-    for (int i = 0; i < n && status == KN_OK; i++) status = class_add(r, dir, names[i]->d_name);
+    if (!from) r->d->class_name = calloc((size_t)n + 1, sizeof *r->d->class_name);
+    if (!r->d->class_name) status = KN_FAIL(KN_ERR_OOM, "no memory for the classes");
+    for (int i = 0; i < n && status == KN_OK; i++)
+        status = class_add(r, dir, names[i]->d_name, from);
     names_free(names, n);
-    if (status == KN_OK && r->d->n == 0)
-        status =
-            KN_FAIL(KN_ERR_FORMAT, "%s: no images; they lie in it as CLASS/IMAGE.png or .jpg", dir);
     return status;
 }
 
-static kn_status folder_read(reading *r, const char *dir) {
+static kn_status classes_read(reading *r, const char *dir) {
+    char path[PATH_MAX];
+    for (int64_t i = 0; i < r->d->n_classes; i++) {
+        KN_TRY(path_join(path, dir, r->d->class_name[i]));
+        if (is_folder(path)) KN_TRY(class_read(r, path, i));
+    }
+    if (r->d->n) return KN_OK;
+    return KN_FAIL(KN_ERR_FORMAT, "%s: no images; they lie in it as CLASS/IMAGE.png or .jpg", dir);
+}
+
+/* The classes and sizes of another folder. */
+static kn_status classes_take(reading *r, const char *from) {
+    char path[PATH_MAX];
+    KN_TRY(classes_list(r, from, NULL));
+    for (int64_t i = 0; i < r->d->n_classes && !r->o.width; i++) {
+        KN_TRY(path_join(path, from, r->d->class_name[i]));
+        KN_TRY(class_read(r, path, -1));
+    }
+    return KN_OK;
+}
+
+static kn_status folder_read(reading *r, const char *dir, const char *from) {
+    if (from) KN_TRY(classes_take(r, from));
+    KN_TRY(classes_list(r, dir, from));
     KN_TRY(classes_read(r, dir));
     kn_dataset *d = r->d;
     d->x_dtype = KN_F32;
@@ -150,9 +202,32 @@ static kn_status folder_read(reading *r, const char *dir) {
     return kn__dataset_label(d, r->label, d->n_classes);
 }
 
+static kn_status folder_give(kn_dataset **out, reading *r, const char *dir, const char *from) {
+    r->d = kn__dataset_new();
+    if (!r->d) return KN_ERR_OOM;
+    kn_status status = folder_read(r, dir, from);
+    free(r->label);
+    return kn__dataset_give(out, r->d, status);
+}
+
+kn_status kn__folders_read(kn_dataset **out, const char *dir, kn_split split) {
+    char path[PATH_MAX], train[PATH_MAX];
+    reading r = {.d = NULL};
+    KN_TRY(path_join(train, dir, "train"));
+    KN_TRY(path_join(path, dir, split == KN_TEST ? "test" : "train"));
+    return folder_give(out, &r, path, split == KN_TEST && is_folder(train) ? train : NULL);
+}
+
+bool kn__folders_are_there(const char *dir) {
+    char train[PATH_MAX], test[PATH_MAX];
+    if (path_join(train, dir, "train") < 0 || path_join(test, dir, "test") < 0) return false;
+    return is_folder(train) || is_folder(test);
+}
+
 kn_status kn_dataset_read_folder(kn_dataset **out, const char *dir,
                                  const kn_folder_options *options) {
     reading r = {.d = NULL};
+    if (!dir) return KN_FAIL(KN_ERR_INVALID, "kn_dataset_read_folder: dir is NULL");
     if (options) r.o = *options;
     for (int i = 0; i < 4; i++)
         if (r.o.reserved[i])
@@ -164,9 +239,5 @@ kn_status kn_dataset_read_folder(kn_dataset **out, const char *dir,
                        "kn_folder_options: channels %" PRId64 " (0, 1 or 3), %" PRId64 "x%" PRId64
                        " pixels (0 to %d)",
                        r.o.channels, r.o.height, r.o.width, KN__PICTURE_SIDE_MAX);
-    r.d = kn__dataset_new();
-    if (!r.d) return KN_ERR_OOM;
-    kn_status status = folder_read(&r, dir);
-    free(r.label);
-    return kn__dataset_give(out, r.d, status);
+    return folder_give(out, &r, dir, NULL);
 }

@@ -36,11 +36,19 @@ static int64_t classes_count(const uint8_t *labels, int64_t n) {
     return most + 1;
 }
 
+static const char *const stems[2][2] = {{"train-images-idx3-ubyte", "train-labels-idx1-ubyte"},
+                                        {"t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"}};
+
+bool kn__images_are_there(const char *dir) {
+    char path[PATH_MAX];
+    for (int i = 0; i < 4; i++)
+        if (kn__idx_find(path, PATH_MAX, dir, stems[i / 2][i % 2]) == KN_OK) return true;
+    return kn__cifar_is_there(dir);
+}
+
 /* Finds both files first: the error differs for an empty directory and for one missing file. */
 static kn_status pair_find(char images[PATH_MAX], char labels[PATH_MAX], const char *dir,
                            kn_split split) {
-    static const char *const stems[2][2] = {{"train-images-idx3-ubyte", "train-labels-idx1-ubyte"},
-                                            {"t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"}};
     KN_TRY(kn__idx_find(images, PATH_MAX, dir, stems[split][0]));
     kn_status status = kn__idx_find(labels, PATH_MAX, dir, stems[split][1]);
     if (status == KN_OK) return KN_OK;

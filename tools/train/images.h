@@ -4,6 +4,7 @@
 #define KN_IMAGES_H
 
 #include <knet/dataset.h>
+#include <stdbool.h>
 
 typedef struct kn__images {
     /* n_classes: the largest label, plus one, or what the data set says */
@@ -12,6 +13,8 @@ typedef struct kn__images {
     uint8_t *labels; /* [n]; owns */
 } kn__images;
 
+/* Whether the folder has any file that kn__images_read looks for. */
+bool kn__images_are_there(const char *dir);
 kn_status kn__images_read(kn__images *out, const char *dir, kn_split split);
 /* Ten classes, each a coarse random pattern under noise. The same for the same n and split. */
 kn_status kn__images_make(kn__images *out, int64_t n, kn_split split);

@@ -61,7 +61,8 @@ KN_API void kn_dataset_destroy(kn_dataset *data);
 /* --- from files --- */
 /* Reads labelled images: idx files of the MNIST family (plain or gzip), CIFAR-10's or CIFAR-100's
  * binary files (kn_loader_create names them), else what kn_dataset_read_folder finds in DIR/train
- * or DIR/test. */
+ * or DIR/test. The test has the classes, the size and the channels of DIR/train; a class that only
+ * DIR/test has is a FORMAT error. */
 KN_API KN_MUST_CHECK kn_status kn_dataset_read_images(kn_dataset **out, const char *dir,
                                                       kn_split split);
 /* Options of kn_dataset_read_folder; may be NULL. */
