@@ -75,6 +75,47 @@ static void classes_that_are_numbers_are_in_their_order(void **state) {
     kn_loader_destroy(loader);
 }
 
+static void spellings_of_one_class_are_one_class(void **state) {
+    (void)state;
+    kn_dataset *data = NULL;
+    kn_batch b;
+    assert_ok(kn_dataset_read_csv(&data, file("a.csv", "1,0\n2, 0\n3,00\n4,2.0\n5,2\n"), NULL));
+    assert_int_equal(kn_dataset_classes(data), 2);
+    assert_string_equal(kn_dataset_class_name(data, 0), "0");
+    assert_string_equal(kn_dataset_class_name(data, 1), "2");
+    kn_loader *loader = all_of(&b, data);
+    assert_integers(b.y, (int64_t[]){0, 0, 0, 1, 1}, 5);
+    kn_loader_destroy(loader);
+    assert_ok(kn_dataset_read_csv(&data, file("a.csv", "1,cat\n2, cat \n3,00\n4,0\n"), NULL));
+    assert_int_equal(kn_dataset_classes(data), 3);
+    assert_string_equal(kn_dataset_class_name(data, 2), "cat");
+    kn_dataset_destroy(data);
+}
+
+static void a_byte_order_mark_hides_no_row(void **state) {
+    (void)state;
+    kn_dataset *data = NULL;
+    assert_ok(kn_dataset_read_csv(&data,
+                                  file("a.csv",
+                                       "\xef\xbb\xbf"
+                                       "1,2,a\n3,4,b\n"),
+                                  NULL));
+    assert_int_equal(kn_dataset_size(data), 2);
+    kn_dataset_destroy(data);
+}
+
+static void numbers_may_have_any_length(void **state) {
+    (void)state;
+    kn_dataset *data = NULL;
+    kn_batch b;
+    char text[256];
+    snprintf(text, sizeof text, "0.5%080d,1\n-2,1\n", 0);
+    assert_ok(kn_dataset_read_csv(&data, file("a.csv", text), NULL));
+    kn_loader *loader = all_of(&b, data);
+    assert_floats(b.x, (float[]){0.5f, -2}, 2);
+    kn_loader_destroy(loader);
+}
+
 static void targets_may_be_numbers_or_missing(void **state) {
     (void)state;
     kn_dataset *data = NULL;
@@ -109,8 +150,8 @@ static void bad_tables_are_errors_with_the_line(void **state) {
     assert_csv_fails("1,\"2\n", NULL, KN_ERR_FORMAT, "line 1: a quote has no end");
     assert_csv_fails("1\n2\n", NULL, KN_ERR_INVALID, "1 columns, and one besides it");
     assert_csv_fails("1,2\n", &(kn_csv_options){.target = 3}, KN_ERR_INVALID, "column 3");
-    assert_csv_fails("1,x\n", &(kn_csv_options){.regression = 1}, KN_ERR_FORMAT,
-                     "the target 'x' is not a number");
+    assert_csv_fails("a,b\n1,2\n\n1,x\n", &(kn_csv_options){.regression = 1}, KN_ERR_FORMAT,
+                     "line 4, field 2: the target 'x' is not a number");
     kn_dataset *data = NULL;
     assert_fails(kn_dataset_read_csv(&data, dir, NULL), KN_ERR_IO, "not a regular file");
     assert_fails(kn_dataset_read_csv(&data, "/nonexistent.csv", NULL), KN_ERR_IO,
@@ -267,9 +308,11 @@ int main(int argc, char **argv) {
     return RUN_TESTS(
         IN_DIR(a_table_has_numbers_and_named_classes),
         IN_DIR(classes_that_are_numbers_are_in_their_order),
-        IN_DIR(targets_may_be_numbers_or_missing), IN_DIR(bad_tables_are_errors_with_the_line),
-        TEST(words_are_numbered_by_frequency), TEST(rare_words_are_left_out),
-        TEST(characters_are_those_of_utf8), IN_DIR(a_text_is_cut_into_samples_and_what_follows),
+        IN_DIR(spellings_of_one_class_are_one_class), IN_DIR(a_byte_order_mark_hides_no_row),
+        IN_DIR(numbers_may_have_any_length), IN_DIR(targets_may_be_numbers_or_missing),
+        IN_DIR(bad_tables_are_errors_with_the_line), TEST(words_are_numbered_by_frequency),
+        TEST(rare_words_are_left_out), TEST(characters_are_those_of_utf8),
+        IN_DIR(a_text_is_cut_into_samples_and_what_follows),
         TEST(kerass_file_has_words_from_three_on), IN_DIR(folders_of_reviews_are_read),
         IN_DIR(a_missing_data_set_says_where_it_is));
 }

@@ -8,8 +8,6 @@
 #include "checked.h"
 #include "dataset.h"
 
-enum { NUMBER_BYTES_MAX = 64 };
-
 typedef struct table {
     kn_csv_options o;
     const char *name;
@@ -23,19 +21,17 @@ typedef struct table {
     int64_t n, n_room;
 } table;
 
-/* With a decimal point, whatever the locale's is. */
-static bool number_read(double *out, const char *text) {
-    char copy[NUMBER_BYTES_MAX];
-    while (*text == ' ' || *text == '\t') text++;
-    size_t n = strlen(text);
-    while (n && (text[n - 1] == ' ' || text[n - 1] == '\t')) n--;
-    if (n == 0 || n >= sizeof copy) return false;
-    memcpy(copy, text, n);
-    copy[n] = 0;
-    char *point = strchr(copy, '.'), *end = NULL;
+static bool is_blank(char c) { return c == ' ' || c == '\t'; }
+
+/* With a decimal point, whatever the locale's is. The text changes only while it is read. */
+static bool number_read(double *out, char *text) {
+    char *point = strchr(text, '.'), *end = NULL;
     if (point) *point = nl_langinfo(RADIXCHAR)[0];
-    *out = strtod(copy, &end);
-    return end == copy + n;
+    *out = strtod(text, &end);
+    if (point) *point = '.';
+    if (end == text) return false;
+    while (is_blank(*end)) end++;
+    return !*end;
 }
 
 /* --- records --- */
@@ -142,12 +138,13 @@ static kn_status row_add(table *t, int64_t n) {
     float *x = t->x + t->n * (n - (t->target >= 0));
     for (int64_t i = 0; i < n; i++) {
         double value = 0;
-        if (i == t->target) continue;
+        bool is_target = i == t->target;
+        if (is_target && !t->o.regression) continue;
         if (!number_read(&value, t->field[i]))
             return KN_FAIL(KN_ERR_FORMAT,
-                           "%s: line %" PRId64 ", field %" PRId64 ": '%.40s' is not a number",
-                           t->name, t->line, i + 1, t->field[i]);
-        *x++ = (float)value;
+                           "%s: line %" PRId64 ", field %" PRId64 ": %s'%.40s' is not a number",
+                           t->name, t->line, i + 1, is_target ? "the target " : "", t->field[i]);
+        if (!is_target) *x++ = (float)value;
     }
     t->y[t->n++] = t->target >= 0 ? t->field[t->target] : NULL;
     return KN_OK;
@@ -169,32 +166,45 @@ static kn_status rows_read(table *t) {
 /* --- targets --- */
 
 typedef struct class_name {
-    const char *text;
+    char *text;
     double number;
     bool is_number;
 } class_name;
 
 static int by_class(const void *a, const void *b) {
     const class_name *x = a, *y = b;
-    if (x->is_number && y->is_number)
-        return x->number != y->number ? x->number < y->number ? -1 : 1 : strcmp(x->text, y->text);
-    return strcmp(x->text, y->text);
+    if (!x->is_number) return strcmp(x->text, y->text);
+    return (x->number > y->number) - (x->number < y->number);
 }
 
-/* Sorts the texts of all rows and drops those that occur twice; returns how many stay. Numbers
- * count as such if all are. */
+/* Of one number the first text in this order names the class. */
+static int by_class_and_text(const void *a, const void *b) {
+    const class_name *x = a, *y = b;
+    int order = by_class(x, y);
+    return order ? order : strcmp(x->text, y->text);
+}
+
+static char *trim(char *text) {
+    while (is_blank(*text)) text++;
+    for (char *end = text + strlen(text); end > text && is_blank(end[-1]);) *--end = 0;
+    return text;
+}
+
+/* Sorts the targets of all rows, without spaces at their ends, and drops those that occur twice;
+ * returns how many stay. Numbers count as such if all are. */
 static int64_t classes_sort(const table *t, class_name *names) {
     bool all = true;
     for (int64_t i = 0; i < t->n; i++) {
         double number = 0;
+        t->y[i] = trim(t->y[i]);
         all = all && number_read(&number, t->y[i]) && !isnan(number);
         names[i] = (class_name){t->y[i], number, false};
     }
     for (int64_t i = 0; i < t->n; i++) names[i].is_number = all;
-    qsort(names, (size_t)t->n, sizeof *names, by_class);
+    qsort(names, (size_t)t->n, sizeof *names, by_class_and_text);
     int64_t n = 0;
     for (int64_t i = 0; i < t->n; i++)
-        if (n == 0 || strcmp(names[n - 1].text, names[i].text) != 0) names[n++] = names[i];
+        if (n == 0 || by_class(&names[n - 1], &names[i]) != 0) names[n++] = names[i];
     return n;
 }
 
@@ -231,9 +241,7 @@ static kn_status numbers_take(kn_dataset *d, const table *t) {
     d->y = y;
     for (int64_t i = 0; i < t->n; i++) {
         double value = 0;
-        if (!number_read(&value, t->y[i]))
-            return KN_FAIL(KN_ERR_FORMAT, "%s: row %" PRId64 ": the target '%.40s' is not a number",
-                           t->name, i + 1, t->y[i]);
+        (void)number_read(&value, t->y[i]); /* checked when its row was read */
         y[i] = (float)value;
     }
     d->y_dtype = KN_F32;
@@ -259,7 +267,8 @@ static kn_status table_give(kn_dataset **out, table *t) {
 
 kn_status kn__csv_parse(kn_dataset **out, char *text, size_t n_bytes, const char *name,
                         const kn_csv_options *options) {
-    table t = {.name = name, .at = text, .end = text + n_bytes, .next = 1};
+    bool is_marked = n_bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0; /* as UTF-8 */
+    table t = {.name = name, .at = text + (is_marked ? 3 : 0), .end = text + n_bytes, .next = 1};
     if (options) t.o = *options;
     if (!t.o.delimiter) t.o.delimiter = ',';
     for (int i = 0; i < 4; i++)
