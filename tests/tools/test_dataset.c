@@ -1,6 +1,7 @@
 /* Data sets of arrays, sequences and made-up samples, and loaders of them. */
 #include <knet/data.h>
 #include <knet/file.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "files.h"
@@ -100,6 +101,18 @@ static void parts_share_the_samples(void **state) {
     kn_loader_destroy(loader);
 }
 
+static void a_part_has_the_length_of_its_own_longest_sequence(void **state) {
+    (void)state;
+    static const int64_t zeros[20], offset[] = {0, 15, 17, 20};
+    kn_dataset *all = NULL, *part = NULL;
+    assert_ok(kn_dataset_create_sequences(&all, zeros, offset, 3, NULL));
+    assert_ok(kn_dataset_take(&part, all, 1, 2));
+    assert_int_equal(kn_dataset_shape(all).dim[0], 15);
+    assert_int_equal(kn_dataset_shape(part).dim[0], 3);
+    kn_dataset_destroy(part);
+    kn_dataset_destroy(all);
+}
+
 static void wrong_arrays_are_errors_with_their_shapes(void **state) {
     (void)state;
     kn_dataset *data = NULL;
@@ -108,6 +121,8 @@ static void wrong_arrays_are_errors_with_their_shapes(void **state) {
     assert_fails(kn_dataset_create(&data, x, kn_ones(KN_SHAPE(3)), 0), KN_ERR_SHAPE,
                  "x [4,2], y [3]");
     assert_fails(kn_dataset_create(&data, kn_ones(KN_SCALAR), NULL, 0), KN_ERR_SHAPE, "x []");
+    kn_tensor *labels = kn_cast(kn_zeros(KN_SHAPE(4)), KN_I64);
+    assert_fails(kn_dataset_create(&data, x, labels, -5), KN_ERR_INVALID, "n_classes -5");
     assert_fails(kn_dataset_create(&data, kn_ones(KN_SHAPE(0, 2)), NULL, 0), KN_ERR_SHAPE, "[0,2]");
     kn_tensor *y = kn_cast(kn_arange(0, 4, 1, KN_F32), KN_I64);
     assert_fails(kn_dataset_create(&data, x, y, 3), KN_ERR_INVALID, "label 3 of sample 3");
@@ -171,6 +186,8 @@ static void wrong_sequences_are_errors(void **state) {
                  "offset 3 of sequence 2 is before 4");
     assert_fails(kn_dataset_create_sequences(&data, values, late, 2, NULL), KN_ERR_INVALID,
                  "begin with 0");
+    assert_fails(kn_dataset_create_sequences(&data, NULL, (int64_t[]){0, 3}, 1, NULL),
+                 KN_ERR_INVALID, "values is NULL, but the offsets end with 3");
 }
 
 /* --- cycling, taking, prefetching --- */
@@ -348,6 +365,40 @@ static void made_up_samples_have_any_shape(void **state) {
     assert_fails(
         kn_dataset_create_synthetic(&data, 20, &(kn_synthetic_options){.shape = KN_SHAPE(0)}),
         KN_ERR_INVALID, "shape [0]");
+    for (int n_dims = -1; n_dims <= KN_DIMS_MAX; n_dims += KN_DIMS_MAX + 1)
+        assert_fails(
+            kn_dataset_create_synthetic(
+                &data, 20, &(kn_synthetic_options){.shape = {.n_dims = n_dims, .dim = {1}}}),
+            KN_ERR_INVALID, "dimensions: 0 to 7 are possible");
+    assert_fails(kn_dataset_create_synthetic(
+                     &data, 20, &(kn_synthetic_options){.shape = KN_SHAPE(2), .split = 9}),
+                 KN_ERR_INVALID, "split 9: must be KN_TRAIN or KN_TEST");
+}
+
+/* The child has no thread that fills batches. */
+static void a_prefetching_loader_works_in_a_child_of_fork(void **state) {
+    (void)state;
+    kn_batch b;
+    kn_loader *loader =
+        loader_of(numbered(100, KN_F32), (kn_loader_options){.batch = 10, .prefetch = 1});
+    assert_true(kn_loader_next(loader, &b));
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        alarm(20);
+        int n = 1;
+        uint64_t seen = 0;
+        for (; kn_loader_next(loader, &b); n++)
+            for (int i = 0; i < b.n; i++)
+                seen += (uint64_t)((const float *)kn_data(b.x))[(size_t)i * 6];
+        kn_loader_destroy(loader);
+        _exit(n == 10 && seen > 0 && kn_check() == KN_OK ? 0 : 1);
+    }
+    int how = 0;
+    assert_int_equal(waitpid(child, &how, 0), child);
+    assert_true(WIFEXITED(how));
+    assert_int_equal(WEXITSTATUS(how), 0);
+    kn_loader_destroy(loader);
 }
 
 static void arrays_of_files_become_samples(void **state) {
@@ -383,5 +434,7 @@ int main(void) {
                      TEST(a_prefetching_loader_gives_the_same_batches),
                      TEST(images_are_moved_and_mirrored),
                      TEST(augmentation_follows_from_the_seed_and_spares_tests),
+                     TEST(a_part_has_the_length_of_its_own_longest_sequence),
+                     TEST(a_prefetching_loader_works_in_a_child_of_fork),
                      TEST(made_up_samples_have_any_shape), TEST(arrays_of_files_become_samples));
 }

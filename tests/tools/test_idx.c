@@ -49,6 +49,21 @@ static void plain_and_gzip_files_read_the_same(void **state) {
     assert_good(write_cut("zipped.gz", 0x803, small, 0, false));
 }
 
+/* Data that packs well is larger than its file. */
+static void a_gzip_file_may_have_any_name(void **state) {
+    (void)state;
+    char renamed[3 * FILES_PATH_MAX];
+    kn__idx idx = {0};
+    uint8_t data[16 + 4000] = {0, 0, 8, 3, 0, 0, 0, 10, 0, 0, 0, 20, 0, 0, 0, 20};
+    files_write(dir, "zeros.gz", data, sizeof data, false);
+    snprintf(path, sizeof path, "%s/zeros.gz", dir);
+    snprintf(renamed, sizeof renamed, "%s/zeros", dir);
+    assert_int_equal(rename(path, renamed), 0);
+    assert_ok(kn__idx_read(&idx, renamed, 3));
+    assert_int_equal(idx.size_bytes, 4000);
+    kn__idx_release(&idx);
+}
+
 static void assert_bad(const char *file, kn_status want, const char *text) {
     kn__idx idx = {0};
     assert_fails(kn__idx_read(&idx, file, 3), want, text);
@@ -153,13 +168,13 @@ static void find_prefers_plain_over_gzip_and_names_both(void **state) {
 
 #define IN_DIR(fn) TEST_WITH(fn, dir_setup, dir_teardown)
 int main(void) {
-    return RUN_TESTS(IN_DIR(plain_and_gzip_files_read_the_same),
-                     IN_DIR(truncated_files_say_how_much_is_there),
-                     IN_DIR(broken_gzip_streams_are_noticed),
-                     IN_DIR(a_gz_without_gzip_data_shows_its_first_bytes),
-                     IN_DIR(a_wrong_magic_number_is_shown_beside_the_right_one),
-                     IN_DIR(data_beyond_the_header_is_a_wrong_size),
-                     IN_DIR(impossible_sizes_are_refused_before_allocating),
-                     IN_DIR(an_empty_file_is_called_empty), IN_DIR(a_missing_file_is_an_io_error),
-                     IN_DIR(find_prefers_plain_over_gzip_and_names_both));
+    return RUN_TESTS(
+        IN_DIR(plain_and_gzip_files_read_the_same), IN_DIR(a_gzip_file_may_have_any_name),
+        IN_DIR(truncated_files_say_how_much_is_there), IN_DIR(broken_gzip_streams_are_noticed),
+        IN_DIR(a_gz_without_gzip_data_shows_its_first_bytes),
+        IN_DIR(a_wrong_magic_number_is_shown_beside_the_right_one),
+        IN_DIR(data_beyond_the_header_is_a_wrong_size),
+        IN_DIR(impossible_sizes_are_refused_before_allocating),
+        IN_DIR(an_empty_file_is_called_empty), IN_DIR(a_missing_file_is_an_io_error),
+        IN_DIR(find_prefers_plain_over_gzip_and_names_both));
 }

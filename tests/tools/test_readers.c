@@ -179,6 +179,23 @@ static void words_are_numbered_by_frequency(void **state) {
     kn_vocab_destroy(v);
 }
 
+static void words_may_have_any_length(void **state) {
+    (void)state;
+    char text[700];
+    kn_vocab *v = NULL;
+    memset(text, 'x', sizeof text);
+    text[299] = ' ';
+    text[599] = 'y';
+    assert_ok(kn_vocab_create(&v, text, 600, &(kn_vocab_options){.unit = KN_WORDS}));
+    assert_int_equal(kn_vocab_size(v), 4);
+    assert_int_equal(kn_vocab_find(v, text, 299), 2);
+    assert_int_equal(strlen(kn_vocab_word(v, 3)), 300);
+    kn_vocab_destroy(v);
+    v = NULL;
+    assert_fails(kn_vocab_create(&v, text, 600, &(kn_vocab_options){.unit = 7}), KN_ERR_INVALID,
+                 "unit 7: must be KN_CHARACTERS or KN_WORDS");
+}
+
 static void rare_words_are_left_out(void **state) {
     (void)state;
     static const char text[] = "a a a b b c c d";
@@ -311,8 +328,8 @@ int main(int argc, char **argv) {
         IN_DIR(spellings_of_one_class_are_one_class), IN_DIR(a_byte_order_mark_hides_no_row),
         IN_DIR(numbers_may_have_any_length), IN_DIR(targets_may_be_numbers_or_missing),
         IN_DIR(bad_tables_are_errors_with_the_line), TEST(words_are_numbered_by_frequency),
-        TEST(rare_words_are_left_out), TEST(characters_are_those_of_utf8),
-        IN_DIR(a_text_is_cut_into_samples_and_what_follows),
+        TEST(words_may_have_any_length), TEST(rare_words_are_left_out),
+        TEST(characters_are_those_of_utf8), IN_DIR(a_text_is_cut_into_samples_and_what_follows),
         TEST(kerass_file_has_words_from_three_on), IN_DIR(folders_of_reviews_are_read),
         IN_DIR(a_missing_data_set_says_where_it_is));
 }

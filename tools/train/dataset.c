@@ -52,6 +52,14 @@ kn_status kn__dataset_give(kn_dataset **out, kn_dataset *d, kn_status status) {
     return status;
 }
 
+/* The length of the longest of n sequences. */
+static int64_t longest_of(const int64_t offset[], int64_t n) {
+    int64_t longest = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (offset[i + 1] - offset[i] > longest) longest = offset[i + 1] - offset[i];
+    return longest;
+}
+
 kn_status kn_dataset_take(kn_dataset **out, kn_dataset *from, int64_t first, int64_t n) {
     if (!from || first < 0 || n < 1 || first > from->n - n)
         return KN_FAIL(KN_ERR_INVALID,
@@ -64,10 +72,12 @@ kn_status kn_dataset_take(kn_dataset **out, kn_dataset *from, int64_t first, int
     d->refs = 1;
     d->whole = kn__dataset_share(from->whole ? from->whole : from);
     d->n = n;
-    if (d->offset)
+    if (d->offset) {
         d->offset += first;
-    else
+        d->x_shape = KN_SHAPE(longest_of(d->offset, n));
+    } else {
         d->x = (char *)d->x + (size_t)first * d->x_bytes;
+    }
     if (d->y) d->y = (char *)d->y + (size_t)first * d->y_bytes;
     *out = d;
     return KN_OK;
@@ -151,6 +161,9 @@ static kn_status arrays_check(kn_tensor *x, kn_tensor *y) {
 
 kn_status kn_dataset_create(kn_dataset **out, kn_tensor *x, kn_tensor *y, int64_t n_classes) {
     KN_TRY(arrays_check(x, y));
+    if (n_classes < 0)
+        return KN_FAIL(KN_ERR_INVALID,
+                       "kn_dataset_create: n_classes %" PRId64 ": must be 0 or more", n_classes);
     kn_dataset *d = kn__dataset_new();
     if (!d) return KN_ERR_OOM;
     d->n = kn_tensor_shape(x).dim[0];
@@ -162,35 +175,36 @@ kn_status kn_dataset_create(kn_dataset **out, kn_tensor *x, kn_tensor *y, int64_
 
 /* --- sequences --- */
 
-static kn_status offsets_check(const int64_t offset[], int64_t n, int64_t *longest) {
+static kn_status offsets_check(const int64_t offset[], int64_t n) {
     if (n < 1 || !offset || offset[0] != 0)
         return KN_FAIL(KN_ERR_INVALID,
                        "kn_dataset_create_sequences: %" PRId64
                        " sequences, offsets %s; offsets "
                        "begin with 0",
                        n, offset ? "from another number on" : "NULL");
-    *longest = 0;
     for (int64_t i = 0; i < n; i++) {
-        int64_t length = offset[i + 1] - offset[i];
         if (offset[i + 1] < offset[i])
             return KN_FAIL(KN_ERR_INVALID,
                            "kn_dataset_create_sequences: offset %" PRId64 " of sequence %" PRId64
                            " is before %" PRId64,
                            offset[i + 1], i + 1, offset[i]);
-        if (length > *longest) *longest = length;
     }
     return KN_OK;
 }
 
 kn_status kn_dataset_create_sequences(kn_dataset **out, const int64_t values[],
                                       const int64_t offset[], int64_t n, const int64_t labels[]) {
-    int64_t longest = 0;
-    KN_TRY(offsets_check(offset, n, &longest));
+    KN_TRY(offsets_check(offset, n));
+    if (!values && offset[n])
+        return KN_FAIL(KN_ERR_INVALID,
+                       "kn_dataset_create_sequences: values is NULL, but the offsets end with "
+                       "%" PRId64,
+                       offset[n]);
     kn_dataset *d = kn__dataset_new();
     if (!d) return KN_ERR_OOM;
     d->n = n;
     d->x_dtype = KN_I64;
-    d->x_shape = KN_SHAPE(longest);
+    d->x_shape = KN_SHAPE(longest_of(offset, n));
     d->x_bytes = sizeof *values;
     size_t x_bytes = (size_t)offset[n] * sizeof *values;
     d->x = malloc(x_bytes + 1);
@@ -304,6 +318,9 @@ cleanup:
 static kn_status synthetic_check(const kn_synthetic_options *o, int64_t n, int64_t *numel) {
     char text[128];
     *numel = 1;
+    if (o->shape.n_dims < 0 || o->shape.n_dims >= KN_DIMS_MAX)
+        return KN_FAIL(KN_ERR_INVALID, "made-up samples of %d dimensions: 0 to %d are possible",
+                       o->shape.n_dims, KN_DIMS_MAX - 1);
     bool fits = n > 0 && o->n_classes > 0 && o->words >= 0;
     for (int i = 0; fits && i < o->shape.n_dims; i++)
         fits = o->shape.dim[i] > 0 && !__builtin_mul_overflow(*numel, o->shape.dim[i], numel) &&
@@ -321,6 +338,8 @@ kn_status kn_dataset_create_synthetic(kn_dataset **out, int64_t n,
     kn_synthetic_options o = options ? *options : (kn_synthetic_options){.shape = KN_SCALAR};
     int64_t numel = 1;
     if (!o.n_classes) o.n_classes = 10;
+    if (o.split != KN_TRAIN && o.split != KN_TEST)
+        return KN_FAIL(KN_ERR_INVALID, "split %d: must be KN_TRAIN or KN_TEST", (int)o.split);
     if (is_digits(&o)) {
         kn__images images = {0};
         KN_TRY(kn__images_make(&images, n, o.split));

@@ -40,12 +40,13 @@ static kn_status file_open(int *out, int64_t *size_bytes, const char *path) {
 }
 
 /* A .gz that isn't gzip would be read as plain by zlib, and blamed on its "magic number". */
-static kn_status gzip_check(int fd, int64_t size_bytes, const char *path) {
+static kn_status gzip_check(bool *is_gzip, int fd, int64_t size_bytes, const char *path) {
     uint8_t head[2] = {0};
     if (size_bytes == 0) return KN_FAIL(KN_ERR_FORMAT, "%s: the file is empty", path);
     ssize_t n = pread(fd, head, sizeof head, 0);
     if (n < 0) return KN_FAIL(KN_ERR_IO, "%s: %s", path, strerror(errno));
-    if (ends_with(path, ".gz") && (n < 2 || head[0] != 0x1f || head[1] != 0x8b))
+    *is_gzip = n == 2 && head[0] == 0x1f && head[1] == 0x8b;
+    if (ends_with(path, ".gz") && !*is_gzip)
         return KN_FAIL(KN_ERR_FORMAT,
                        "%s: named .gz but not gzip: it starts with bytes %02x %02x, not 1f 8b",
                        path, head[0], head[1]);
@@ -103,9 +104,10 @@ static kn_status header_read(kn__idx *idx, gzFile file, const char *path, int n_
 }
 
 /* Refuses sizes that the file can't hold, before memory is asked for. */
-static kn_status size_check(const kn__idx *idx, const char *path, int64_t file_bytes) {
+static kn_status size_check(const kn__idx *idx, const char *path, int64_t file_bytes,
+                            bool is_gzip) {
     size_t most = (size_t)file_bytes;
-    if (ends_with(path, ".gz")) most *= GZIP_RATIO_MAX;
+    if (is_gzip) most *= GZIP_RATIO_MAX;
     if (idx->size_bytes > most)
         return KN_FAIL(KN_ERR_FORMAT,
                        "%s: the header says %zu bytes of data, more than a file of %" PRId64
@@ -140,9 +142,10 @@ kn_status kn__idx_read(kn__idx *out, const char *path, int n_dims) {
     gzFile file = NULL;
     int fd = -1;
     int64_t file_bytes = 0;
+    bool is_gzip = false;
     kn_status status = KN_OK;
     KN_TRY(file_open(&fd, &file_bytes, path));
-    KN_TRY_GOTO(status, gzip_check(fd, file_bytes, path));
+    KN_TRY_GOTO(status, gzip_check(&is_gzip, fd, file_bytes, path));
     file = gzdopen(fd, "rb");
     if (!file) {
         status = KN_FAIL(KN_ERR_IO, "%s: no memory for zlib", path);
@@ -151,7 +154,7 @@ kn_status kn__idx_read(kn__idx *out, const char *path, int n_dims) {
     fd = -1; /* the gzFile's now */
     gzbuffer(file, 1u << 18);
     KN_TRY_GOTO(status, header_read(&idx, file, path, n_dims));
-    KN_TRY_GOTO(status, size_check(&idx, path, file_bytes));
+    KN_TRY_GOTO(status, size_check(&idx, path, file_bytes, is_gzip));
     idx.data = malloc(idx.size_bytes ? idx.size_bytes : 1);
     if (!idx.data) {
         status = KN_FAIL(KN_ERR_OOM, "%s: no memory for %zu bytes of data", path, idx.size_bytes);

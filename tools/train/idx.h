@@ -18,8 +18,9 @@ typedef struct kn__idx {
     size_t size_bytes;
 } kn__idx;
 
-/* Reads the whole file, which must have n_dims dimensions. Errors: IO and FORMAT, each naming the
- * file and the value found in it; `out` is then untouched. */
+/* Reads the whole file, plain or gzip by its first bytes, which must have n_dims dimensions.
+ * Errors: IO and FORMAT, each naming the file and the value found in it; `out` is then untouched.
+ */
 kn_status kn__idx_read(kn__idx *out, const char *path, int n_dims);
 void kn__idx_release(kn__idx *idx);
 

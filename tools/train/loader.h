@@ -40,7 +40,8 @@ struct kn_loader {
 /* Fills the buffer with batch `index` of the epoch; any thread. */
 void kn__batch_gather(const kn_loader *l, kn__batch_buffer *b, int64_t index);
 
-/* --- the thread; all from the loader's own --- */
+/* --- the thread; all from the loader's own. A child of fork has none: it fills its batches itself
+ * --- */
 kn_status kn__prefetch_start(kn_loader *l);
 /* Ends and joins it; no-op without one. */
 void kn__prefetch_stop(kn_loader *l);

@@ -4,10 +4,12 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "loader.h"
 
 struct kn__prefetch {
+    pid_t pid; /* of the process that has the thread: not a child of fork */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -42,6 +44,7 @@ kn_status kn__prefetch_start(kn_loader *l) {
     sigset_t all, before;
     if (!p) return KN_FAIL(KN_ERR_OOM, "no memory for the thread of a loader");
     p->loader = l;
+    p->pid = getpid();
     p->index = -1;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->changed, NULL);
@@ -58,22 +61,26 @@ kn_status kn__prefetch_start(kn_loader *l) {
     return KN_OK;
 }
 
+static bool has_thread(const kn__prefetch *p) { return p && p->pid == getpid(); }
+
 void kn__prefetch_stop(kn_loader *l) {
     kn__prefetch *p = l->prefetch;
-    if (!p) return;
-    pthread_mutex_lock(&p->lock);
-    p->quit = true;
-    pthread_cond_broadcast(&p->changed);
-    pthread_mutex_unlock(&p->lock);
-    pthread_join(p->thread, NULL);
-    pthread_cond_destroy(&p->changed);
-    pthread_mutex_destroy(&p->lock);
+    if (has_thread(p)) {
+        pthread_mutex_lock(&p->lock);
+        p->quit = true;
+        pthread_cond_broadcast(&p->changed);
+        pthread_mutex_unlock(&p->lock);
+        pthread_join(p->thread, NULL);
+        pthread_cond_destroy(&p->changed);
+        pthread_mutex_destroy(&p->lock);
+    }
     free(p);
     l->prefetch = NULL;
 }
 
 void kn__prefetch_begin(kn_loader *l, kn__batch_buffer *b, int64_t index) {
     kn__prefetch *p = l->prefetch;
+    if (!has_thread(p)) return;
     pthread_mutex_lock(&p->lock);
     p->buffer = b;
     p->index = index;
@@ -83,7 +90,7 @@ void kn__prefetch_begin(kn_loader *l, kn__batch_buffer *b, int64_t index) {
 
 bool kn__prefetch_wait(kn_loader *l, int64_t index) {
     kn__prefetch *p = l->prefetch;
-    if (!p) return false;
+    if (!has_thread(p)) return false;
     pthread_mutex_lock(&p->lock);
     while (p->buffer) pthread_cond_wait(&p->changed, &p->lock);
     bool is_it = p->index == index;

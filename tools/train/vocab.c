@@ -8,7 +8,7 @@
 #include "hash.h"
 #include "utf8.h"
 
-enum { SPECIAL = 2, WORD_BYTES_MAX = 256 }; /* of longer words the first bytes count */
+enum { SPECIAL = 2 };
 
 typedef struct word {
     uint64_t key; /* of the hash table: of its text */
@@ -29,8 +29,9 @@ struct kn_vocab {
 typedef struct cutter {
     const char *at, *end;
     kn_vocab_unit unit;
-    char word[WORD_BYTES_MAX + 1];
-    size_t n;
+    char *word; /* malloc's; of n bytes */
+    size_t n, room;
+    bool failed; /* no memory */
 } cutter;
 
 static bool is_letter(char c) {
@@ -40,7 +41,15 @@ static bool is_letter(char c) {
 static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r') || c == 0; }
 
 static void cutter_put(cutter *c, char byte) {
-    if (c->n < WORD_BYTES_MAX) c->word[c->n++] = byte;
+    if (c->n == c->room) {
+        size_t room = c->room ? 2 * c->room : 64;
+        char *more = realloc(c->word, room);
+        c->failed = c->failed || !more;
+        if (!more) return;
+        c->word = more;
+        c->room = room;
+    }
+    c->word[c->n++] = byte;
 }
 
 /* The character of UTF-8 at the cutter, which need not end in a zero. */
@@ -70,8 +79,7 @@ static bool word_next(cutter *c) {
 static bool cutter_next(cutter *c) {
     c->n = 0;
     bool some = c->unit == KN_WORDS ? word_next(c) : character_next(c);
-    c->word[c->n] = 0;
-    return some;
+    return some && !c->failed;
 }
 
 /* --- the table --- */
@@ -143,6 +151,9 @@ kn_status kn_vocab_create(kn_vocab **out, const char *text, size_t text_bytes,
     for (int i = 0; i < 4; i++)
         if (o.reserved[i])
             return KN_FAIL(KN_ERR_INVALID, "kn_vocab_create: a reserved option is not zero");
+    if (o.unit != KN_CHARACTERS && o.unit != KN_WORDS)
+        return KN_FAIL(KN_ERR_INVALID,
+                       "kn_vocab_create: unit %d: must be KN_CHARACTERS or KN_WORDS", (int)o.unit);
     if ((o.size && o.size <= SPECIAL) || o.least < 0 || (!text && text_bytes))
         return KN_FAIL(KN_ERR_INVALID,
                        "kn_vocab_create: size %" PRId64 " must be 3 or more, least %" PRId64
@@ -155,6 +166,8 @@ kn_status kn_vocab_create(kn_vocab **out, const char *text, size_t text_bytes,
     cutter c = {.at = text, .end = text + text_bytes, .unit = o.unit};
     while (text_bytes && status == KN_OK && cutter_next(&c))
         status = word_count(&v->words, c.word, c.n);
+    if (c.failed) status = KN_FAIL(KN_ERR_OOM, "kn_vocab_create: no memory for a word");
+    free(c.word);
     if (status == KN_OK) status = words_number(v, &o);
     if (status == KN_OK)
         *out = v;
@@ -189,19 +202,23 @@ kn_status kn_vocab_encode(int64_t **index, int64_t *n, const kn_vocab *v, const 
     cutter c = {.at = text, .end = text + text_bytes, .unit = v->unit};
     size_t room = 0, used = 0;
     int64_t *list = NULL;
-    while (text_bytes && cutter_next(&c)) {
+    while (text_bytes && !c.failed && cutter_next(&c)) {
         if (used == room) {
             room = room ? 2 * room : 256;
             int64_t *more = realloc(list, room * sizeof *list);
-            if (!more) {
-                free(list);
-                return KN_FAIL(KN_ERR_OOM, "kn_vocab_encode: no memory for %zu words", room);
-            }
+            c.failed = !more;
+            if (!more) break;
             list = more;
         }
         list[used++] = kn_vocab_find(v, c.word, c.n);
     }
-    *index = list ? list : calloc(1, sizeof *list);
+    free(c.word);
+    if (!list && !c.failed) list = calloc(1, sizeof *list);
+    if (!list || c.failed) {
+        free(list);
+        return KN_FAIL(KN_ERR_OOM, "kn_vocab_encode: no memory for %zu words", used);
+    }
+    *index = list;
     *n = (int64_t)used;
-    return *index ? KN_OK : KN_FAIL(KN_ERR_OOM, "kn_vocab_encode: no memory");
+    return KN_OK;
 }

@@ -6,7 +6,8 @@
  *     KN_TRY(kn_check());                        // a read error, say
  *
  * The order of an epoch and what augmentation does to it depend on the seed and the epoch's number
- * alone, with or without a thread that prefetches. Threads: one at a time.
+ * alone, with or without a thread that prefetches; a child of fork continues without that thread.
+ * Threads: one at a time.
  */
 #ifndef KNET_DATA_H
 #define KNET_DATA_H
