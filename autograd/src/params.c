@@ -222,6 +222,15 @@ kn_tensor *kn_param(kn_params *params, kn_shape shape, kn_init init, const char 
     return p->w;
 }
 
+void kn_params_drop_last(kn_params *params, int n) {
+    KN_ASSERT(n >= 0 && n <= params->n && (n == 0 || !params->flat));
+    for (; n > 0 && params->n > 0 && !params->flat; n--) {
+        kn__param *p = params->param[--params->n];
+        params->numel -= p->w->n;
+        param_free(p);
+    }
+}
+
 uint64_t kn_params_seed(const kn_params *params) { return params->seed; }
 kn_device *kn_params_device(const kn_params *params) { return params->device; }
 kn_dtype kn_params_dtype(const kn_params *params) { return params->dtype; }

@@ -474,18 +474,50 @@ static void recomputing_saves_memory_and_changes_no_bit(void **state) {
     assert_true(again.peak < plain.peak - (BLOCKS - 2) * 64 * WIDE * sizeof(float));
 }
 
+/* A layer that can't be made leaves its name and its parameters' names free. */
+static void a_failed_layer_leaves_no_trace(void **state) {
+    (void)state;
+    kn_params *params = NULL;
+    kn_layer *net = NULL;
+    assert_ok(kn_params_create(&params, NULL));
+    assert_ok(kn_layer_create(&net, params, NULL));
+    assert_null(kn_layer_linear(net, "a", INT64_MAX / 2, 3, NULL));
+    assert_true(kn_check() < 0);
+    (void)kn_param(params, KN_SHAPE(2), (kn_init){0}, "b.bias");
+    (void)kn_param(params, KN_SHAPE(2), (kn_init){0}, "t.out.weight");
+    assert_null(kn_layer_linear(net, "b", 3, 2, NULL)); /* its weight fits, its bias doesn't */
+    assert_fails(kn_check(), KN_ERR_INVALID, "b.bias");
+    assert_null(kn_layer_attention(net, "t", 4, 2, NULL));
+    assert_fails(kn_check(), KN_ERR_INVALID, "t.out.weight");
+    assert_int_equal(kn_params_count(params), 2);
+    assert_int_equal(kn_params_numel(params), 4);
+    assert_null(kn_layer_find(net, "b"));
+    (void)kn_layer_linear(net, "a", 3, 2, NULL);
+    kn_layer *b = kn_layer_linear(net, "b", 2, 2, &(kn_layer_linear_options){.no_bias = true});
+    assert_ok(kn_check());
+    assert_ptr_equal(kn_layer_find(net, "b"), b);
+    assert_int_equal(kn_params_count(params), 5);
+    {
+        KN_FRAME();
+        assert_int_equal(kn_tensor_numel(kn_layer_forward(net, kn_ones(KN_SHAPE(2, 3)))), 4);
+        assert_ok(kn_check());
+    }
+    kn_layer_destroy(net);
+    kn_params_destroy(params);
+}
+
 int main(void) {
-    return RUN_TESTS(TEST(recomputing_saves_memory_and_changes_no_bit),
-                     TEST(paths_name_layers_and_parameters),
-                     TEST(wrong_layers_are_errors_with_their_name),
-                     TEST(a_failed_forward_names_layer_shapes_and_call_site),
-                     TEST(a_sequence_gives_what_its_ops_give), TEST(an_embedding_gives_rows),
-                     TEST(residual_and_dense_layers_join_x_and_their_body),
-                     TEST(a_function_of_your_own_is_a_layer),
-                     TEST(layers_of_normalization_give_what_their_ops_give),
-                     TEST(dropout_trains_while_a_tape_records_or_as_it_is_told),
-                     TEST(layers_have_gradients_of_first_and_second_order),
-                     TEST(rows_of_derivatives_are_below_their_layer),
-                     TEST(a_scope_outlives_its_label_and_a_backward_inside_it),
-                     TEST(inference_holds_two_values_of_a_sequence));
+    return RUN_TESTS(
+        TEST(recomputing_saves_memory_and_changes_no_bit), TEST(paths_name_layers_and_parameters),
+        TEST(wrong_layers_are_errors_with_their_name),
+        TEST(a_failed_forward_names_layer_shapes_and_call_site),
+        TEST(a_sequence_gives_what_its_ops_give), TEST(an_embedding_gives_rows),
+        TEST(residual_and_dense_layers_join_x_and_their_body),
+        TEST(a_function_of_your_own_is_a_layer),
+        TEST(layers_of_normalization_give_what_their_ops_give),
+        TEST(dropout_trains_while_a_tape_records_or_as_it_is_told),
+        TEST(layers_have_gradients_of_first_and_second_order),
+        TEST(rows_of_derivatives_are_below_their_layer),
+        TEST(a_scope_outlives_its_label_and_a_backward_inside_it),
+        TEST(a_failed_layer_leaves_no_trace), TEST(inference_holds_two_values_of_a_sequence));
 }

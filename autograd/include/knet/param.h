@@ -77,6 +77,9 @@ KN_API void kn_params_destroy(kn_params *params);
  */
 KN_API kn_tensor *kn_param(kn_params *params, kn_shape shape, kn_init init, const char *name_fmt,
                            ...) KN_PRINTF(4, 5);
+/* Removes the last n parameters again, before the set's gradients were laid out: a later call would
+ * be an error of the program. Tensors that are held stay valid. */
+KN_API void kn_params_drop_last(kn_params *params, int n);
 /* The number of parameters, and of all their elements. */
 KN_API int kn_params_count(const kn_params *params);
 KN_API int64_t kn_params_numel(const kn_params *params);

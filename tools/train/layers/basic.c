@@ -91,7 +91,7 @@ kn_layer *kn_layer_linear(kn_layer *parent, const char *name, int64_t n_in, int6
     return weights_add(&l->weight, &l->bias, &l->base, KN_SHAPE(n_out, n_in), n_out, o.weight,
                        o.bias, o.no_bias)
                ? &l->base
-               : NULL;
+               : kn__layer_undo(&l->base);
 }
 
 /* --- convolution --- */
@@ -199,7 +199,7 @@ static kn_layer *conv_add(const kn__layer_kind *kind, kn_layer *parent, const ch
     if (!o.conv.act && !is_back) l->options.act = act_inside(&l->act);
     return weights_add(&l->weight, &l->bias, &l->base, shape, n_out, o.weight, o.bias, o.no_bias)
                ? &l->base
-               : NULL;
+               : kn__layer_undo(&l->base);
 }
 
 kn_layer *kn_layer_conv(kn_layer *parent, const char *name, int64_t n_in, int64_t n_out,
@@ -238,9 +238,9 @@ kn_layer *kn_layer_embedding(kn_layer *parent, const char *name, int64_t n, int6
     l->act = o.act;
     l->weight = kn__layer_param_add(&l->base, "weight", KN_SHAPE(n, width),
                                     or_else(o.weight, kn_init_normal(0, 1)));
-    if (!l->weight) return NULL;
-    kn_status status = o.sparse ? kn_param_sparse(l->weight) : KN_OK;
-    return status == KN_OK ? &l->base : kn_error_defer(status);
+    kn_status status = l->weight && o.sparse ? kn_param_sparse(l->weight) : KN_OK;
+    if (status < 0) kn_error_defer(status);
+    return l->weight && status == KN_OK ? &l->base : kn__layer_undo(&l->base);
 }
 
 /* --- activation --- */
@@ -291,7 +291,7 @@ kn_layer *kn_layer_dropout(kn_layer *parent, const char *name, double p) {
     if (!l) return NULL;
     l->p = p;
     l->rng = kn__layer_rng(&l->base);
-    return l->rng ? &l->base : NULL;
+    return l->rng ? &l->base : kn__layer_undo(&l->base);
 }
 
 /* --- pooling, shapes --- */

@@ -115,12 +115,25 @@ void *kn__layer_add(kn_layer *parent, const char *name, const kn__layer_kind *ki
     layer->name = path + strlen(path) - strlen(name);
     layer->mode = parent->mode;
     layer->device = parent->device;
+    layer->n_before = kn_params_count(parent->root->params);
     if (parent->last)
         parent->last->next = layer;
     else
         parent->first = layer;
     parent->last = layer;
     return layer;
+}
+
+void *kn__layer_undo(kn_layer *layer) {
+    kn_layer *parent = layer->parent, **link = &parent->first, *before = NULL;
+    KN_ASSERT(layer == parent->last);
+    for (; *link != layer; link = &(*link)->next) before = *link;
+    *link = NULL;
+    parent->last = before;
+    kn_params *params = layer->root->params;
+    kn_params_drop_last(params, kn_params_count(params) - layer->n_before);
+    layer_free(layer);
+    return NULL;
 }
 
 kn_tensor *kn__layer_param_add(kn_layer *layer, const char *name, kn_shape shape, kn_init init) {
@@ -232,6 +245,8 @@ const char *kn_layer_path(const kn_layer *layer) { return layer->path; }
 kn_rng *kn_layer_rng(kn_layer *layer) { return layer->root->rng; }
 
 kn_layer *kn_layer_find(kn_layer *layer, const char *path) {
+    if (!layer || !path)
+        return KN_FAIL_NULL(KN_ERR_INVALID, "kn_layer_find: %s is NULL", layer ? "path" : "layer");
     size_t length = strcspn(path, ".");
     for (kn_layer *child = layer->first; child; child = child->next) {
         if (strlen(child->name) != length || strncmp(child->name, path, length) != 0) continue;

@@ -48,6 +48,7 @@ struct kn_layer {
     kn__layer_param param[KN__LAYER_PARAMS_MAX];
     kn__layer_param state[KN__LAYER_STATE_MAX];
     int n_params, n_state;
+    int n_before;         /* parameters that the root's set had before this layer's */
     kn_tensor *frozen[2]; /* slots: weight and bias with `inside` folded in */
     kn_layer *inside;     /* the layer whose work this one does while frozen; NULL: none */
     kn_layer *done_by;    /* the layer that does this one's */
@@ -70,7 +71,10 @@ struct kn__layer_root {
 
 /* A layer of this kind, zeroed beyond its base, in the parent; NULL: the error is pending. */
 void *kn__layer_add(kn_layer *parent, const char *name, const kn__layer_kind *kind);
-/* Adds the parameter "PATH.name"; NULL: the error is pending, and the layer stays in its parent. */
+/* Removes the layer that was added last, which can't be made whole, with its parameters: the name
+ * is free again. Returns NULL. */
+void *kn__layer_undo(kn_layer *layer);
+/* Adds the parameter "PATH.name"; NULL: the error is pending. */
 kn_tensor *kn__layer_param_add(kn_layer *layer, const char *name, kn_shape shape, kn_init init);
 /* Adds state of the parameters' device and dtype, filled with the value. NULL: as above. */
 kn_tensor *kn__layer_state_add(kn_layer *layer, const char *name, kn_shape shape, double value);

@@ -31,7 +31,7 @@ static norm *norm_add(kn_layer *parent, const char *name, const kn__layer_kind *
     l->bias = KN_NONE;
     l->weight = kn__layer_param_add(&l->base, "weight", shape, (kn_init){KN_INIT_CONSTANT, 1, 0});
     if (has_bias) l->bias = kn__layer_param_add(&l->base, "bias", shape, (kn_init){0});
-    return l->weight && l->bias ? l : NULL;
+    return l->weight && l->bias ? l : kn__layer_undo(&l->base);
 }
 
 double kn__layer_norm_eps(const kn_layer *layer) { return ((const norm *)layer)->options.eps; }
@@ -61,10 +61,10 @@ const kn__layer_kind kn__layer_batchnorm_kind = {"kn_layer_batchnorm", sizeof(no
 kn_layer *kn_layer_batchnorm(kn_layer *parent, const char *name, int64_t n,
                              const kn_layer_norm_options *options) {
     norm *l = norm_add(parent, name, &kn__layer_batchnorm_kind, KN_SHAPE(n), true, options);
-    if (!l || !kn__layer_state_add(&l->base, "running_mean", KN_SHAPE(n), 0) ||
-        !kn__layer_state_add(&l->base, "running_var", KN_SHAPE(n), 1))
-        return NULL;
-    return &l->base;
+    if (!l) return NULL;
+    bool is_whole = kn__layer_state_add(&l->base, "running_mean", KN_SHAPE(n), 0) &&
+                    kn__layer_state_add(&l->base, "running_var", KN_SHAPE(n), 1);
+    return is_whole ? &l->base : kn__layer_undo(&l->base);
 }
 
 typedef struct sync {

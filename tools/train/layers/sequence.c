@@ -50,10 +50,10 @@ kn_layer *kn_layer_rnn(kn_layer *parent, const char *name, int64_t n_in,
     if (!l) return NULL;
     double bound = 1 / sqrt((double)options->hidden);
     l->options = *options;
-    if (options->dropout > 0 && !kn__layer_rng(&l->base)) return NULL;
-    l->weight =
-        kn__layer_param_add(&l->base, "weight", KN_SHAPE(n), kn_init_uniform(-bound, bound));
-    return l->weight ? &l->base : NULL;
+    if (!(options->dropout > 0) || kn__layer_rng(&l->base))
+        l->weight =
+            kn__layer_param_add(&l->base, "weight", KN_SHAPE(n), kn_init_uniform(-bound, bound));
+    return l->weight ? &l->base : kn__layer_undo(&l->base);
 }
 
 kn_tensor *(kn_layer_rnn_forward)(kn_layer *rnn, kn_tensor *x, const kn_layer_rnn_state *state) {
@@ -125,5 +125,5 @@ kn_layer *kn_layer_attention(kn_layer *parent, const char *name, int64_t width, 
     l->qkv =
         kn_layer_linear(&l->base, "qkv", width, width + 2 * o.kv_heads * l->head_width, &linear);
     l->out = kn_layer_linear(&l->base, "out", width, width, &linear);
-    return l->out ? &l->base : NULL;
+    return l->out ? &l->base : kn__layer_undo(&l->base);
 }

@@ -17,7 +17,8 @@
  * the root's kn_params, whose optimiser updates them. Each forward opens a scope with the layer's
  * name, and kn_backward one of the same name around its derivatives. A forward is a frame too: it
  * keeps its result and the tensors that gradients need. Constructors return NULL with the
- * error pending, and return NULL at once when the parent is NULL or an error is pending.
+ * error pending, and return NULL at once when the parent is NULL or an error is pending; a layer
+ * that fails leaves its name, and those of its parameters, free.
  * Threads: any number may call forward of layers without random numbers; all else needs exclusive
  * access.
  */
@@ -206,7 +207,9 @@ KN_API kn_tensor *kn_layer_forward_add(kn_layer *layer, kn_layer *norm, kn_tenso
 /* --- what a layer is made of --- */
 KN_API const char *kn_layer_name(const kn_layer *layer); /* inside its parent */
 KN_API const char *kn_layer_path(const kn_layer *layer); /* "" for a root */
-/* The layer at `path` inside, as "block1.conv2"; or NULL without an error. */
+/* The layer at `path` inside, as "block1.conv2"; or NULL without an error. INVALID if layer is
+ * NULL.
+ */
 KN_API kn_layer *kn_layer_find(kn_layer *layer, const char *path);
 /* Its own parameter of that name, as "weight"; or NULL without an error. */
 KN_API kn_tensor *kn_layer_param(kn_layer *layer, const char *name);
