@@ -441,6 +441,8 @@ kn_status kn_optim_step(kn_optim *optim) {
 
 /* --- for checkpoints --- */
 
+kn_params *kn_optim_params(const kn_optim *optim) { return optim->set; }
+
 const char *kn_optim_name(const kn_optim *optim) {
     switch (optim->op) {
         case KN_OP_sgd_step:
@@ -485,14 +487,26 @@ static kn_optim *stepping(kn_optim *optim) {
 /* Rate and steps are the same on every device. */
 enum { COMMON = 1 };
 
-static int n_arrays(const kn_optim *optim) {
-    return optim->is_ready ? (optim->has_m + optim->has_v) * optim->set->n : 0;
+/* planned: those that the first step makes count too. */
+static int n_arrays(const kn_optim *optim, bool planned) {
+    return optim->is_ready || planned ? (optim->has_m + optim->has_v) * optim->set->n : 0;
 }
 
-kn_tensor *kn_optim_state_at(kn_optim *optim, int i, char *name, size_t name_bytes) {
+static kn_tensor *array_view(const kn_optim *optim, const kn__param *p, int which, bool is_m) {
+    if (optim->part_grad && !optim->whole[which])
+        return KN_FAIL_NULL(KN_ERR_INVALID,
+                            "kn_optim_state_at: the state is cut into parts; call "
+                            "kn_parallel_state_join before a checkpoint");
+    if (p->is_sparse)
+        return kn_tensor_view(rows_state_of(optim, p, is_m), kn_tensor_shape(p->w), 0);
+    kn_tensor *all = optim->whole[which] ? optim->whole[which] : is_m ? optim->m : optim->v;
+    return kn_tensor_view(all, kn_tensor_shape(p->w), p->offset);
+}
+
+static kn_tensor *state_at(kn_optim *optim, int i, char *name, size_t name_bytes, bool planned) {
     optim = stepping(optim);
-    while (optim->next && i >= COMMON + n_arrays(optim)) {
-        i -= n_arrays(optim);
+    while (optim->next && i >= COMMON + n_arrays(optim, planned)) {
+        i -= n_arrays(optim, planned);
         optim = optim->next;
     }
     kn_params *set = optim->set;
@@ -502,19 +516,19 @@ kn_tensor *kn_optim_state_at(kn_optim *optim, int i, char *name, size_t name_byt
         return kn_tensor_view(optim->hyper, KN_SHAPE(HYPERS * (int64_t)optim->n_turns), 0);
     }
     if (!set->n) return kn__update_state_at(optim, i, name, name_bytes);
-    int which = (i - 1) / set->n, k = (i - 1) % set->n;
-    if (!optim->is_ready || which >= optim->has_m + optim->has_v) return NULL;
+    if (i - 1 >= n_arrays(optim, planned)) return NULL;
+    int which = (i - 1) / set->n;
+    const kn__param *p = set->param[(i - 1) % set->n];
     bool is_m = optim->has_m && which == 0;
-    if (optim->part_grad && !optim->whole[which])
-        return KN_FAIL_NULL(KN_ERR_INVALID,
-                            "kn_optim_state_at: the state is cut into parts; call "
-                            "kn_parallel_state_join before a checkpoint");
-    const kn__param *p = set->param[k];
     snprintf(name, name_bytes, "%c/%s", is_m ? 'm' : 'v', p->name);
-    if (p->is_sparse)
-        return kn_tensor_view(rows_state_of(optim, p, is_m), kn_tensor_shape(p->w), 0);
-    kn_tensor *all = optim->whole[which] ? optim->whole[which] : is_m ? optim->m : optim->v;
-    return kn_tensor_view(all, kn_tensor_shape(p->w), p->offset);
+    return planned ? p->w : array_view(optim, p, which, is_m);
+}
+
+kn_tensor *kn_optim_state_at(kn_optim *optim, int i, char *name, size_t name_bytes) {
+    return state_at(optim, i, name, name_bytes, false);
+}
+kn_tensor *kn_optim_state_like(kn_optim *optim, int i, char *name, size_t name_bytes) {
+    return state_at(optim, i, name, name_bytes, true);
 }
 
 static void common_copy(const kn_optim *from, kn_optim *to) {

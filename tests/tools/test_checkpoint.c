@@ -146,9 +146,66 @@ static void a_finished_run_has_nothing_left_to_do(void **state) {
     train_until(&again, (stop){1, 1}, true);
     assert_int_equal(again.result.resumed, 30);
     assert_false(again.result.stopped);
-    assert_int_equal(again.result.n_steps, 30);
+    assert_same_end(&whole, &again);
+    assert_int_equal(again.result.last.n_steps, 10);
+    assert_close(again.result.last.accuracy, whole.result.last.accuracy, 0, 0);
     run_close(&whole);
     run_close(&again);
+}
+
+/* One epoch; stops after `stop` steps unless that is 0. Returns the steps that this call made. */
+static int64_t accumulate_until(int64_t accumulate, int stop_step, bool resume) {
+    run r;
+    kn_train_checkpoint checkpoint = {.path = path, .resume = resume};
+    run_open(&r, &net_kind);
+    assert_ok(kn_train(&r.result, sizeof r.result, r.model, r.optim, r.train, NULL,
+                       &(kn_train_options){.accumulate = accumulate,
+                                           .on_step_fn = on_step,
+                                           .checkpoint = &checkpoint,
+                                           .ctx = &(stop){stop_step, 0}}));
+    int64_t made = r.result.n_steps - r.result.resumed;
+    assert_int_equal(r.result.stopped, stop_step != 0);
+    assert_true(isfinite(r.result.last.loss));
+    run_close(&r);
+    return made;
+}
+
+/* An epoch has ten batches. */
+static void other_accumulated_batches_take_the_rest_of_the_epoch(void **state) {
+    (void)state;
+    unlink(path);
+    assert_int_equal(accumulate_until(1, 2, false), 2);
+    assert_int_equal(accumulate_until(5, 0, true), 2); /* eight batches: five and three */
+    unlink(path);
+    assert_int_equal(accumulate_until(5, 1, false), 1);
+    assert_int_equal(accumulate_until(1, 0, true), 5);
+}
+
+/* A rate of zero: the first epoch is the best. */
+static void train_patiently(run *r, int64_t patience, bool resume) {
+    kn_train_checkpoint checkpoint = {.path = path, .resume = resume};
+    run_open(r, &wide_kind);
+    assert_ok(kn_optim_lr(r->optim, 0));
+    assert_ok(kn_train(
+        &r->result, sizeof r->result, r->model, r->optim, r->train, r->test,
+        &(kn_train_options){.epochs = 9, .patience = patience, .checkpoint = &checkpoint}));
+}
+
+static void a_run_that_patience_ended_is_over(void **state) {
+    (void)state;
+    run first, again, more;
+    unlink(path);
+    train_patiently(&first, 1, false);
+    assert_true(first.result.converged);
+    assert_int_equal(first.result.last.index, 2);
+    train_patiently(&again, 1, true);
+    assert_true(again.result.converged);
+    assert_same_end(&first, &again);
+    train_patiently(&more, 2, true);
+    assert_int_equal(more.result.last.index, 3);
+    run_close(&first);
+    run_close(&again);
+    run_close(&more);
 }
 
 static void backward_once(run *r) {
@@ -292,6 +349,102 @@ static void other_programs_files_are_refused_and_change_nothing(void **state) {
     run_close(&b);
 }
 
+/* Changes the first text in the file that is `from` to `to`, of the same length. */
+static void file_change(const char *from, const char *to) {
+    struct stat file;
+    assert_int_equal(stat(path, &file), 0);
+    char *bytes = malloc((size_t)file.st_size);
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fread(bytes, 1, (size_t)file.st_size, f), file.st_size);
+    char *at = memmem(bytes, (size_t)file.st_size, from, strlen(from));
+    assert_non_null(at);
+    assert_int_equal(fseek(f, at - bytes, SEEK_SET), 0);
+    assert_int_equal(fwrite(to, 1, strlen(to), f), strlen(to));
+    assert_int_equal(fclose(f), 0);
+    free(bytes);
+}
+
+static void a_scale_that_none_has_is_refused_before_anything_changes(void **state) {
+    (void)state;
+    run a;
+    kn_loss_scale *scale = NULL;
+    run_open(&a, &net_kind);
+    assert_ok(kn_loss_scale_create(&scale, a.params, NULL));
+    kn_checkpoint c = {.params = a.params, .scale = scale};
+    assert_ok(kn_checkpoint_save(path, &c, NULL));
+    file_change("\"4679240012837945344 0 0\"", "\"1000000000000000000 0 0\""); /* 65536 */
+    ((float *)kn_data_mut(kn_params_at(a.params, 0, NULL)))[0] = 7;
+    assert_fails(kn_checkpoint_load(&c, path), KN_ERR_INVALID, "knet.scale of the metadata");
+    assert_close(first_weight(&a), 7, 0, 0);
+    assert_close(kn_loss_scale_state_get(scale).factor, 65536, 0, 0);
+    kn_loss_scale_destroy(scale);
+    run_close(&a);
+}
+
+typedef struct pair {
+    kn_params *params;
+    kn_optim *optim;
+    kn_tensor *w[2];
+} pair;
+
+static kn_checkpoint pair_open(pair *p) {
+    *p = (pair){0};
+    assert_ok(kn_params_create(&p->params, NULL));
+    for (int i = 0; i < 2; i++)
+        p->w[i] = kn_param(p->params, KN_SHAPE(2 + i), kn_init_normal(0, 1), "w%d", i);
+    assert_ok(kn_adam_create(&p->optim, p->params, 0.1, NULL));
+    return (kn_checkpoint){.params = p->params, .optim = p->optim};
+}
+
+static void pair_close(pair *p) {
+    kn_optim_destroy(p->optim);
+    kn_params_destroy(p->params);
+}
+
+/* After a step whose backward meets w[first] first. */
+static void pair_save(int first) {
+    pair p;
+    kn_checkpoint c = pair_open(&p);
+    {
+        KN_TAPE();
+        kn_tensor *x = kn_sum(p.w[!first], KN_ALL, false), *y = kn_sum(p.w[first], KN_ALL, false);
+        assert_ok(kn_backward(kn_mul(x, kn_exp(y))));
+        assert_ok(kn_optim_step(p.optim));
+    }
+    assert_ok(kn_checkpoint_save(path, &c, NULL));
+    pair_close(&p);
+}
+
+static void a_refused_file_leaves_the_order_of_gradients_open(void **state) {
+    (void)state;
+    pair p;
+    pair_save(0);
+    file_change("optimizer/v/w1", "optimizer/v/z1");
+    kn_checkpoint c = pair_open(&p);
+    assert_fails(kn_checkpoint_load(&c, path), KN_ERR_INVALID, "has no tensor 'optimizer/v/w1'");
+    pair_save(1);
+    assert_ok(kn_checkpoint_load(&c, path));
+    pair_close(&p);
+}
+
+static void assert_refused_before_a_step(const char *bad, kn_status want, const char *text) {
+    run r;
+    run_open(&r, &net_kind);
+    assert_fails(kn_train(&r.result, sizeof r.result, r.model, r.optim, r.train, NULL,
+                          &(kn_train_options){.checkpoint = &(kn_train_checkpoint){.path = bad}}),
+                 want, text);
+    assert_int_equal(r.result.n_steps, 0);
+    run_close(&r);
+}
+
+static void a_path_that_cannot_be_saved_to_is_an_error_before_the_first_step(void **state) {
+    (void)state;
+    assert_refused_before_a_step("", KN_ERR_INVALID, "the path is empty");
+    assert_refused_before_a_step(dir, KN_ERR_INVALID, "is a folder, not a file");
+    assert_refused_before_a_step("/nowhere/run.st", KN_ERR_IO, "/nowhere/run.st.new: No such file");
+}
+
 static void damaged_files_are_errors(void **state) {
     (void)state;
     run a, b;
@@ -354,14 +507,20 @@ static void a_full_disk_keeps_the_older_file(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {TEST(a_stopped_run_continues_bit_for_bit),
-                                       TEST(a_finished_run_has_nothing_left_to_do),
-                                       TEST(gradients_of_before_a_load_are_not_added_to),
-                                       TEST(saved_weights_are_read_by_name),
-                                       TEST(numbers_and_tensors_of_your_own_come_back),
-                                       TEST(keep_leaves_the_files_before),
-                                       TEST(other_programs_files_are_refused_and_change_nothing),
-                                       TEST(damaged_files_are_errors),
-                                       TEST(a_full_disk_keeps_the_older_file)};
+    const struct CMUnitTest tests[] = {
+        TEST(a_stopped_run_continues_bit_for_bit),
+        TEST(a_finished_run_has_nothing_left_to_do),
+        TEST(other_accumulated_batches_take_the_rest_of_the_epoch),
+        TEST(a_run_that_patience_ended_is_over),
+        TEST(a_scale_that_none_has_is_refused_before_anything_changes),
+        TEST(a_refused_file_leaves_the_order_of_gradients_open),
+        TEST(a_path_that_cannot_be_saved_to_is_an_error_before_the_first_step),
+        TEST(gradients_of_before_a_load_are_not_added_to),
+        TEST(saved_weights_are_read_by_name),
+        TEST(numbers_and_tensors_of_your_own_come_back),
+        TEST(keep_leaves_the_files_before),
+        TEST(other_programs_files_are_refused_and_change_nothing),
+        TEST(damaged_files_are_errors),
+        TEST(a_full_disk_keeps_the_older_file)};
     return cmocka_run_group_tests_name("test_checkpoint", tests, dir_make, dir_remove);
 }

@@ -221,6 +221,11 @@ static void labels_beyond(const char *split, const char *text) {
     assert_fails(kn_train(&result, sizeof result, f.model, f.optim, f.train, f.test, NULL),
                  KN_ERR_INVALID, text);
     assert_int_equal(result.n_steps, 0);
+    kn_test_result tested;
+    if (n == 50)
+        assert_fails(kn_test(&tested, f.model, f.test), KN_ERR_INVALID, text);
+    else
+        assert_ok(kn_test(&tested, f.model, f.test));
     fixture_release(&f);
     files_remove(dir);
 }
@@ -229,6 +234,51 @@ static void labels_beyond_the_classes_are_errors_in_both_splits(void **state) {
     (void)state;
     labels_beyond("train", "training labels go up to 11, but the model mlp has 10 classes");
     labels_beyond("t10k", "test labels go up to 11, but the model mlp has 10 classes");
+}
+
+static void an_optimiser_of_other_parameters_is_an_error(void **state) {
+    (void)state;
+    fixture f;
+    kn_params *others = NULL;
+    kn_optim *optim = NULL;
+    kn_train_result result;
+    fixture_init(&f, "mlp", 100);
+    assert_ok(kn_params_create(&others, NULL));
+    (void)kn_param(others, KN_SHAPE(2), (kn_init){0}, "z");
+    assert_ok(kn_sgd_create(&optim, others, 0.1, NULL));
+    assert_fails(kn_train(&result, sizeof result, f.model, optim, f.train, NULL, NULL),
+                 KN_ERR_INVALID, "it begins with z, that of the model mlp with fc1.weight");
+    kn_optim_destroy(optim);
+    kn_params_destroy(others);
+    fixture_release(&f);
+}
+
+static void missing_objects_are_errors(void **state) {
+    (void)state;
+    fixture f;
+    kn_train_result result;
+    kn_test_result tested;
+    kn_model *model = NULL;
+    kn_optim *optim = NULL;
+    double accuracy;
+    kn_batch b;
+    fixture_init(&f, "mlp", 100);
+    assert_fails(kn_train(&result, sizeof result, NULL, f.optim, f.train, NULL, NULL),
+                 KN_ERR_INVALID, "model is NULL");
+    assert_fails(kn_train(&result, sizeof result, f.model, NULL, f.train, NULL, NULL),
+                 KN_ERR_INVALID, "optim is NULL");
+    assert_fails(kn_train(&result, sizeof result, f.model, f.optim, NULL, NULL, NULL),
+                 KN_ERR_INVALID, "train is NULL");
+    assert_fails(kn_test(&tested, NULL, f.test), KN_ERR_INVALID, "model is NULL");
+    assert_fails(kn_evaluate(&accuracy, f.model, NULL), KN_ERR_INVALID, "loader is NULL");
+    assert_fails(kn_model_create(&model, NULL, f.params), KN_ERR_INVALID, "name is NULL");
+    assert_fails(kn_model_optim_create(&optim, NULL, 0), KN_ERR_INVALID, "model is NULL");
+    assert_true(kn_loader_next(f.train, &b));
+    assert_null(kn_model_loss(NULL, &b));
+    assert_fails(kn_check(), KN_ERR_INVALID, "kn_model_loss: model is NULL");
+    assert_null(kn_layer_find(NULL, "fc1"));
+    assert_fails(kn_check(), KN_ERR_INVALID, "kn_layer_find: layer is NULL");
+    fixture_release(&f);
 }
 
 static void the_result_is_filled_when_the_options_are_wrong_too(void **state) {
@@ -319,6 +369,7 @@ int main(void) {
         TEST(a_callback_stops_the_training_at_its_step),
         TEST(a_callback_stops_the_test_between_batches), TEST(evaluating_counts_each_image_once),
         TEST(labels_beyond_the_classes_are_errors_in_both_splits),
+        TEST(an_optimiser_of_other_parameters_is_an_error), TEST(missing_objects_are_errors),
         TEST(the_result_is_filled_when_the_options_are_wrong_too),
         TEST_LONG(the_bits_do_not_depend_on_the_number_of_threads),
         TEST(memory_is_flat_from_the_second_step_on));

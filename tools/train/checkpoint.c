@@ -8,8 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "checkpoint.h"
 #include "loader.h"
 #include "text.h"
 
@@ -89,16 +91,23 @@ static kn_status list_fill(list *l, kn_checkpoint *c) {
     return KN_OK;
 }
 
+static kn_status path_check(const char *path, const char *who) {
+    struct stat st;
+    if (strlen(path) > PATH_MAX - 32)
+        return KN_FAIL(KN_ERR_INVALID, "%s: the path has %zu bytes; the limit is %d", who,
+                       strlen(path), PATH_MAX - 32);
+    if (!*path) return KN_FAIL(KN_ERR_INVALID, "%s: the path is empty", who);
+    bool is_folder = path[strlen(path) - 1] == '/' || (stat(path, &st) == 0 && S_ISDIR(st.st_mode));
+    return is_folder ? KN_FAIL(KN_ERR_INVALID, "%s: %s is a folder, not a file", who, path) : KN_OK;
+}
+
 static kn_status options_check(const kn_checkpoint *c, const char *path, const char *who) {
     KN_TRY(kn_check());
     if (!c || !c->params || !path)
         return KN_FAIL(KN_ERR_INVALID, "%s: %s is NULL", who, path ? "params" : "path");
     for (int i = 0; i < 2; i++)
         if (c->reserved[i]) return KN_FAIL(KN_ERR_INVALID, "%s: a reserved field is not zero", who);
-    if (strlen(path) > PATH_MAX - 32)
-        return KN_FAIL(KN_ERR_INVALID, "%s: the path has %zu bytes; the limit is %d", who,
-                       strlen(path), PATH_MAX - 32);
-    return KN_OK;
+    return path_check(path, who);
 }
 
 /* --- metadata --- */
@@ -200,10 +209,23 @@ static void keep_older(const char *path, int keep) {
 }
 
 /* An empty file is written in place: what a killed process leaves is always this one name. */
-static kn_status write_beside(const char *beside, const list *l, metadata *m) {
+static kn_status beside_create(const char *beside) {
     int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0 || close(fd) != 0)
-        return KN_FAIL(KN_ERR_IO, "kn_checkpoint_save: %s: %s", beside, strerror(errno));
+    if (fd >= 0 && close(fd) == 0) return KN_OK;
+    return KN_FAIL(KN_ERR_IO, "kn_checkpoint_save: %s: %s", beside, strerror(errno));
+}
+
+kn_status kn__checkpoint_can_save(const char *path) {
+    char beside[PATH_MAX];
+    KN_TRY(path_check(path, "kn_checkpoint_save"));
+    snprintf(beside, sizeof beside, "%s.new", path);
+    KN_TRY(beside_create(beside));
+    (void)unlink(beside);
+    return KN_OK;
+}
+
+static kn_status write_beside(const char *beside, const list *l, metadata *m) {
+    KN_TRY(beside_create(beside));
     KN_TRY(kn_safetensors_save(beside, l->at, l->n, (const char *const(*)[2])m->pair, m->n));
     int error = sync_path(beside, O_RDONLY);
     return error ? KN_FAIL(KN_ERR_IO, "kn_checkpoint_save: %s: %s", beside, strerror(error))
@@ -296,8 +318,19 @@ static kn_status numbers_get(uint64_t out[], int n, kn_file *f, const char *path
 }
 
 typedef struct state {
-    uint64_t random[2], data[5], numbers[8], scale[3];
+    uint64_t random[2], data[5], numbers[8];
+    kn_loss_scale_state scale;
 } state;
+
+/* Tries the state: the scale refuses one that no scale has. */
+static kn_status scale_check(kn_loss_scale *scale, const kn_loss_scale_state *wanted,
+                             const char *path) {
+    const kn_loss_scale_state now = kn_loss_scale_state_get(scale);
+    kn_status status = kn_loss_scale_state_set(scale, wanted);
+    if (status == KN_OK) return kn_loss_scale_state_set(scale, &now);
+    kn_error why = *kn_last_error();
+    return KN_FAIL(status, "%s: knet.scale of the metadata: %s", path, why.message);
+}
 
 static kn_status state_check(state *s, kn_checkpoint *c, kn_file *f, const char *path) {
     if (c->net && kn_layer_rng(c->net)) KN_TRY(numbers_get(s->random, 2, f, path, "knet.random"));
@@ -313,7 +346,12 @@ static kn_status state_check(state *s, kn_checkpoint *c, kn_file *f, const char 
                            "; the loader has %" PRId64 " in batches of %" PRId64,
                            path, s->data[3], s->data[4], now.n_images, now.batch);
     }
-    if (c->scale) KN_TRY(numbers_get(s->scale, 3, f, path, "knet.scale"));
+    if (c->scale) {
+        KN_TRY(numbers_get(s->numbers, 3, f, path, "knet.scale"));
+        s->scale = (kn_loss_scale_state){0, (int64_t)s->numbers[1], (int64_t)s->numbers[2]};
+        memcpy(&s->scale.factor, &s->numbers[0], sizeof s->scale.factor);
+        KN_TRY(scale_check(c->scale, &s->scale, path));
+    }
     bool whole = c->optim || c->train;
     if (whole || kn_file_metadata(f, "knet.numbers"))
         KN_TRY(numbers_get(s->numbers, 8, f, path, "knet.numbers"));
@@ -331,15 +369,32 @@ static kn_status order_apply(kn_params *params, const char *path, const char *te
     return kn_params_order_set(params, order, n);
 }
 
-/* The order of the gradients comes first: the optimiser's state lies in the same one. */
-static kn_status optimizer_ready(kn_checkpoint *c, kn_file *f, const char *path) {
+/* The text of the order; NULL: the file is of a run before its first step. */
+static const char *order_text(const kn_checkpoint *c, kn_file *f) {
+    const char *text = kn_file_metadata(f, "knet.order");
+    return text && *text && kn_params_count(c->params) ? text : NULL;
+}
+
+/* Adds what the optimiser's state will be, to be checked: its order is final once it is made. */
+static kn_status optimizer_plan(list *l, kn_checkpoint *c, kn_file *f, const char *path) {
     const char *method = kn_file_metadata(f, "knet.optimizer"), *name = kn_optim_name(c->optim);
+    char part[NAME_BYTES];
     if (!method || strcmp(method, name) != 0)
         return KN_FAIL(KN_ERR_INVALID, "%s has the state of %s; the optimiser is %s", path,
                        method ? method : "no optimiser", name);
-    const char *text = kn_file_metadata(f, "knet.order");
+    for (int i = 0; order_text(c, f); i++) {
+        kn_tensor *t = kn_optim_state_like(c->optim, i, part, sizeof part);
+        if (!t) return kn_check();
+        KN_TRY(list_add(l, OPTIMIZER, part, t));
+    }
+    return KN_OK;
+}
+
+/* The order of the gradients comes first: the optimiser's state lies in the same one. */
+static kn_status optimizer_ready(kn_checkpoint *c, kn_file *f, const char *path) {
+    const char *text = order_text(c, f);
     int n = kn_params_count(c->params);
-    if (!text || !*text || !n) return KN_OK; /* saved before the first step */
+    if (!text) return KN_OK;
     uint64_t *places = malloc((size_t)n * sizeof *places);
     int *orders = malloc(2 * (size_t)n * sizeof *orders);
     kn_status status = places && orders
@@ -373,10 +428,7 @@ static kn_status apply(kn_checkpoint *c, kn_file *f, const list *l, const state 
                                                                 .n_images = (int64_t)s->data[3],
                                                                 .batch = (int64_t)s->data[4]}));
     memcpy(c->number, s->numbers, sizeof c->number);
-    if (!c->scale) return KN_OK;
-    kn_loss_scale_state scale = {0, (int64_t)s->scale[1], (int64_t)s->scale[2]};
-    memcpy(&scale.factor, &s->scale[0], sizeof scale.factor);
-    return kn_loss_scale_state_set(c->scale, &scale);
+    return c->scale ? kn_loss_scale_state_set(c->scale, &s->scale) : KN_OK;
 }
 
 static kn_status list_check(kn_file *f, const char *path, const list *l) {
@@ -393,6 +445,8 @@ static kn_status load(kn_checkpoint *c, kn_file *f, const char *path, list *l) {
     KN_TRY(list_check(f, path, l));
     KN_TRY(state_check(&s, c, f, path));
     if (!c->optim) return apply(c, f, l, &s);
+    KN_TRY(optimizer_plan(l, c, f, path));
+    KN_TRY(list_check(f, path, l));
     KN_TRY(optimizer_ready(c, f, path));
     list_release(l);
     *l = (list){0};

@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "checkpoint.h"
 #include "models/model.h"
 #include "now.h"
 #include "ranks.h"
@@ -34,17 +35,30 @@ static kn_status sum_begin(kn_tensor **slot, kn_device *device) {
     return kn_hold(slot, kn_zeros(KN_SCALAR));
 }
 
+/* A label beyond the scores would only show as a loss of NaN. */
+static kn_status classes_check(const kn_model *model, const kn_loader *loader, const char *split,
+                               const kn_tensor *scores) {
+    kn_shape shape = kn_tensor_shape(scores);
+    int64_t n = loader ? kn_loader_classes(loader) : 0;
+    if (!scores || shape.n_dims != 2 || n <= shape.dim[1]) return KN_OK;
+    return KN_FAIL(KN_ERR_INVALID,
+                   "%s labels go up to %" PRId64 ", but the model %s has %" PRId64 " classes",
+                   split, n - 1, kn_model_name(model), shape.dim[1]);
+}
+
 /* --- testing --- */
 
 typedef struct sums {
     kn_tensor *right, *loss; /* slots */
 } sums;
 
-static kn_status batch_test(const sums *sum, const kn_model *model, const kn_batch *b) {
+static kn_status batch_test(const sums *sum, const kn_model *model, const kn_loader *loader,
+                            const kn_batch *b) {
     KN_FRAME(.record = KN_OFF);
     if (!kn_model_is_classifier(model))
         return kn_add_into(sum->loss, kn_affine(kn_model_loss(model, b), (double)b->n, 0));
     kn_tensor *scores = kn_model_predict(model, b);
+    if (b->index == 0) KN_TRY(classes_check(model, loader, "test", scores));
     KN_TRY(kn_add_into(sum->right, kn_affine(kn_accuracy(scores, b->y), (double)b->n, 0)));
     return kn_add_into(sum->loss, kn_affine(kn_cross_entropy(scores, b->y), (double)b->n, 0));
 }
@@ -79,7 +93,7 @@ static kn_status test(kn_test_result *out, const kn_model *model, kn_loader *loa
     for (kn_batch b; kn_loader_next(loader, &b); n += b.n) {
         if (n == 0) KN_TRY(sum_begin(&right, kn_tensor_device(b.x)));
         if (n == 0) KN_TRY(sum_begin(&loss, kn_tensor_device(b.x)));
-        KN_TRY(batch_test(&(sums){right, loss}, model, &b));
+        KN_TRY(batch_test(&(sums){right, loss}, model, loader, &b));
         if (test_stopped(r)) break;
     }
     KN_TRY(kn_check());
@@ -90,12 +104,14 @@ static kn_status test(kn_test_result *out, const kn_model *model, kn_loader *loa
 }
 
 kn_status kn_test(kn_test_result *out, const kn_model *model, kn_loader *loader) {
+    if (!model || !loader)
+        return KN_FAIL(KN_ERR_INVALID, "kn_test: %s is NULL", model ? "loader" : "model");
     return test(out, model, loader, NULL);
 }
 
 kn_status kn_evaluate(double *accuracy, const kn_model *model, kn_loader *loader) {
     kn_test_result result;
-    KN_TRY(test(&result, model, loader, NULL));
+    KN_TRY(kn_test(&result, model, loader));
     *accuracy = result.accuracy;
     return KN_OK;
 }
@@ -130,16 +146,6 @@ static kn_status loss_check(const run *r, const kn_batch *b, kn_tensor *loss) {
 
 /* --- training --- */
 
-/* A label beyond the scores would only show as a loss of NaN. */
-static kn_status classes_check(const run *r, const kn_loader *loader, const kn_tensor *logits) {
-    kn_shape shape = kn_tensor_shape(logits);
-    int64_t n = loader ? kn_loader_classes(loader) : 0;
-    if (!logits || shape.n_dims != 2 || n <= shape.dim[1]) return KN_OK;
-    return KN_FAIL(
-        KN_ERR_INVALID, "%s labels go up to %" PRId64 ", but the model %s has %" PRId64 " classes",
-        loader == r->test ? "test" : "training", n - 1, kn_model_name(r->model), shape.dim[1]);
-}
-
 static kn_status batch_forward(run *r, const kn_batch *b, kn_tensor **loss) {
     KN_SCOPE("forward");
     if (!kn_model_is_classifier(r->model)) {
@@ -148,8 +154,8 @@ static kn_status batch_forward(run *r, const kn_batch *b, kn_tensor **loss) {
     }
     kn_tensor *logits = kn_model_predict(r->model, b);
     if (r->result.n_steps == r->result.resumed) {
-        KN_TRY(classes_check(r, r->train, logits));
-        KN_TRY(classes_check(r, r->test, logits));
+        KN_TRY(classes_check(r->model, r->train, "training", logits));
+        KN_TRY(classes_check(r->model, r->test, "test", logits));
     }
     *loss = kn_cross_entropy(logits, b->y);
     return KN_OK;
@@ -248,7 +254,8 @@ static kn_status loss_add(run *r, kn_tensor *loss) {
 
 /* --- checkpoints --- */
 
-enum { N_EPOCH, N_EPOCH_STEPS, N_STEPS, N_WORSE, N_BEST, N_RANKS };
+/* The last three are of the last finished epoch. */
+enum { N_EPOCH, N_EPOCH_STEPS, N_STEPS, N_WORSE, N_BEST, N_LOSS, N_TEST_LOSS, N_ACCURACY };
 
 static uint64_t bits_of(double x) {
     uint64_t bits;
@@ -293,9 +300,15 @@ static kn_status run_save(run *r) {
     c.number[N_STEPS] = (uint64_t)r->result.n_steps;
     c.number[N_WORSE] = (uint64_t)r->n_worse;
     c.number[N_BEST] = bits_of(r->best);
-    c.number[N_RANKS] = (uint64_t)kn__ranks_size(r->more.parallel);
+    c.number[N_LOSS] = bits_of(r->result.last.loss);
+    c.number[N_TEST_LOSS] = bits_of(r->result.last.test_loss);
+    c.number[N_ACCURACY] = bits_of(r->result.last.accuracy);
     return kn_checkpoint_save(r->checkpoint.path, &c,
                               &(kn_checkpoint_options){.keep = r->checkpoint.keep});
+}
+
+static bool is_patience_over(const run *r) {
+    return r->options.patience && r->n_worse >= r->options.patience;
 }
 
 static int64_t epoch_steps(const run *r) {
@@ -303,8 +316,8 @@ static int64_t epoch_steps(const run *r) {
     return (kn_loader_batches(r->train) + k - 1) / k;
 }
 
-/* Of a run that had another number of ranks: the steps of its epoch as this number would have made
- * them, and their losses' sum. */
+/* The steps that the place in the data is worth, and their losses' sum: a run with another number
+ * of ranks or of accumulated batches made others. */
 static kn_status epoch_place(run *r) {
     kn_loader_place place;
     int64_t before = r->result.last.n_steps, after = epoch_steps(r);
@@ -313,6 +326,7 @@ static kn_status epoch_place(run *r) {
     int64_t batches = place.index / kn__ranks_size(r->more.parallel);
     if (batches > 0 && batches < kn_loader_batches(r->train)) /* else the epoch is complete */
         after = batches / r->options.accumulate;
+    if (after == before) return KN_OK;
     r->result.last.n_steps = after;
     KN_FRAME(.record = KN_OFF);
     return kn_hold(&r->loss_sum, kn_affine(r->loss_sum, (double)after / (double)before, 0));
@@ -333,8 +347,22 @@ static kn_status run_resume(run *r, int64_t *first) {
     r->result.n_steps = r->result.resumed = (int64_t)c.number[N_STEPS];
     r->n_worse = (int64_t)c.number[N_WORSE];
     r->best = double_of(c.number[N_BEST]);
-    int saved = c.number[N_RANKS] ? (int)c.number[N_RANKS] : 1;
-    return saved == kn__ranks_size(r->more.parallel) ? KN_OK : epoch_place(r);
+    r->result.last.index = *first;
+    r->result.last.loss = double_of(c.number[N_LOSS]);
+    r->result.last.test_loss = double_of(c.number[N_TEST_LOSS]);
+    r->result.last.accuracy = double_of(c.number[N_ACCURACY]);
+    return epoch_place(r);
+}
+
+/* Whether nothing is left to train: all epochs are done, or patience ended the run. */
+static bool run_is_over(run *r, int64_t first) {
+    kn_epoch *last = &r->result.last;
+    r->result.converged = is_patience_over(r);
+    if (first <= r->options.epochs && !r->result.converged) return false;
+    if (last->n_steps) return true; /* stopped inside an epoch of a longer run */
+    last->index = first - 1;
+    last->n_steps = epoch_steps(r);
+    return true;
 }
 
 /* --- steps and epochs --- */
@@ -379,7 +407,7 @@ static void patience_count(run *r) {
     double loss = r->test ? epoch->test_loss : epoch->loss;
     r->n_worse = loss < r->best ? 0 : r->n_worse + 1;
     if (loss < r->best) r->best = loss;
-    r->result.converged = r->options.patience && r->n_worse >= r->options.patience;
+    r->result.converged = is_patience_over(r);
 }
 
 /* By the averages of the weights where there are some. */
@@ -441,6 +469,23 @@ static kn_status options_check(run *r, const kn_train_options *options) {
     return KN_OK;
 }
 
+static kn_status objects_check(const run *r) {
+    if (!r->model || !r->optim || !r->train)
+        return KN_FAIL(KN_ERR_INVALID, "kn_train: %s is NULL",
+                       !r->model   ? "model"
+                       : !r->optim ? "optim"
+                                   : "train");
+    kn_params *params = kn_model_params(r->model), *others = kn_optim_params(r->optim);
+    const char *name = "none", *other = "none";
+    if (params == others) return KN_OK;
+    if (kn_params_count(params)) (void)kn_params_at(params, 0, &name);
+    if (kn_params_count(others)) (void)kn_params_at(others, 0, &other);
+    return KN_FAIL(KN_ERR_INVALID,
+                   "kn_train: optim is of another parameter set: it begins with %s, that of the "
+                   "model %s with %s",
+                   other, kn_model_name(r->model), name);
+}
+
 static kn_status turns_check(const run *r) {
     if (kn_model_kind_of(r->model)->turns && (r->options.accumulate > 1 || r->more.scale))
         return KN_FAIL(KN_ERR_UNSUPPORTED, "the model %s trains in turns, without %s",
@@ -467,8 +512,11 @@ static kn_status ranks_check(const run *r, int64_t first) {
 static kn_status epochs_run(run *r) {
     int64_t first = 1;
     kn_loader_rewind(r->train);
+    if (r->checkpoint.path && kn__ranks_writes(r->more.parallel))
+        KN_TRY(kn__checkpoint_can_save(r->checkpoint.path));
     KN_TRY(run_resume(r, &first));
     KN_TRY(ranks_check(r, first));
+    if (run_is_over(r, first)) return KN_OK;
     for (int64_t i = first; i <= r->options.epochs; i++) {
         KN_TRY(epoch_run(r, i));
         if (r->result.stopped) return KN_OK;
@@ -494,7 +542,8 @@ kn_status kn_train(kn_train_result *out, size_t out_bytes, const kn_model *model
              .best = (double)INFINITY};
     memset(out, 0, out_bytes);
     double begin = now_seconds();
-    kn_status status = options_check(&r, options);
+    kn_status status = objects_check(&r);
+    if (status == KN_OK) status = options_check(&r, options);
     if (status == KN_OK) status = turns_check(&r);
     if (status == KN_OK) status = epochs_run(&r);
     r.result.seconds = now_seconds() - begin;

@@ -132,6 +132,8 @@ KN_API kn_tensor *kn_optim_shard_state(kn_optim *optim, int i);
 KN_API kn_tensor *kn_optim_shard_whole(kn_optim *optim, int i);
 
 /* --- its state, for checkpoints --- */
+/* The parameters that it updates; borrowed. */
+KN_API kn_params *kn_optim_params(const kn_optim *optim);
 /* Its method: "sgd", "adam", … */
 KN_API const char *kn_optim_name(const kn_optim *optim);
 /* Makes the state, as the first step would; no-op after it. */
@@ -141,6 +143,8 @@ KN_API KN_MUST_CHECK kn_status kn_optim_prepare(kn_optim *optim);
  * "m/conv1.weight" of a parameter's shape; of kn_optim_update "m" and "v". NULL without an error
  * beyond the last. */
 KN_API kn_tensor *kn_optim_state_at(kn_optim *optim, int i, char *name, size_t name_bytes);
+/* The same names before there was a step, each with a tensor of that part's shape and dtype. */
+KN_API kn_tensor *kn_optim_state_like(kn_optim *optim, int i, char *name, size_t name_bytes);
 /* To call after values were written into all parts: the next backward begins from zero gradients,
  * as after a step. */
 KN_API void kn_optim_state_written(kn_optim *optim);

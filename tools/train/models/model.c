@@ -76,6 +76,7 @@ cleanup:
 }
 
 kn_status kn_model_create(kn_model **out, const char *name, kn_params *params) {
+    if (!name) return KN_FAIL(KN_ERR_INVALID, "kn_model_create: name is NULL");
     const kn_model_kind *kind = kn_model_kind_find(name);
     return kind ? kn_model_create_kind(out, kind, params) : unknown_fail(name);
 }
@@ -109,13 +110,21 @@ static kn_tensor *predict(void *ctx, const kn_batch *batch) {
     return at_batch(y, batch);
 }
 
+static bool has_both(const kn_model *model, const kn_batch *batch, const char *who) {
+    if (model && batch) return true;
+    (void)KN_FAIL_NULL(KN_ERR_INVALID, "%s: %s is NULL", who, model ? "batch" : "model");
+    return false;
+}
+
 kn_tensor *kn_model_predict(const kn_model *model, const kn_batch *batch) {
+    if (!has_both(model, batch, "kn_model_predict")) return NULL;
     const kn__predict how = {predict, (void *)(uintptr_t)model, model->self,
                              model->kind->size_bytes};
     return kn__replays_run(model->net, &how, batch);
 }
 
 kn_tensor *kn_model_loss(const kn_model *model, const kn_batch *batch) {
+    if (!has_both(model, batch, "kn_model_loss")) return NULL;
     KN_FRAME(.recompute = model->recomputes);
     if (model->kind->loss)
         return kn_keep(at_batch(model->kind->loss(model->self, model->net, batch), batch));
@@ -216,6 +225,7 @@ kn_status kn_model_data_read(kn_dataset **out, const kn_model_kind *kind, const 
 }
 
 kn_status kn_model_optim_create(kn_optim **out, const kn_model *model, double lr) {
+    if (!model) return KN_FAIL(KN_ERR_INVALID, "kn_model_optim_create: model is NULL");
     KN_TRY(facts_check(model->kind, "optimiser"));
     const kn_model_facts *f = model->kind->facts;
     KN_TRY(f->optim(out, model->params, lr > 0 ? lr : f->lr));

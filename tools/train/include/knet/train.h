@@ -42,12 +42,15 @@ typedef struct kn_train_step {
 
 /* Where kn_train saves itself (checkpoint.h). */
 typedef struct kn_train_checkpoint {
-    const char *path; /* of the file */
+    const char *path; /* of the file; tried before the first step */
     /* steps from one save to the next; it also saves after each epoch's training and when a
      * callback stops it. 0: then alone */
     int64_t every;
-    int keep;             /* older files that stay */
-    int resume;           /* 1: start from the file, if there is one; else from the beginning */
+    int keep; /* older files that stay */
+    /* 1: start from the file, if there is one; else from the beginning. A run that patience ended
+     * makes no step; one with another number of accumulated batches takes the rest of its epoch in
+     * steps of these */
+    int resume;
     uint64_t reserved[4]; /* zero */
 } kn_train_checkpoint;
 
@@ -87,7 +90,7 @@ typedef struct kn_train_options {
 
 /* The result of kn_train. */
 typedef struct kn_train_result {
-    kn_epoch last;   /* the last epoch, finished or not */
+    kn_epoch last;   /* the last epoch, finished or not; of an earlier run without its times */
     int64_t n_steps; /* of all epochs */
     double seconds;  /* of all, testing included; a resumed run counts from where it resumed */
     bool stopped;    /* by on_step_fn or on_test_fn */
@@ -98,8 +101,9 @@ typedef struct kn_train_result {
 /* Trains on the batches of `train` by the model's loss, and tests on `test` after every epoch
  * (NULL: no test). Fills `out` (of out_bytes = sizeof *out), also on failure, with the results so
  * far. A resumed run continues bit for bit, whatever the number of threads. Errors: those of the
- * ops; INVALID if a label exceeds the model's classes, and for a loss that is NaN or infinite, with
- * the op and the layer that made it: on the host at its step, elsewhere at the end of its epoch. */
+ * ops; INVALID if a label exceeds the model's classes, if optim is of another parameter set, and
+ * for a loss that is NaN or infinite, with the op and the layer that made it: on the host at its
+ * step, elsewhere at the end of its epoch. */
 KN_API KN_MUST_CHECK kn_status kn_train(kn_train_result *out, size_t out_bytes,
                                         const kn_model *model, kn_optim *optim, kn_loader *train,
                                         kn_loader *test, const kn_train_options *options);
@@ -110,7 +114,8 @@ typedef struct kn_test_result {
     double accuracy; /* the share that is classified correctly; NaN of models that don't classify */
     int64_t n_images; /* tested */
 } kn_test_result;
-/* Tests the model on one epoch of the loader. */
+/* Tests the model on one epoch of the loader. Errors: INVALID if a label exceeds the model's
+ * classes; those of the ops. */
 KN_API KN_MUST_CHECK kn_status kn_test(kn_test_result *out, const kn_model *model,
                                        kn_loader *loader);
 /* The accuracy alone: the share of images of one epoch that the model classifies correctly. */

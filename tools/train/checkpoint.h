@@ -1,0 +1,11 @@
+/* The inside of checkpoints. */
+#ifndef KN_CHECKPOINT_H
+#define KN_CHECKPOINT_H
+
+#include <knet/status.h>
+
+/* Whether a checkpoint can be saved there, before there is anything to save: creates and removes
+ * PATH.new. Errors: INVALID for "" and a folder; IO. */
+kn_status kn__checkpoint_can_save(const char *path);
+
+#endif
