@@ -196,6 +196,33 @@ static void words_may_have_any_length(void **state) {
                  "unit 7: must be KN_CHARACTERS or KN_WORDS");
 }
 
+/* Bytes that a line of ASCII can't have, a zero among them. */
+static void a_vocabulary_is_a_line_of_ascii_and_back(void **state) {
+    (void)state;
+    static const char text[] = "caf\xc3\xa9 caf\xc3\xa9 \n\0\xff%\"";
+    kn_vocab *v = NULL, *again = NULL;
+    int64_t *a = NULL, *b = NULL, n = 0, n_again = 0;
+    assert_ok(kn_vocab_create(&v, text, sizeof text - 1, NULL));
+    char *line = kn_vocab_text(v);
+    assert_non_null(line);
+    for (const char *c = line; *c; c++) assert_true(*c >= ' ' && *c < 0x7f);
+    assert_ok(kn_vocab_parse(&again, line));
+    assert_int_equal(kn_vocab_size(again), kn_vocab_size(v));
+    assert_ok(kn_vocab_encode(&a, &n, v, text, sizeof text - 1));
+    assert_ok(kn_vocab_encode(&b, &n_again, again, text, sizeof text - 1));
+    assert_int_equal(n_again, n);
+    assert_memory_equal(a, b, (size_t)n * sizeof *a);
+    assert_int_equal(kn_vocab_find(again, "z", 1), 1);
+    free(a);
+    free(b);
+    free(line);
+    kn_vocab_destroy(v);
+    kn_vocab_destroy(again);
+    assert_fails(kn_vocab_parse(&v, "letters a b"), KN_ERR_FORMAT, "'letters' is not a unit");
+    assert_fails(kn_vocab_parse(&v, "words a b a"), KN_ERR_FORMAT, "the word 'a' occurs twice");
+    assert_fails(kn_vocab_parse(&v, "words a  b"), KN_ERR_FORMAT, "a word is empty");
+}
+
 static void rare_words_are_left_out(void **state) {
     (void)state;
     static const char text[] = "a a a b b c c d";
@@ -328,8 +355,9 @@ int main(int argc, char **argv) {
         IN_DIR(spellings_of_one_class_are_one_class), IN_DIR(a_byte_order_mark_hides_no_row),
         IN_DIR(numbers_may_have_any_length), IN_DIR(targets_may_be_numbers_or_missing),
         IN_DIR(bad_tables_are_errors_with_the_line), TEST(words_are_numbered_by_frequency),
-        TEST(words_may_have_any_length), TEST(rare_words_are_left_out),
-        TEST(characters_are_those_of_utf8), IN_DIR(a_text_is_cut_into_samples_and_what_follows),
+        TEST(words_may_have_any_length), TEST(a_vocabulary_is_a_line_of_ascii_and_back),
+        TEST(rare_words_are_left_out), TEST(characters_are_those_of_utf8),
+        IN_DIR(a_text_is_cut_into_samples_and_what_follows),
         TEST(kerass_file_has_words_from_three_on), IN_DIR(folders_of_reviews_are_read),
         IN_DIR(a_missing_data_set_says_where_it_is));
 }

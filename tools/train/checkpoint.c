@@ -17,6 +17,7 @@
 
 enum { NAME_BYTES = 320, KEYS_MAX = 8 };
 #define OPTIMIZER "optimizer/"
+#define VOCAB "knet.vocab"
 
 /* The tensors of a checkpoint, by the name that they have in files. */
 typedef struct list {
@@ -156,6 +157,7 @@ static kn_status metadata_fill(metadata *m, kn_checkpoint *c) {
                         "%" PRIu64 " %" PRIu64 " %" PRId64 " %" PRId64 " %" PRId64, place.seed,
                         place.offset, place.index, place.n_images, place.batch);
     }
+    if (c->train && c->train->data->vocab) kn__text_puts(key_add(m, VOCAB), c->train->data->vocab);
     if (c->scale) {
         kn_loss_scale_state scale = kn_loss_scale_state_get(c->scale);
         uint64_t bits;
@@ -332,20 +334,28 @@ static kn_status scale_check(kn_loss_scale *scale, const kn_loss_scale_state *wa
     return KN_FAIL(status, "%s: knet.scale of the metadata: %s", path, why.message);
 }
 
+/* The data that the run was trained on so far. */
+static kn_status data_check(state *s, kn_checkpoint *c, kn_file *f, const char *path) {
+    const kn_loader *l = c->train;
+    const char *vocab = kn_file_metadata(f, VOCAB), *own = l->data->vocab;
+    KN_TRY(numbers_get(s->data, 5, f, path, "knet.data"));
+    if (s->data[3] != (uint64_t)l->data->n || s->data[4] != (uint64_t)l->options.batch ||
+        s->data[2] / (uint64_t)l->options.n_ranks > (uint64_t)l->n_batches)
+        return KN_FAIL(KN_ERR_INVALID,
+                       "%s is of %" PRIu64 " images in batches of %" PRIu64
+                       "; the loader has %" PRId64 " in batches of %" PRId64,
+                       path, s->data[3], s->data[4], l->data->n, l->options.batch);
+    if (s->data[0] != l->options.seed)
+        return KN_FAIL(KN_ERR_INVALID, "%s is of seed %" PRIu64 "; the loader's is %" PRIu64, path,
+                       s->data[0], l->options.seed);
+    if (vocab && own && strcmp(vocab, own) != 0)
+        return KN_FAIL(KN_ERR_INVALID, "%s is of a text with another vocabulary", path);
+    return KN_OK;
+}
+
 static kn_status state_check(state *s, kn_checkpoint *c, kn_file *f, const char *path) {
     if (c->net && kn_layer_rng(c->net)) KN_TRY(numbers_get(s->random, 2, f, path, "knet.random"));
-    if (c->train) {
-        KN_TRY(numbers_get(s->data, 5, f, path, "knet.data"));
-        kn_loader_place now;
-        KN_TRY(kn_loader_place_get(&now, c->train));
-        if (s->data[3] != (uint64_t)now.n_images || s->data[4] != (uint64_t)now.batch ||
-            s->data[2] / (uint64_t)c->train->options.n_ranks >
-                (uint64_t)kn_loader_batches(c->train))
-            return KN_FAIL(KN_ERR_INVALID,
-                           "%s is of %" PRIu64 " images in batches of %" PRIu64
-                           "; the loader has %" PRId64 " in batches of %" PRId64,
-                           path, s->data[3], s->data[4], now.n_images, now.batch);
-    }
+    if (c->train) KN_TRY(data_check(s, c, f, path));
     if (c->scale) {
         KN_TRY(numbers_get(s->numbers, 3, f, path, "knet.scale"));
         s->scale = (kn_loss_scale_state){0, (int64_t)s->numbers[1], (int64_t)s->numbers[2]};

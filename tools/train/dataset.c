@@ -37,6 +37,7 @@ void kn_dataset_destroy(kn_dataset *d) {
     } else {
         for (int64_t i = 0; d->class_name && i < d->n_classes; i++) free(d->class_name[i]);
         free(d->class_name);
+        free(d->vocab);
         free(d->x);
         free(d->y);
         free(d->offset);

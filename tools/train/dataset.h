@@ -19,6 +19,7 @@ struct kn_dataset {
     void *x, *y;             /* malloc's */
     int64_t *offset;         /* of sequences: [n+1] places in x; NULL: all samples have x_shape */
     char **class_name;       /* [n_classes]; NULL: none */
+    char *vocab;             /* of a text, as kn_vocab_text; NULL: none */
 };
 
 /* An empty set with one reference. NULL: the error is recorded. */

@@ -45,6 +45,7 @@ static kn_status text_take(kn_dataset **out, kn_vocab *vocab, const char *text, 
     kn_dataset *d = kn__dataset_new();
     kn_status status = d ? text_cut(d, index, n, length, path) : KN_ERR_OOM;
     free(index);
+    if (status == KN_OK && !(d->vocab = kn_vocab_text(vocab))) status = kn_check();
     return kn__dataset_give(out, d, status);
 }
 

@@ -1,11 +1,13 @@
 /* Words and characters, counted and numbered. */
 #include <inttypes.h>
 #include <knet/vocab.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "checked.h"
 #include "hash.h"
+#include "text.h"
 #include "utf8.h"
 
 enum { SPECIAL = 2 };
@@ -221,4 +223,80 @@ kn_status kn_vocab_encode(int64_t **index, int64_t *n, const kn_vocab *v, const 
     *index = list;
     *n = (int64_t)used;
     return KN_OK;
+}
+
+/* --- as a line --- */
+
+static const char *const unit_names[] = {"characters", "words"};
+
+/* Printable ASCII, but for what ends a word or is escaped; a character that is a zero is "". */
+static void word_put(kn__text *out, const char *at) {
+    kn__text_puts(out, *at ? " " : " %00");
+    for (; *at; at++) {
+        unsigned char c = (unsigned char)*at;
+        bool is_plain = c > ' ' && c < 0x7f && !strchr("%\"\\", c);
+        kn__text_printf(out, is_plain ? "%c" : "%%%02X", c);
+    }
+}
+
+char *kn_vocab_text(const kn_vocab *v) {
+    kn__text out = {0};
+    kn__text_puts(&out, unit_names[v->unit]);
+    for (int64_t i = SPECIAL; i < v->size; i++) word_put(&out, v->list[i]);
+    if (!out.failed) return out.data;
+    kn__text_release(&out);
+    return KN_FAIL_NULL(KN_ERR_OOM, "kn_vocab_text: no memory for %" PRId64 " words", v->size);
+}
+
+/* Takes a word off the line into `bytes`, which is as long; returns its bytes; 0: none, or it is
+ * malformed. */
+static size_t word_take(const char **line, char *bytes) {
+    size_t n = 0;
+    unsigned c;
+    for (; **line && **line != ' '; ++*line) {
+        if (**line == '%' && sscanf(*line + 1, "%2X", &c) == 1 && (*line)[2])
+            *line += 2;
+        else
+            c = (unsigned char)**line;
+        bytes[n++] = (char)c;
+    }
+    *line += **line == ' ';
+    return n;
+}
+
+/* The words get counts that number them in this order. */
+static kn_status words_parse(kn_vocab *v, const char *line, char *bytes) {
+    int64_t left = INT64_MAX;
+    while (*line) {
+        size_t n = word_take(&line, bytes);
+        KN_TRY(n ? word_count(&v->words, bytes, n)
+                 : KN_FAIL(KN_ERR_FORMAT, "kn_vocab_parse: a word is empty"));
+        word *w = slot_find(&v->words, bytes, n);
+        if (w->count != 1)
+            return KN_FAIL(KN_ERR_FORMAT, "kn_vocab_parse: the word '%.40s' occurs twice", w->text);
+        w->count = left--;
+    }
+    return words_number(v, &(kn_vocab_options){0});
+}
+
+kn_status kn_vocab_parse(kn_vocab **out, const char *text) {
+    const char *line = text ? strchr(text, ' ') : NULL;
+    size_t n = text ? line ? (size_t)(line - text) : strlen(text) : 0;
+    int unit = 0;
+    while (unit < 2 && (strlen(unit_names[unit]) != n || memcmp(unit_names[unit], text, n) != 0))
+        unit++;
+    if (unit == 2)
+        return KN_FAIL(KN_ERR_FORMAT, "kn_vocab_parse: '%.*s' is not a unit: characters or words",
+                       (int)n, text ? text : "");
+    kn_vocab *v = calloc(1, sizeof *v);
+    char *room = malloc(strlen(text) + 1);
+    if (v) v->unit = (kn_vocab_unit)unit;
+    kn_status status = v && room ? words_parse(v, line ? line + 1 : "", room)
+                                 : KN_FAIL(KN_ERR_OOM, "kn_vocab_parse: no memory");
+    free(room);
+    if (status == KN_OK)
+        *out = v;
+    else
+        kn_vocab_destroy(v);
+    return status;
 }

@@ -7,7 +7,8 @@
  *     KN_TRY(kn_checkpoint_load(&run, "run.safetensors"));  // in another process
  *
  * Weights have the names of their parameters, "conv1.weight", so any reader of safetensors finds
- * them; optimiser state is "optimizer/m/conv1.weight" and so on; all else is metadata. With params
+ * them; optimiser state is "optimizer/m/conv1.weight" and so on; all else is metadata, such as the
+ * vocabulary of a text, which kn_vocab_parse reads from "knet.vocab". With params
  * alone a file holds weights alone, and weights load from any safetensors file that has them.
  * A file is written beside the older one as PATH.new, synced to disk, then renamed: a process that
  * is killed while it saves leaves the older file whole. One process at a time saves to a path.
@@ -53,7 +54,7 @@ KN_API KN_MUST_CHECK kn_status kn_checkpoint_save(const char *path, kn_checkpoin
                                                   const kn_checkpoint_options *options);
 /* Loads into existing objects. Everything is checked before anything is written. Errors: IO,
  * FORMAT; INVALID for a file that lacks a tensor or a value, or has one of another shape, dtype,
- * method or data set: each names it. */
+ * method, data set, seed or vocabulary: each names it. */
 KN_API KN_MUST_CHECK kn_status kn_checkpoint_load(kn_checkpoint *checkpoint, const char *path);
 
 #ifdef __cplusplus

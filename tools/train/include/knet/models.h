@@ -146,6 +146,12 @@ KN_API KN_MUST_CHECK kn_status kn_model_data_make(kn_dataset **out, const kn_mod
  * UNSUPPORTED for a model that reads no files. */
 KN_API KN_MUST_CHECK kn_status kn_model_data_read(kn_dataset **out, const kn_model_kind *kind,
                                                   const char *path, kn_split split);
+/* The same of a model of texts, by the vocabulary of another text, such as the one that it was
+ * trained on; words that it lacks are unknown ones. NULL: the text's own. Errors: INVALID for a
+ * model that reads no text. */
+KN_API KN_MUST_CHECK kn_status kn_model_data_read_text(kn_dataset **out, const kn_model_kind *kind,
+                                                       const char *path, kn_split split,
+                                                       kn_vocab *vocab);
 /* Creates the model's optimiser. lr 0: at its rate. */
 KN_API KN_MUST_CHECK kn_status kn_model_optim_create(kn_optim **out, const kn_model *model,
                                                      double lr);

@@ -42,6 +42,11 @@ KN_API int64_t kn_vocab_size(const kn_vocab *vocab); /* numbers */
 KN_API const char *kn_vocab_word(const kn_vocab *vocab, int64_t i);
 /* The number of a word; 1 if the vocabulary lacks it. */
 KN_API int64_t kn_vocab_find(const kn_vocab *vocab, const char *word, size_t word_bytes);
+/* The vocabulary as a line of printable ASCII, malloc'd, which kn_vocab_parse reads: for files.
+ * NULL: no memory, an error that is pending. */
+KN_API char *kn_vocab_text(const kn_vocab *vocab);
+/* Makes the vocabulary of such a line. Errors: FORMAT. */
+KN_API KN_MUST_CHECK kn_status kn_vocab_parse(kn_vocab **out, const char *text);
 /* The numbers of a text: *index is malloc'd, the caller frees it. */
 KN_API KN_MUST_CHECK kn_status kn_vocab_encode(int64_t **index, int64_t *n, const kn_vocab *vocab,
                                                const char *text, size_t text_bytes);

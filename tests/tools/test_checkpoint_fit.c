@@ -1,0 +1,160 @@
+/* Checkpoints that don't fit the program: refused as a whole, with the reason. */
+#include <knet/checkpoint.h>
+#include <knet/file.h>
+#include <knet/op.h>
+#include <knet/tape.h>
+#include <sys/stat.h>
+
+#include "files.h"
+#include "test.h"
+
+static char dir[FILES_PATH_MAX], path[FILES_PATH_MAX + 32];
+
+static int dir_make(void **state) {
+    (void)state;
+    files_dir_make(dir);
+    snprintf(path, sizeof path, "%s/run.safetensors", dir);
+    return 0;
+}
+static int dir_remove(void **state) {
+    (void)state;
+    files_remove(dir);
+    return 0;
+}
+
+typedef struct pair {
+    kn_params *params;
+    kn_optim *optim;
+    kn_tensor *w[2];
+} pair;
+
+static kn_checkpoint pair_open(pair *p) {
+    *p = (pair){0};
+    assert_ok(kn_params_create(&p->params, NULL));
+    for (int i = 0; i < 2; i++)
+        p->w[i] = kn_param(p->params, KN_SHAPE(2 + i), kn_init_normal(0, 1), "w%d", i);
+    assert_ok(kn_adam_create(&p->optim, p->params, 0.1, NULL));
+    return (kn_checkpoint){.params = p->params, .optim = p->optim};
+}
+
+static void pair_close(pair *p) {
+    kn_optim_destroy(p->optim);
+    kn_params_destroy(p->params);
+}
+
+/* Changes the first text in the file that is `from` to `to`, of the same length. */
+static void file_change(const char *from, const char *to) {
+    struct stat file;
+    assert_int_equal(stat(path, &file), 0);
+    char *bytes = malloc((size_t)file.st_size);
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fread(bytes, 1, (size_t)file.st_size, f), file.st_size);
+    char *at = memmem(bytes, (size_t)file.st_size, from, strlen(from));
+    assert_non_null(at);
+    assert_int_equal(fseek(f, at - bytes, SEEK_SET), 0);
+    assert_int_equal(fwrite(to, 1, strlen(to), f), strlen(to));
+    assert_int_equal(fclose(f), 0);
+    free(bytes);
+}
+
+static void a_scale_that_none_has_is_refused_before_anything_changes(void **state) {
+    (void)state;
+    pair p;
+    kn_checkpoint c = pair_open(&p);
+    c.optim = NULL;
+    assert_ok(kn_loss_scale_create(&c.scale, p.params, NULL));
+    assert_ok(kn_checkpoint_save(path, &c, NULL));
+    file_change("\"4679240012837945344 0 0\"", "\"1000000000000000000 0 0\""); /* 65536 */
+    ((float *)kn_data_mut(p.w[0]))[0] = 7;
+    assert_fails(kn_checkpoint_load(&c, path), KN_ERR_INVALID, "knet.scale of the metadata");
+    assert_close(((const float *)kn_data(p.w[0]))[0], 7, 0, 0);
+    assert_close(kn_loss_scale_state_get(c.scale).factor, 65536, 0, 0);
+    kn_loss_scale_destroy(c.scale);
+    pair_close(&p);
+}
+
+/* After a step whose backward meets w[first] first. */
+static void pair_save(int first) {
+    pair p;
+    kn_checkpoint c = pair_open(&p);
+    {
+        KN_TAPE();
+        kn_tensor *x = kn_sum(p.w[!first], KN_ALL, false), *y = kn_sum(p.w[first], KN_ALL, false);
+        assert_ok(kn_backward(kn_mul(x, kn_exp(y))));
+        assert_ok(kn_optim_step(p.optim));
+    }
+    assert_ok(kn_checkpoint_save(path, &c, NULL));
+    pair_close(&p);
+}
+
+static void a_refused_file_leaves_the_order_of_gradients_open(void **state) {
+    (void)state;
+    pair p;
+    pair_save(0);
+    file_change("optimizer/v/w1", "optimizer/v/z1");
+    kn_checkpoint c = pair_open(&p);
+    assert_fails(kn_checkpoint_load(&c, path), KN_ERR_INVALID, "has no tensor 'optimizer/v/w1'");
+    pair_save(1);
+    assert_ok(kn_checkpoint_load(&c, path));
+    pair_close(&p);
+}
+
+static void a_run_on_other_data_is_refused(void **state) {
+    (void)state;
+    pair p;
+    kn_checkpoint c = pair_open(&p);
+    kn_loader_options o = {.batch = 50, .seed = 1};
+    assert_ok(kn_loader_create_synthetic(&c.train, 500, &o));
+    assert_ok(kn_checkpoint_save(path, &c, NULL));
+    kn_loader_destroy(c.train);
+    o.seed = 2;
+    assert_ok(kn_loader_create_synthetic(&c.train, 500, &o));
+    assert_fails(kn_checkpoint_load(&c, path), KN_ERR_INVALID, "is of seed 1; the loader's is 2");
+    kn_loader_destroy(c.train);
+    pair_close(&p);
+}
+
+/* A loader of a text's characters in samples of three. */
+static kn_loader *text_open(const char *text) {
+    char name[2 * FILES_PATH_MAX];
+    kn_dataset *data = NULL;
+    kn_loader *loader = NULL;
+    kn_vocab *vocab = NULL;
+    files_write(dir, "text", text, strlen(text), true);
+    snprintf(name, sizeof name, "%s/text", dir);
+    assert_ok(kn_dataset_read_text(&data, &vocab, name, 3, NULL));
+    assert_ok(kn_loader_create_from(&loader, data, &(kn_loader_options){.batch = 1}));
+    kn_dataset_destroy(data);
+    kn_vocab_destroy(vocab);
+    return loader;
+}
+
+static void a_checkpoint_has_the_vocabulary_of_its_text(void **state) {
+    (void)state;
+    pair p;
+    kn_file *f = NULL;
+    kn_vocab *vocab = NULL;
+    (void)pair_open(&p);
+    kn_checkpoint c = {.params = p.params, .train = text_open("aababba")};
+    assert_ok(kn_checkpoint_save(path, &c, NULL));
+    assert_ok(kn_checkpoint_load(&c, path));
+    assert_ok(kn_file_open(&f, path));
+    assert_ok(kn_vocab_parse(&vocab, kn_file_metadata(f, "knet.vocab")));
+    assert_int_equal(kn_vocab_find(vocab, "b", 1), 3);
+    kn_vocab_destroy(vocab);
+    kn_file_close(f);
+    kn_loader_destroy(c.train);
+    c.train = text_open("bbabaab");
+    assert_fails(kn_checkpoint_load(&c, path), KN_ERR_INVALID, "of a text with another vocabulary");
+    kn_loader_destroy(c.train);
+    pair_close(&p);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(a_scale_that_none_has_is_refused_before_anything_changes),
+        TEST(a_refused_file_leaves_the_order_of_gradients_open),
+        TEST(a_run_on_other_data_is_refused), TEST(a_checkpoint_has_the_vocabulary_of_its_text)};
+    return cmocka_run_group_tests_name("test_checkpoint_fit", tests, dir_make, dir_remove);
+}
