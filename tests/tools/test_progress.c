@@ -1,6 +1,7 @@
 /* The bar's line, as Knet.jl printed it, and how it fits a terminal. */
 #include <knet/progress.h>
 #include <pty.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "test.h"
@@ -146,10 +147,29 @@ static void clearing_leaves_an_empty_line(void **state) {
     fclose(file);
 }
 
+/* 100 steps before the bar began, 100 of 300 since then, in 50 s. */
+static void steps_made_before_the_bar_do_not_count_as_speed(void **state) {
+    (void)state;
+    char text[512] = "";
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    struct timespec now;
+    assert_int_equal(clock_gettime(CLOCK_MONOTONIC, &now), 0);
+    uint64_t begin = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec - 50000000000u;
+    kn_progress bar = {.out = file, .total = 400, .begin_ns = begin};
+    kn_progress_from(&bar, 100);
+    kn_progress_show(&bar, 200, "");
+    rewind(file);
+    assert_true(fread(text, 1, sizeof text - 1, file) > 0);
+    assert_non_null(strstr(text, "50.00%, 200/400, 00:50/02:30, 2.00i/s"));
+    fclose(file);
+}
+
 int main(void) {
     return RUN_TESTS(TEST(the_line_has_bar_share_count_times_and_rate),
                      TEST(the_ends_are_empty_and_full), TEST(every_eighth_keeps_the_width),
                      TEST(a_narrow_line_drops_the_least_important_parts),
                      TEST(no_width_is_exceeded), TEST(the_bar_stays_on_one_line_of_the_terminal),
-                     TEST(off_if_the_file_is_not_a_terminal), TEST(clearing_leaves_an_empty_line));
+                     TEST(off_if_the_file_is_not_a_terminal), TEST(clearing_leaves_an_empty_line),
+                     TEST(steps_made_before_the_bar_do_not_count_as_speed));
 }

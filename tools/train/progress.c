@@ -64,19 +64,22 @@ typedef struct numbers {
     char text[N_NUMBERS][72];
 } numbers;
 
-static numbers numbers_make(double share, int64_t done, int64_t total, double seconds) {
+static numbers numbers_make(double share, int64_t first, int64_t done, int64_t total,
+                            double seconds) {
     numbers n;
     char elapsed[32], expected[32];
     clock_text(elapsed, sizeof elapsed, seconds);
-    clock_text(expected, sizeof expected, share > 0 ? seconds / share : 0);
-    double per_second = seconds > 0 ? (double)done / seconds : 0;
+    int64_t made = done - first;
+    double left = share < 1 ? (double)(total - first) : (double)made;
+    clock_text(expected, sizeof expected, made > 0 ? seconds * left / (double)made : 0);
+    double per_second = seconds > 0 ? (double)made / seconds : 0;
     snprintf(n.text[0], sizeof n.text[0], "%.2f%%", 100 * share);
     snprintf(n.text[1], sizeof n.text[1], "%" PRId64 "/%" PRId64, done, total);
     snprintf(n.text[2], sizeof n.text[2], "%s/%s", elapsed, expected);
-    if (per_second >= 1 || done == 0) {
+    if (per_second >= 1 || made == 0) {
         snprintf(n.text[3], sizeof n.text[3], "%.2fi/s", per_second);
     } else {
-        snprintf(n.text[3], sizeof n.text[3], "%.2fs/i", seconds / (double)done);
+        snprintf(n.text[3], sizeof n.text[3], "%.2fs/i", seconds / (double)made);
     }
     return n;
 }
@@ -93,13 +96,13 @@ static void add_numbers(char *out, size_t out_bytes, const numbers *n, int n_sho
 }
 
 /* Numbers go one by one until a bar of CELLS_LEAST fits beside the rest, then the bar goes. */
-static void add_line(char *out, size_t out_bytes, int columns, int64_t done, int64_t total,
-                     double seconds, const char *message, bool ascii) {
+static void add_line(char *out, size_t out_bytes, int columns, int64_t first, int64_t done,
+                     int64_t total, double seconds, const char *message, bool ascii) {
     enum { EDGES = 3 };
     char rest[512];
     double share = total > 0 ? (double)done / (double)total : 1;
     if (share > 1) share = 1;
-    numbers n = numbers_make(share, done, total, seconds);
+    numbers n = numbers_make(share, first, done, total, seconds);
     int n_shown = N_NUMBERS, cells = CELLS;
     for (;; n_shown--) {
         rest[0] = '\0';
@@ -116,7 +119,7 @@ static void add_line(char *out, size_t out_bytes, int columns, int64_t done, int
 
 char *kn_progress_text(char *out, size_t out_bytes, int columns, int64_t done, int64_t total,
                        double seconds, const char *message) {
-    add_line(out, out_bytes, columns, done, total, seconds, message, false);
+    add_line(out, out_bytes, columns, 0, done, total, seconds, message, false);
     return out;
 }
 
@@ -125,6 +128,8 @@ kn_progress kn_progress_begin(FILE *out, int64_t total) {
     uint64_t now = on ? kn__now_ns(CLOCK_MONOTONIC) : 0;
     return (kn_progress){.out = on ? out : NULL, .total = total, .begin_ns = now, .shown_ns = now};
 }
+
+void kn_progress_from(kn_progress *p, int64_t done) { p->first = done; }
 
 bool kn_progress_due(const kn_progress *p) {
     return p->out && kn__now_ns(CLOCK_MONOTONIC) - p->shown_ns >= SHOW_EVERY_NS;
@@ -142,7 +147,7 @@ void kn_progress_show(kn_progress *p, int64_t done, const char *message) {
     if (!p->out) return;
     char text[512];
     p->shown_ns = kn__now_ns(CLOCK_MONOTONIC);
-    add_line(text, sizeof text, columns_of(p->out), done, p->total,
+    add_line(text, sizeof text, columns_of(p->out), p->first, done, p->total,
              (double)(p->shown_ns - p->begin_ns) * 1e-9, message, !kn__locale_is_utf8());
     fprintf(p->out, "\r%s\033[K", text);
     fflush(p->out);

@@ -23,11 +23,15 @@ extern "C" {
 typedef struct kn_progress {
     FILE *out;                   /* NULL: off */
     int64_t total;               /* steps of the loop */
+    int64_t first;               /* of them, those that were done when the bar began */
     uint64_t begin_ns, shown_ns; /* start; last update */
 } kn_progress;
 
 /* Starts a bar of `total` steps; off if `out` is not a terminal. */
 KN_API kn_progress kn_progress_begin(FILE *out, int64_t total);
+/* `done` steps were made before the bar began, as in a resumed run: its rate and times leave them
+ * out. */
+KN_API void kn_progress_from(kn_progress *progress, int64_t done);
 /* True if the bar is on and was last shown more than an eighth of a second ago. */
 KN_API bool kn_progress_due(const kn_progress *progress);
 /* Redraws the bar on one line of the terminal, however wide; the bar is of '#' where the locale has
