@@ -1,6 +1,7 @@
 /* Checkpoints: training continues with the same bits, bad files are rejected, no file is lost. */
 #include <fcntl.h>
 #include <knet/checkpoint.h>
+#include <knet/file.h>
 #include <knet/op.h>
 #include <knet/tape.h>
 #include <knet/train.h>
@@ -206,6 +207,31 @@ static void a_run_that_patience_ended_is_over(void **state) {
     run_close(&first);
     run_close(&again);
     run_close(&more);
+}
+
+static void the_rate_of_a_resumed_run_is_the_files_unless_given(void **state) {
+    (void)state;
+    const double given[] = {0, 0.5};
+    for (int i = 0; i < 2; i++) {
+        run r;
+        char name[64];
+        double hyper[4];
+        kn_train_checkpoint checkpoint = {.path = path};
+        unlink(path);
+        for (int64_t epochs = 1; epochs <= 2; epochs++) {
+            run_open(&r, &wide_kind);
+            if (epochs == 1) assert_ok(kn_optim_lr(r.optim, 0.25));
+            assert_ok(kn_train(&r.result, sizeof r.result, r.model, r.optim, r.train, NULL,
+                               &(kn_train_options){.epochs = epochs, .checkpoint = &checkpoint}));
+            KN_FRAME();
+            kn_tensor *state_of = kn_optim_state_at(r.optim, 0, name, sizeof name);
+            assert_ok(kn_copy_out(hyper, sizeof hyper, state_of));
+            assert_close(hyper[0], epochs == 2 && i ? 0.5 : 0.25, 0, 0);
+            run_close(&r);
+            checkpoint.resume = 1;
+            checkpoint.lr = given[i];
+        }
+    }
 }
 
 static void backward_once(run *r) {
@@ -433,6 +459,8 @@ int main(void) {
         TEST(a_finished_run_has_nothing_left_to_do),
         TEST(other_accumulated_batches_take_the_rest_of_the_epoch),
         TEST(a_run_that_patience_ended_is_over),
+
+        TEST(the_rate_of_a_resumed_run_is_the_files_unless_given),
 
         TEST(a_path_that_cannot_be_saved_to_is_an_error_before_the_first_step),
         TEST(gradients_of_before_a_load_are_not_added_to),

@@ -253,6 +253,23 @@ static void an_optimiser_of_other_parameters_is_an_error(void **state) {
     fixture_release(&f);
 }
 
+/* Other errors are no sign of a rate that is too large. */
+static void a_loss_that_is_no_number_is_told_from_other_errors(void **state) {
+    (void)state;
+    fixture f;
+    kn_train_result result;
+    fixture_init(&f, "mlp", 200);
+    assert_ok(kn_optim_lr(f.optim, 1e38));
+    assert_fails(kn_train(&result, sizeof result, f.model, f.optim, f.train, NULL,
+                          &(kn_train_options){.epochs = 3}),
+                 KN_ERR_INVALID, "try a smaller learning rate");
+    assert_true(result.diverged);
+    assert_fails(kn_train(&result, sizeof result, f.model, f.optim, NULL, NULL, NULL),
+                 KN_ERR_INVALID, "train is NULL");
+    assert_false(result.diverged);
+    fixture_release(&f);
+}
+
 static void missing_objects_are_errors(void **state) {
     (void)state;
     fixture f;
@@ -370,6 +387,7 @@ int main(void) {
         TEST(a_callback_stops_the_test_between_batches), TEST(evaluating_counts_each_image_once),
         TEST(labels_beyond_the_classes_are_errors_in_both_splits),
         TEST(an_optimiser_of_other_parameters_is_an_error), TEST(missing_objects_are_errors),
+        TEST(a_loss_that_is_no_number_is_told_from_other_errors),
         TEST(the_result_is_filled_when_the_options_are_wrong_too),
         TEST_LONG(the_bits_do_not_depend_on_the_number_of_threads),
         TEST(memory_is_flat_from_the_second_step_on));

@@ -119,7 +119,8 @@ kn_status kn_evaluate(double *accuracy, const kn_model *model, kn_loader *loader
 /* --- a loss that is no number --- */
 
 /* The forward pass again, which stops at the op that made the first value of that kind. */
-static kn_status not_finite(const run *r, const kn_batch *b, double loss) {
+static kn_status not_finite(run *r, const kn_batch *b, double loss) {
+    r->result.diverged = true;
     bool before = kn_anomaly_get();
     kn_status status = KN_OK;
     kn_anomaly_set(true);
@@ -137,7 +138,7 @@ static kn_status not_finite(const run *r, const kn_batch *b, double loss) {
 }
 
 /* Where it costs no wait for a device. */
-static kn_status loss_check(const run *r, const kn_batch *b, kn_tensor *loss) {
+static kn_status loss_check(run *r, const kn_batch *b, kn_tensor *loss) {
     double value = 0;
     if (!loss || kn_tensor_device(loss) != kn_device_host()) return kn_check();
     KN_TRY(kn_item(&value, loss));
@@ -342,6 +343,7 @@ static kn_status run_resume(run *r, int64_t *first) {
                      kn_tensor_device(kn_params_at(kn_model_params(r->model), 0, NULL))));
     kn_checkpoint c = checkpoint_of(r, &sum);
     KN_TRY(kn_checkpoint_load(&c, r->checkpoint.path));
+    if (r->checkpoint.lr > 0) KN_TRY(kn_optim_lr(r->optim, r->checkpoint.lr));
     *first = (int64_t)c.number[N_EPOCH];
     r->result.last.n_steps = (int64_t)c.number[N_EPOCH_STEPS];
     r->result.n_steps = r->result.resumed = (int64_t)c.number[N_STEPS];
@@ -459,13 +461,15 @@ static kn_status options_check(run *r, const kn_train_options *options) {
                        kn_model_name(r->model));
     if (!o->checkpoint) return KN_OK;
     r->checkpoint = *o->checkpoint;
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 3; i++)
         if (r->checkpoint.reserved[i])
             return KN_FAIL(KN_ERR_INVALID, "kn_train_checkpoint: reserved is not zero");
-    if (!r->checkpoint.path || r->checkpoint.every < 0 || r->checkpoint.keep < 0)
-        return KN_FAIL(KN_ERR_INVALID, "kn_train_checkpoint: path %s, every %" PRId64 ", keep %d",
+    if (!r->checkpoint.path || r->checkpoint.every < 0 || r->checkpoint.keep < 0 ||
+        !(r->checkpoint.lr >= 0))
+        return KN_FAIL(KN_ERR_INVALID,
+                       "kn_train_checkpoint: path %s, every %" PRId64 ", keep %d, lr %g",
                        r->checkpoint.path ? r->checkpoint.path : "NULL", r->checkpoint.every,
-                       r->checkpoint.keep);
+                       r->checkpoint.keep, r->checkpoint.lr);
     return KN_OK;
 }
 

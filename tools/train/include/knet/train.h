@@ -51,7 +51,8 @@ typedef struct kn_train_checkpoint {
      * makes no step; one with another number of accumulated batches takes the rest of its epoch in
      * steps of these */
     int resume;
-    uint64_t reserved[4]; /* zero */
+    double lr;            /* of a resumed run: its learning rate from there on; 0: the file's */
+    uint64_t reserved[3]; /* zero */
 } kn_train_checkpoint;
 
 /* What training may have besides; each may be NULL. Borrowed; checkpoints save it. */
@@ -96,6 +97,7 @@ typedef struct kn_train_result {
     bool stopped;    /* by on_step_fn or on_test_fn */
     bool converged;  /* ended by patience */
     int64_t resumed; /* steps that the checkpoint had; 0: started from the beginning */
+    bool diverged;   /* failed by a loss that is NaN or infinite */
 } kn_train_result;
 
 /* Trains on the batches of `train` by the model's loss, and tests on `test` after every epoch
