@@ -165,6 +165,13 @@ eval)
   want 0 "$knet" eval mlp --synthetic --weights run.st --json
   [ "$(json accuracy)" = "$trained" ] || fail "accuracy $(json accuracy), in training $trained"
   [ "$(json loss)" = "$loss" ] || fail "loss $(json loss), in training $loss"
+  loss=$(json epochs.1.test_loss)
+  want 0 "$knet" eval mlp --synthetic --weights run.st --json
+  [ "$(json loss)" = "$loss" ] && [ "$(json averaged)" = true ] || fail "loss $(json loss), in training $loss"
+  want 0 "$knet" eval mlp --synthetic --weights run.st
+  out_has '  \(averaged weights\)$'
+  want 0 "$knet" predict mlp --synthetic --weights run.st --count 1 --json
+  [ "$(json averaged)" = true ] || fail "$(cat out)"
   want 0 "$knet" eval mlp --synthetic --weights run.st
   out_has '^mlp: 2,560 test images; loss [0-9.]*  accuracy [0-9.]* %$'
   want 0 "$knet" predict mlp --synthetic --weights run.st --count 130

@@ -82,6 +82,13 @@ sample)
   want 0 "$knet" train gpt --data text --batch 5 --epochs 10 --checkpoint g.st --quiet
   want 0 "$knet" sample gpt --data text --weights g.st --count 18 --temperature 0.1
   out_has '^abcdefgh$'
+  # The letters have the numbers of the training, whatever another text has most of.
+  want 0 "$knet" sample gpt --weights g.st --count 18 --temperature 0.1
+  out_has '^abcdefgh$'
+  want 0 "$knet" eval gpt --data text --weights g.st --json; loss=$(json loss)
+  { for i in $(seq 40); do printf 'hgfedcbahgfedhghhg\n'; done; cat text; } >other
+  want 0 "$knet" eval gpt --data other --weights g.st --json
+  awk -v a="$loss" -v b="$(json loss)" 'BEGIN { exit !(b < a + 0.01) }' || fail "loss $(json loss), of the text $loss"
   want 0 "$knet" sample gpt --count 20 --json --data text
   [ -n "$(json text)" ] || fail 'no text'
   want 2 "$knet" sample vae;                             err_has '--picture FILE is needed'

@@ -1,6 +1,5 @@
 /* knet eval, knet predict: a trained model on the test images. */
 #include <inttypes.h>
-#include <knet/checkpoint.h>
 #include <knet/train.h>
 #include <string.h>
 
@@ -22,13 +21,18 @@ typedef struct session {
     kn_params *params;
     kn_model *model;
     kn_loader *test;
+    bool averaged; /* the weights are the averages of --ema */
     kn__output report;
 } session;
 
 #define AT(member) offsetof(options, member)
 #define COMMON_OPTIONS                                                                             \
-    {"weights", KN__OPT_FILE, AT(weights), .value_name = "FILE",                                   \
-     .help = "checkpoint of knet train, or another safetensors file with these weights"},          \
+    {"weights",                                                                                    \
+     KN__OPT_FILE,                                                                                 \
+     AT(weights),                                                                                  \
+     .value_name = "FILE",                                                                         \
+     .help = "checkpoint of knet train, or another safetensors file with these weights",           \
+     .remark = "the averages of --ema where it has them"},                                         \
         {"batch",                                                                                  \
          KN__OPT_COUNT,                                                                            \
          AT(batch),                                                                                \
@@ -84,11 +88,15 @@ static kn_status session_open(session *s) {
     const options *o = s->options;
     kn_loader_options loader = {
         .batch = o->batch, .device = s->device, .split = KN_TEST, .partial = 1};
-    KN_TRY(kn__model_loader(&s->test, o->model[0], o->synthetic, o->data_dir, &loader));
+    kn_vocab *vocab = NULL;
+    KN_TRY(kn__model_vocab(&vocab, o->weights));
+    kn_status status =
+        kn__model_loader(&s->test, o->model[0], o->synthetic, o->data_dir, vocab, &loader);
+    kn_vocab_destroy(vocab);
+    KN_TRY(status);
     KN_TRY(kn_params_create(&s->params, &(kn_params_options){.device = s->device}));
     KN_TRY(kn_model_create(&s->model, o->model[0], s->params));
-    kn_checkpoint weights = {.params = s->params, .state = kn_model_net(s->model)};
-    KN_TRY(kn_checkpoint_load(&weights, o->weights));
+    KN_TRY(kn__model_weights(&s->averaged, s->model, o->weights));
     return o->frozen ? kn_freeze(s->model) : KN_OK;
 }
 
@@ -135,7 +143,7 @@ static kn_status evaluate(session *s) {
                         kn__model_samples(o->model[0]), result.loss);
         if (kn_model_is_classifier(s->model))
             kn__output_line(&s->report, "  accuracy %.2f %%", 100 * result.accuracy);
-        kn__output_line(&s->report, "\n");
+        kn__output_line(&s->report, s->averaged ? "  (averaged weights)\n" : "\n");
         return KN_OK;
     }
     kn__text *out = &s->report.text;
@@ -149,7 +157,7 @@ static kn_status evaluate(session *s) {
     kn__output_number(out, result.loss);
     kn__text_puts(out, ",\"accuracy\":");
     kn__output_number(out, result.accuracy);
-    kn__text_puts(out, "}\n");
+    kn__text_printf(out, ",\"averaged\":%s}\n", s->averaged ? "true" : "false");
     return KN_OK;
 }
 
@@ -205,7 +213,8 @@ static kn_status predict(session *s) {
     if (s->options->common.json) kn__text_puts(&s->report.text, "{\"predictions\":[");
     for (kn_batch b; n_left > 0 && kn_loader_next(s->test, &b);)
         KN_TRY(batch_predict(s, &b, &n_left, &index));
-    if (s->options->common.json) kn__text_puts(&s->report.text, "]}\n");
+    if (s->options->common.json)
+        kn__text_printf(&s->report.text, "],\"averaged\":%s}\n", s->averaged ? "true" : "false");
     return kn_check();
 }
 

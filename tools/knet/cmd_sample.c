@@ -1,7 +1,6 @@
 /* knet sample: what a trained model makes. */
 #include <errno.h>
 #include <inttypes.h>
-#include <knet/checkpoint.h>
 #include <knet/models.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,9 +28,11 @@ static const char *model_at(int i) { return i < N_MODELS ? models[i] : NULL; }
 #define AT(member) offsetof(options, member)
 static const kn__opt table[] = {
     {"weights", KN__OPT_FILE, AT(weights), .value_name = "FILE",
-     .help = "checkpoint of knet train; without it the model is untrained"},
+     .help = "checkpoint of knet train; without it the model is untrained",
+     .remark = "the averages of --ema where it has them"},
     {"data", KN__OPT_FILE, AT(data), .value_name = "FILE", .initial_shown = "as knet train",
-     .help = "the text that the model was trained on, for its words"},
+     .help = "the text that the model was trained on, for its words",
+     .remark = "of a checkpoint that has no vocabulary"},
     {"count", KN__OPT_COUNT, AT(count), .value_name = "N", .max = 1000000, .initial = "400",
      .help = "words or characters"},
     {"temperature", KN__OPT_NUMBER, AT(heat), .value_name = "T", .initial = "0.7",
@@ -51,7 +52,12 @@ typedef struct session {
     kn__output report;
     kn__text text; /* the sample so far, for JSON */
     bool spaced;   /* words instead of characters */
+    bool averaged; /* the weights are the averages of --ema */
 } session;
+
+static void json_end(session *s) {
+    kn__text_printf(&s->report.text, ",\"averaged\":%s}\n", s->averaged ? "true" : "false");
+}
 
 /* --- text --- */
 
@@ -61,17 +67,26 @@ static void word_put(void *ctx, const char *word) {
     if (s->spaced) kn__text_puts(&s->text, " ");
 }
 
-static kn_status text_write(session *s) {
+/* The checkpoint's vocabulary, or that of a text. */
+static kn_status vocab_open(kn_vocab **out, const session *s) {
     const options *o = s->options;
     const kn_model_facts *f = kn_model_kind_of(s->model)->facts;
     const char *path = o->data ? o->data : kn__model_path(o->model[0]);
     kn_dataset *text = NULL;
-    kn_vocab *vocab = NULL;
-    s->spaced = strcmp(o->model[0], "lstm_lm") == 0;
     const kn_vocab_options wanted = {.unit = s->spaced ? KN_WORDS : KN_CHARACTERS,
                                      .size = f->words};
-    kn_status status = kn_dataset_read_text(&text, &vocab, path, f->x.dim[0], &wanted);
+    if (o->weights) KN_TRY(kn__model_vocab(out, o->weights));
+    if (*out) return KN_OK;
+    kn_status status = kn_dataset_read_text(&text, out, path, f->x.dim[0], &wanted);
     kn_dataset_destroy(text);
+    return status;
+}
+
+static kn_status text_write(session *s) {
+    const options *o = s->options;
+    kn_vocab *vocab = NULL;
+    s->spaced = strcmp(o->model[0], "lstm_lm") == 0;
+    kn_status status = vocab_open(&vocab, s);
     if (status == KN_OK)
         status = kn__sample_text(s->model, vocab, o->count, o->heat, o->seed, word_put, s);
     kn_vocab_destroy(vocab);
@@ -82,7 +97,7 @@ static kn_status text_write(session *s) {
     }
     kn__text_puts(&s->report.text, "{\"text\":");
     kn__text_json(&s->report.text, s->text.data ? s->text.data : "");
-    kn__text_puts(&s->report.text, "}\n");
+    json_end(s);
     return KN_OK;
 }
 
@@ -104,7 +119,7 @@ static kn_status picture_write(session *s) {
     if (s->options->common.json) {
         kn__text_puts(&s->report.text, "{\"picture\":");
         kn__text_json(&s->report.text, path);
-        kn__text_puts(&s->report.text, "}\n");
+        json_end(s);
     }
     kn__output_line(&s->report, "wrote %s: %d images\n", path, SIDE * SIDE);
     return KN_OK;
@@ -121,7 +136,8 @@ static kn_status game_write(session *s) {
     if (s->options->common.json) {
         kn__text_puts(out, "{\"moves\":[");
         for (int i = 0; i < b.n_moves; i++) kn__text_printf(out, "%s%d", i ? "," : "", b.move[i]);
-        kn__text_printf(out, "],\"winner\":%d}\n", b.winner);
+        kn__text_printf(out, "],\"winner\":%d", b.winner);
+        json_end(s);
         return KN_OK;
     }
     for (int i = 0; i < b.n_moves; i++)
@@ -141,8 +157,7 @@ static kn_status session_run(session *s) {
     const options *o = s->options;
     KN_TRY(kn_params_create(&s->params, &(kn_params_options){.seed = o->seed}));
     KN_TRY(kn_model_create(&s->model, o->model[0], s->params));
-    kn_checkpoint weights = {.params = s->params, .state = kn_model_net(s->model)};
-    if (o->weights) KN_TRY(kn_checkpoint_load(&weights, o->weights));
+    if (o->weights) KN_TRY(kn__model_weights(&s->averaged, s->model, o->weights));
     if (strcmp(o->model[0], "vae") == 0) return picture_write(s);
     return strcmp(o->model[0], "connect4") == 0 ? game_write(s) : text_write(s);
 }

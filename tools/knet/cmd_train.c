@@ -231,7 +231,7 @@ static kn_status loader_open(kn_loader **out, const session *s, kn_split split) 
                                 .rank = s->comm ? kn_comm_rank(s->comm) : 0,
                                 .n_ranks = s->comm ? kn_comm_size(s->comm) : 1,
                                 .partial = split == KN_TEST};
-    return kn__model_loader(out, o->model[0], o->synthetic, o->data_dir, &loader);
+    return kn__model_loader(out, o->model[0], o->synthetic, o->data_dir, NULL, &loader);
 }
 
 static kn_status model_open(session *s) {

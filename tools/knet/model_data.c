@@ -1,17 +1,52 @@
 #include "model_data.h"
 
+#include <knet/checkpoint.h>
+#include <stdio.h>
 #include <string.h>
 
 kn_status kn__model_loader(kn_loader **out, const char *model, bool made, const char *path,
-                           const kn_loader_options *options) {
+                           kn_vocab *vocab, const kn_loader_options *options) {
     const kn_model_kind *kind = kn_model_kind_find(model);
     kn_dataset *data = NULL;
     int64_t n = kind->facts->n_made ? kind->facts->n_made : 12800;
     if (options->split == KN_TEST) n = (n + 4) / 5;
-    KN_TRY(made ? kn_model_data_make(&data, kind, n, options->split)
-                : kn_model_data_read(&data, kind, path, options->split));
+    KN_TRY(made    ? kn_model_data_make(&data, kind, n, options->split)
+           : vocab ? kn_model_data_read_text(&data, kind, path, options->split, vocab)
+                   : kn_model_data_read(&data, kind, path, options->split));
     kn_status status = kn_loader_create_from(out, data, options);
     kn_dataset_destroy(data);
+    return status;
+}
+
+/* Whether the file has averages of the parameters. */
+static bool has_averages(kn_file *f, kn_params *params) {
+    char name[512];
+    const char *first = NULL;
+    if (!kn_params_count(params)) return false;
+    (void)kn_params_at(params, 0, &first);
+    snprintf(name, sizeof name, "ema/%s", first);
+    return kn_file_find(f, name) >= 0;
+}
+
+kn_status kn__model_weights(bool *averaged, kn_model *model, const char *path) {
+    kn_checkpoint c = {.params = kn_model_params(model), .state = kn_model_net(model)};
+    kn_file *f = NULL;
+    KN_TRY(kn_file_open(&f, path));
+    *averaged = has_averages(f, c.params);
+    kn_file_close(f);
+    if (*averaged) KN_TRY(kn_ema_create(&c.ema, c.params, 0.5)); /* no update follows */
+    kn_status status = kn_checkpoint_load(&c, path);
+    if (status == KN_OK && c.ema) status = kn_ema_swap(c.ema);
+    kn_ema_destroy(c.ema);
+    return status;
+}
+
+kn_status kn__model_vocab(kn_vocab **out, const char *path) {
+    kn_file *f = NULL;
+    KN_TRY(kn_file_open(&f, path));
+    const char *line = kn_file_metadata(f, "knet.vocab");
+    kn_status status = line ? kn_vocab_parse(out, line) : KN_OK;
+    kn_file_close(f);
     return status;
 }
 

@@ -4,9 +4,15 @@
 
 #include <knet/models.h>
 
-/* A loader of the model's data: made-up, or of path (NULL: the model's own). */
+/* A loader of the model's data: made-up, or of path (NULL: the model's own), a text by vocab (NULL:
+ * its own). */
 kn_status kn__model_loader(kn_loader **out, const char *model, bool made, const char *path,
-                           const kn_loader_options *options);
+                           kn_vocab *vocab, const kn_loader_options *options);
+/* Loads the weights of a file, the averages of knet train --ema where it has them; *averaged says
+ * which. */
+kn_status kn__model_weights(bool *averaged, kn_model *model, const char *path);
+/* The vocabulary of the text that a checkpoint was trained on; *out stays NULL if it has none. */
+kn_status kn__model_vocab(kn_vocab **out, const char *path);
 /* Where the model's data is unless told otherwise. */
 const char *kn__model_path(const char *model);
 /* Samples of a step unless told otherwise: 128, or what the record has where that is costly. */
