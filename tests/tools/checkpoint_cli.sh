@@ -61,9 +61,32 @@ options)
   want 0 "$knet" train mlp --synthetic --epochs 1 --checkpoint run.st
   want 1 "$knet" train lenet --synthetic --epochs 1 --checkpoint run.st --resume
   err_has "run.st has no tensor 'conv1.weight'"
+  want 1 "$knet" train mlp --synthetic --epochs 2 --checkpoint run.st --resume --seed 2
+  err_has "run.st is of seed 1; the loader's is 2"
+  want 1 "$knet" train mlp --synthetic --checkpoint .
+  err_has '. is a folder, not a file'
+  for option in --cut=fc2 --micro=4; do
+    want 2 "$knet" train mlp --synthetic "$option"
+    err_has "${option%=*} applies only to several devices; --device names cpu"
+  done
   head -c 1000 run.st >cut.st
   want 1 "$knet" train mlp --synthetic --epochs 1 --checkpoint cut.st --resume
   err_has 'cut.st: '
+  ;;
+resumed) # what is in effect, and what is reported
+  want 0 "$knet" train mlp --synthetic --epochs 1 --lr 0.01 --checkpoint run.st --quiet
+  cp run.st again.st
+  want 0 "$knet" train mlp --synthetic --epochs 2 --checkpoint run.st --resume --json
+  [ "$(json lr)" = 0.01 ] || fail "the rate is $(json lr)"
+  json weights_fnv1a >whole
+  want 0 "$knet" train mlp --synthetic --epochs 2 --lr 0.01 --checkpoint again.st --resume --json
+  same
+  want 0 "$knet" train mlp --synthetic --epochs 3 --checkpoint again.st --resume --json --lr 0.02
+  json weights_fnv1a >whole
+  want 0 "$knet" train mlp --synthetic --epochs 3 --checkpoint run.st --resume --lr 0.01 --json
+  [ "$(json weights_fnv1a)" != "$(cat whole)" ] || fail 'another rate changes nothing'
+  want 0 "$knet" train mlp --synthetic --epochs 3 --checkpoint run.st --resume
+  out_has ', rate 0.01; '
   ;;
 metrics)
   want 0 "$knet" train mlp --synthetic --epochs 2 --metrics m.jsonl --quiet
@@ -90,7 +113,8 @@ tensorboard)
   ;;
 curves)
   python=$(command -v python3) || exit 77
-  want 0 "$knet" train mlp --synthetic --epochs 3 --curves c.svg --quiet
+  want 0 "$knet" train mlp --synthetic --epochs 2 --curves c.svg --quiet --checkpoint run.st
+  want 0 "$knet" train mlp --synthetic --epochs 3 --curves c.svg --quiet --checkpoint run.st --resume
   want 0 "$python" - <<'PY'
 import xml.etree.ElementTree as tree
 svg = "{http://www.w3.org/2000/svg}"
@@ -119,12 +143,35 @@ rate)
   want 0 "$knet" train softmax --synthetic --epochs 1 --find-rate golden
   out_has '^rate 0.0[0-9]*: loss [0-9.]* after 100 steps$'
   want 2 "$knet" train softmax --synthetic --find-rate golden --checkpoint run.st
+  for signal in TERM INT; do
+    "$knet" train vgg_cifar --synthetic --find-rate golden --json >out 2>err &
+    pid=$!
+    sleep 1 # the first of its trainings takes longer
+    kill -s "$signal" "$pid"
+    code=0
+    wait "$pid" || code=$?
+    [ "$code" -eq $((128 + $(kill -l "$signal"))) ] || fail "exit code $code after SIG$signal"
+    [ "$(json status)" = interrupted ] || fail "the status is $(json status)"
+  done
+  # 128 images of class 11, of a model of ten classes
+  mkdir idx
+  { printf '\0\0\10\3\0\0\0\200\0\0\0\34\0\0\0\34'; head -c $((128 * 784)) /dev/zero; } >idx/train-images-idx3-ubyte
+  { printf '\0\0\10\1\0\0\0\200'; head -c 128 /dev/zero | tr '\0' '\13'; } >idx/train-labels-idx1-ubyte
+  want 2 "$knet" train softmax --data idx --find-rate golden
+  err_has 'training labels go up to 11, but the model softmax has 10 classes'
   ;;
 averages) # of the weights, and the scale of the loss
   train+=(--ema 0.98 --loss-scale)
   whole
   want 0 "$knet" train mlp --synthetic --epochs 2 --json --ema 0.98 --loss-scale --checkpoint run.st
   grep -aq '"ema/fc1.weight"' run.st || fail "no averages in the checkpoint"
+  loss=$(json epochs.1.test_loss)
+  want 0 "$knet" eval mlp --synthetic --weights run.st --json
+  [ "$(json loss)" = "$loss" ] && [ "$(json averaged)" = true ] || fail "loss $(json loss), in training $loss"
+  want 0 "$knet" eval mlp --synthetic --weights run.st
+  out_has '  \(averaged weights\)$'
+  want 0 "$knet" predict mlp --synthetic --weights run.st --count 1 --json
+  [ "$(json averaged)" = true ] || fail "$(cat out)"
   want 0 "${train[@]}" --checkpoint run.st --resume
   same
   mv out averaged
@@ -165,13 +212,6 @@ eval)
   want 0 "$knet" eval mlp --synthetic --weights run.st --json
   [ "$(json accuracy)" = "$trained" ] || fail "accuracy $(json accuracy), in training $trained"
   [ "$(json loss)" = "$loss" ] || fail "loss $(json loss), in training $loss"
-  loss=$(json epochs.1.test_loss)
-  want 0 "$knet" eval mlp --synthetic --weights run.st --json
-  [ "$(json loss)" = "$loss" ] && [ "$(json averaged)" = true ] || fail "loss $(json loss), in training $loss"
-  want 0 "$knet" eval mlp --synthetic --weights run.st
-  out_has '  \(averaged weights\)$'
-  want 0 "$knet" predict mlp --synthetic --weights run.st --count 1 --json
-  [ "$(json averaged)" = true ] || fail "$(cat out)"
   want 0 "$knet" eval mlp --synthetic --weights run.st
   out_has '^mlp: 2,560 test images; loss [0-9.]*  accuracy [0-9.]* %$'
   want 0 "$knet" predict mlp --synthetic --weights run.st --count 130

@@ -1,8 +1,6 @@
 /* knet train: options, set-up, the training under a progress bar, the report. */
 #include <inttypes.h>
 #include <knet/op.h>
-#include <knet/progress.h>
-#include <knet/train.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -11,45 +9,13 @@
 #include "cmd.h"
 #include "find_rate.h"
 #include "model_data.h"
-#include "output.h"
 #include "ranks.h"
 #include "signal_stack.h"
-#include "stages.h"
-#include "train_files.h"
+#include "train_session.h"
 #include "units.h"
 
-typedef struct options {
-    kn__common common;
-    const char *model[2];
-    const char *optimizer, *device, *math, *dtype, *recompute, *data_dir, *checkpoint, *metrics,
-        *tensorboard, *curves, *find_rate, *cut;
-    int64_t epochs, micro, batch, threads, limit_bytes, save_every, keep, accumulate, patience;
-    double lr, ema;
-    uint64_t seed;
-    bool synthetic, quiet, resume, prefetch, scale, augment, sync, shard, capture;
-} options;
-
-typedef struct session {
-    options options;
-    kn_device *device; /* of the data; the first one of stages */
-    kn__stages stages;
-    kn_pool *pool;
-    kn_comm *comm; /* of all ranks; NULL: there is one */
-    kn_parallel *parallel;
-    kn_params *params;
-    kn_model *model;
-    kn_optim *optim;
-    kn_ema *ema;          /* NULL: not wanted */
-    kn_loss_scale *scale; /* NULL: not wanted */
-    kn_capture *capture;  /* NULL: not wanted */
-    kn_loader *train, *test;
-    kn__train_files files;
-    kn_progress bar;
-    kn__output report;
-    kn_train_result result;
-    kn_epoch *epochs; /* the finished ones */
-    int64_t n_epochs;
-} session;
+typedef kn__train_options options;
+typedef kn__train_session session;
 
 /* --- options --- */
 typedef struct optimizer {
@@ -99,7 +65,7 @@ static const kn__opt table[] = {
      .initial_shown = "128; of large models the record's", .help = "samples per step"},
     {"lr", KN__OPT_NUMBER, AT(lr), .value_name = "RATE",
      .initial_shown = "sgd 0.1, momentum 0.02, adam 0.001, record the model's",
-     .help = "learning rate"},
+     .help = "learning rate", .remark = "of a resumed run: the checkpoint's unless given"},
     {"optimizer", KN__OPT_CHOICE, AT(optimizer), .value_name = "NAME", .choices = optimizer_names,
      .initial = "adam", .help = "rule of the update",
      .remark = "record: the model's, which knet models lists"},
@@ -138,7 +104,8 @@ static const kn__opt table[] = {
     {"tensorboard", KN__OPT_FOLDER, AT(tensorboard), .value_name = "DIR",
      .help = "add an event file to this folder, for TensorBoard"},
     {"curves", KN__OPT_FILE, AT(curves), .value_name = "FILE",
-     .help = "draw the curves of loss and accuracy after each epoch", .remark = "SVG"},
+     .help = "draw the curves of loss and accuracy after each epoch",
+     .remark = "SVG; a resumed run adds to the file's"},
     {"find-rate", KN__OPT_CHOICE, AT(find_rate), .value_name = "METHOD", .not_with = "checkpoint",
      .choices = kn__find_rate_methods, .help = "first search the learning rate by short trainings",
      .remark = "from a hundredth to ten times --lr, by golden section or hyperband"},
@@ -296,6 +263,7 @@ static void session_close(session *s) {
     kn_loader_destroy(s->test);
     model_close(s);
     kn_comm_destroy(s->comm);
+    kn__train_files_release(&s->files);
     free(s->epochs);
 }
 
@@ -303,13 +271,15 @@ static void session_close(session *s) {
 static bool step_done(void *ctx, const kn_train_step *step) {
     session *s = ctx;
     double loss = 0;
+    int64_t done = (step->epoch - 1) * step->n_steps + step->index;
+    if (s->n_steps++ == 0) kn_progress_from(&s->bar, done - 1); /* of a run that continues */
     if (kn_progress_due(&s->bar)) {
         kn_status status = kn_item(&loss, step->loss);
         if (status < 0) return kn_error_defer(status) == NULL; /* the loop takes it */
         char message[96];
         snprintf(message, sizeof message, "epoch %" PRId64 "/%" PRId64 " loss %.4f", step->epoch,
                  s->options.epochs, loss);
-        kn_progress_show(&s->bar, (step->epoch - 1) * step->n_steps + step->index, message);
+        kn_progress_show(&s->bar, done, message);
     }
     return !interrupted;
 }
@@ -322,7 +292,7 @@ static bool test_going_on(void *ctx) {
 static void epoch_done(void *ctx, const kn_epoch *epoch) {
     session *s = ctx;
     s->epochs[s->n_epochs++] = *epoch;
-    kn__train_files_add(&s->files, s->epochs, s->n_epochs);
+    kn__train_files_add(&s->files, epoch);
     if (s->options.quiet) return;
     kn_progress_clear(&s->bar);
     bool scores = kn_model_is_classifier(s->model);
@@ -346,7 +316,7 @@ static kn_status rate_train(double *loss, session *s, int64_t steps) {
         kn_train(&s->result, sizeof s->result, s->model, s->optim, s->train, NULL,
                  &(kn_train_options){.epochs = epochs, .on_step_fn = step_done, .ctx = s});
     *loss = s->result.last.loss;
-    if (status == KN_ERR_INVALID && !isfinite(*loss)) status = KN_OK; /* a rate too large */
+    if (s->result.diverged) status = KN_OK; /* a rate too large */
     if (interrupted && status == KN_OK) status = KN_FAIL(KN_ERR_INTERNAL, "interrupted");
     return status;
 }
@@ -371,9 +341,10 @@ static kn_status rate_find(session *s) {
     double rate = 0, loss = 0;
     int n = 0;
     if (!o->find_rate) return KN_OK;
-    KN_TRY(kn__find_rate(&rate, &loss, &n, o->find_rate, o->lr, o->seed, rate_try, s));
-    o->lr = rate;
-    return KN_OK;
+    kn_status status = kn__find_rate(&rate, &loss, &n, o->find_rate, o->lr, o->seed, rate_try, s);
+    if (status == KN_OK) o->lr = rate;
+    s->result.stopped = interrupted;
+    return interrupted ? KN_OK : status;
 }
 
 static kn_status session_train(session *s) {
@@ -402,8 +373,11 @@ static kn_status session_train(session *s) {
     KN_TRY(kn_prof_note("batch", batch)); /* knet report --memory tells what batch would fit */
     const kn_train_more more = {
         .ema = s->ema, .scale = s->scale, .parallel = s->parallel, .capture = s->capture};
-    kn_train_checkpoint checkpoint = {
-        .path = o->checkpoint, .every = o->save_every, .keep = (int)o->keep, .resume = o->resume};
+    kn_train_checkpoint checkpoint = {.path = o->checkpoint,
+                                      .every = o->save_every,
+                                      .keep = (int)o->keep,
+                                      .resume = o->resume,
+                                      .lr = o->lr};
     kn_status status =
         kn_train(&s->result, sizeof s->result, s->model, s->optim, s->train, s->test,
                  &(kn_train_options){.epochs = o->epochs,
@@ -420,70 +394,7 @@ static kn_status session_train(session *s) {
     return status;
 }
 
-/* --- the report --- */
-static void epochs_json(const session *s, kn__text *out) {
-    for (int64_t i = 0; i < s->n_epochs; i++) {
-        if (i) kn__text_puts(out, ",");
-        kn__epoch_json(out, &s->epochs[i]);
-    }
-}
-
-static void result_json(session *s, const char *status, const char *message) {
-    const options *o = &s->options;
-    kn__text *out = &s->report.text;
-    kn_pool_stats stats = {0};
-    uint64_t hash = 0;
-    kn_pool_stats_read(&stats, sizeof stats, s->pool);
-    kn__text_printf(out, "{\"model\":\"%s\",\"parameters\":%" PRId64 ",\"data\":", o->model[0],
-                    kn_params_numel(s->params));
-    kn__text_json(out, o->synthetic ? "synthetic" : o->data_dir);
-    kn__text_printf(
-        out,
-        ",\"images\":%" PRId64 ",\"ranks\":%d,\"batch\":%" PRId64
-        ",\"optimizer\":\"%s\",\"lr\":%.17g"
-        ",\"seed\":%" PRIu64
-        ",\"device\":\"%s\",\"threads\":%d,\"math\":\"%s\",\"dtype\":\"%s\",\"epochs\":[",
-        kn_loader_images(s->train), s->comm ? kn_comm_size(s->comm) : 1, o->batch, o->optimizer,
-        o->lr, o->seed, s->stages.text, kn_frame_threads(), o->math, o->dtype);
-    epochs_json(s, out);
-    kn__text_printf(out, "],\"steps\":%" PRId64 ",\"resumed\":%" PRId64 ",\"seconds\":%.6f",
-                    s->result.n_steps, s->result.resumed, s->result.seconds);
-    if (kn__weights_hash(&hash, s->params) == KN_OK)
-        kn__text_printf(out, ",\"weights_fnv1a\":\"%016" PRIx64 "\"", hash);
-    kn__text_printf(out,
-                    ",\"memory\":{\"live_bytes_max\":%" PRIu64 ",\"reserved_bytes_max\":%" PRIu64
-                    "},\"status\":\"%s\"",
-                    stats.live_bytes_max, stats.reserved_bytes_max, status);
-    if (message) {
-        kn__text_puts(out, ",\"error\":");
-        kn__text_json(out, message);
-    }
-    kn__text_puts(out, "}\n");
-}
-
-static void result_text(session *s) {
-    const kn_epoch *last = s->n_epochs ? &s->epochs[s->n_epochs - 1] : NULL;
-    kn_pool_stats stats = {0};
-    kn_pool_stats_read(&stats, sizeof stats, s->pool);
-    if (s->result.resumed)
-        kn__output_line(&s->report, "resumed after %" PRId64 " steps\n", s->result.resumed);
-    if (s->result.converged)
-        kn__output_line(&s->report, "stopped: no better loss in %" PRId64 " epochs\n",
-                        s->options.patience);
-    if (s->result.stopped)
-        kn__output_line(&s->report, "interrupted in epoch %" PRId64 " after %" PRId64 " steps\n",
-                        s->result.last.index, s->result.n_steps);
-    bool scores = kn_model_is_classifier(s->model);
-    if (s->options.quiet && last)
-        kn__output_line(&s->report, "loss %.4f  test %s %.*f%s  %.2f s\n", last->loss,
-                        scores ? "accuracy" : "loss", scores ? 2 : 4,
-                        scores ? 100 * last->accuracy : last->test_loss, scores ? " %" : "",
-                        s->result.seconds);
-    kn__output_line(&s->report, "memory: at most %s live, %s reserved (pool %s)\n",
-                    kn__bytes_text((double)stats.live_bytes_max).text,
-                    kn__bytes_text((double)stats.reserved_bytes_max).text, kn_pool_name(s->pool));
-}
-
+/* --- the end --- */
 static int status_exit_code(kn_status status, bool setting_up) {
     bool is_usage = status == KN_ERR_DEVICE || (status == KN_ERR_INVALID && setting_up);
     return status == KN_OK         ? KN__EXIT_OK
@@ -500,12 +411,7 @@ static int error_report(const kn_error *error, bool setting_up) {
 
 static int session_report(session *s, kn_status status, const kn_error *error) {
     int exit_code = status < 0 ? error_report(error, false) : KN__EXIT_OK;
-    if (s->options.common.json) {
-        const char *word = status < 0 ? "failed" : s->result.stopped ? "interrupted" : "ok";
-        result_json(s, word, status < 0 ? error->message : NULL);
-    } else {
-        result_text(s);
-    }
+    kn__train_report(s, status < 0 ? error->message : NULL);
     if (exit_code == KN__EXIT_OK && s->result.stopped) exit_code = 128 + interrupted;
     return exit_code;
 }
@@ -538,7 +444,7 @@ static int session_run(session *s) {
     if (status == KN_OK) status = rate_find(s);
     if (status == KN_OK) status = session_open(s);
     if (status < 0) return setup_failed(s);
-    status = session_train(s);
+    if (!s->result.stopped) status = session_train(s);
     kn_error error = *kn_last_error();
     if (status < 0) kn_comm_abort(s->comm, error.message);
     return session_report(s, status, &error);
@@ -549,6 +455,7 @@ static int run(void *options_of) {
     options *o = &s.options;
     int exit_code = options_check(o);
     if (exit_code != KN__EXIT_OK) return exit_code;
+    if (o->lr == 0 && o->resume) o->lr = kn__rate_saved(o->checkpoint);
     if (o->lr == 0) o->lr = optimizer_find(o->optimizer)->lr;
     if (o->lr == 0) o->lr = kn_model_kind_find(o->model[0])->facts->lr;
     if (o->batch == 0) o->batch = kn__model_batch(o->model[0]);
@@ -564,6 +471,7 @@ static int run(void *options_of) {
     s.files = (kn__train_files){.metrics = o->metrics,
                                 .tensorboard = o->tensorboard,
                                 .curves = o->curves,
+                                .continues = o->resume,
                                 .title = o->model[0]};
     exit_code = session_run(&s);
     session_close(&s);

@@ -2,6 +2,8 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 enum { WIDTH = 640, PANEL = 240, LEFT = 64, RIGHT = 120, TOP = 40, BOTTOM = 32, TICKS = 4 };
 
@@ -110,6 +112,9 @@ void kn__curves_svg(kn__text *out, const char *title, const kn_epoch epochs[], i
                     "font-family=\"sans-serif\" font-size=\"12\">\n<title>%s</title>\n"
                     "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
                     WIDTH, n_shown * PANEL, title);
+    for (int64_t i = 0; i < n; i++)
+        kn__text_printf(out, "<!-- epoch %" PRId64 " %.17g %.17g %.17g -->\n", epochs[i].index,
+                        epochs[i].loss, epochs[i].test_loss, epochs[i].accuracy);
     for (int i = 0, at = 0; i < 2; i++) {
         const panel *p = &panels[i];
         if (!shown[i]) continue;
@@ -120,4 +125,25 @@ void kn__curves_svg(kn__text *out, const char *title, const kn_epoch epochs[], i
         kn__text_puts(out, "</g>\n");
     }
     kn__text_puts(out, "</svg>\n");
+}
+
+int64_t kn__curves_read(kn_epoch **out, const char *path, int64_t before) {
+    FILE *file = fopen(path, "r");
+    char *line = NULL;
+    size_t line_bytes = 0;
+    int64_t n = 0;
+    kn_epoch e = {.index = 0};
+    while (file && getline(&line, &line_bytes, file) >= 0) {
+        if (sscanf(line, "<!-- epoch %" SCNd64 " %lf %lf %lf -->", &e.index, &e.loss, &e.test_loss,
+                   &e.accuracy) != 4 ||
+            e.index >= before)
+            continue;
+        kn_epoch *more = realloc(*out, (size_t)(n + 1) * sizeof *more);
+        if (!more) break;
+        *out = more;
+        more[n++] = e;
+    }
+    free(line);
+    if (file) fclose(file);
+    return n;
 }

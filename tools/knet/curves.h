@@ -6,7 +6,11 @@
 
 #include "text.h"
 
-/* Adds the picture: losses above, the accuracy below where there is one, over the epochs. */
+/* Adds the picture: losses above, the accuracy below where there is one, over the epochs. Comments
+ * in it hold their numbers. */
 void kn__curves_svg(kn__text *out, const char *title, const kn_epoch epochs[], int64_t n);
+/* Reads the epochs before `before` of such a picture: *out is malloc'd; returns their number, 0
+ * where there is no such file. */
+int64_t kn__curves_read(kn_epoch **out, const char *path, int64_t before);
 
 #endif

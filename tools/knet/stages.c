@@ -34,7 +34,10 @@ kn_status kn__stages_place(kn_model *model, const kn__stages *stages, const char
     const char *first[KN__STAGES_MAX] = {NULL};
     size_t length;
     int n = 0;
-    if (stages->n == 1) return KN_OK;
+    if (stages->n == 1 && !cut && n_micro <= 1) return KN_OK;
+    if (stages->n == 1)
+        return KN_FAIL(KN_ERR_INVALID, "%s applies only to several devices; --device names %s",
+                       cut ? "--cut" : "--micro", stages->text);
     while (cut && n < KN__STAGES_MAX && kn__words_next(&cut, name[n], sizeof name[n], &length)) {
         first[n] = name[n];
         n++;

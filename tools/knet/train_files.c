@@ -2,6 +2,8 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <knet/file.h>
+#include <knet/op.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -83,15 +85,44 @@ static void events_add(kn__train_files *f, const kn_epoch *e) {
     warn(f->tensorboard, error);
 }
 
-static void curves_write(const kn__train_files *f, const kn_epoch epochs[], int64_t n) {
+/* Adds the epoch to those that are drawn; 0 or an errno code. */
+static int curves_add(kn__train_files *f, const kn_epoch *epoch) {
+    if (!f->drawn && f->continues) f->n_drawn = kn__curves_read(&f->drawn, f->curves, epoch->index);
+    kn_epoch *more = realloc(f->drawn, (size_t)(f->n_drawn + 1) * sizeof *more);
+    if (!more) return ENOMEM;
+    f->drawn = more;
+    f->drawn[f->n_drawn++] = *epoch;
+    return 0;
+}
+
+static void curves_write(kn__train_files *f, const kn_epoch *epoch) {
     kn__text svg = {0};
-    kn__curves_svg(&svg, f->title, epochs, n);
-    warn(f->curves, svg.failed ? ENOMEM : kn__file_write(f->curves, svg.data, svg.length));
+    int error = curves_add(f, epoch);
+    if (!error) kn__curves_svg(&svg, f->title, f->drawn, f->n_drawn);
+    if (!error) error = svg.failed ? ENOMEM : kn__file_write(f->curves, svg.data, svg.length);
+    warn(f->curves, error);
     kn__text_release(&svg);
 }
 
-void kn__train_files_add(kn__train_files *f, const kn_epoch epochs[], int64_t n) {
-    if (f->metrics) metrics_add(f->metrics, &epochs[n - 1]);
-    if (f->tensorboard) events_add(f, &epochs[n - 1]);
-    if (f->curves) curves_write(f, epochs, n);
+void kn__train_files_add(kn__train_files *f, const kn_epoch *epoch) {
+    if (f->metrics) metrics_add(f->metrics, epoch);
+    if (f->tensorboard) events_add(f, epoch);
+    if (f->curves) curves_write(f, epoch);
+}
+
+void kn__train_files_release(kn__train_files *f) { free(f->drawn); }
+
+double kn__rate_saved(const char *checkpoint) {
+    KN_FRAME(.device = kn_device_host(), .record = KN_OFF);
+    kn_file *f = NULL;
+    double rate = 0;
+    if (kn_file_open(&f, checkpoint) < 0) return 0; /* whoever loads it names the error */
+    int i = kn_file_find(f, "optimizer/hyper");
+    bool fits = i >= 0 && kn_file_dtype(f, i) == KN_F64 && kn_file_shape(f, i).n_dims == 1 &&
+                kn_file_shape(f, i).dim[0] > 0;
+    kn_tensor *hyper = fits ? kn_file_read(f, "optimizer/hyper") : NULL;
+    const double *values = hyper ? kn_data(hyper) : NULL;
+    if (values) rate = values[0];
+    kn_file_close(f);
+    return kn_check() == KN_OK && rate > 0 ? rate : 0;
 }

@@ -10,12 +10,17 @@
 typedef struct kn__train_files {
     const char *metrics, *tensorboard, *curves; /* paths; NULL: not wanted */
     const char *title;                          /* of the curves */
-    char events[4096];                          /* the event file; "" before the first epoch */
+    bool continues;    /* the curves begin with the epochs that their file has */
+    char events[4096]; /* the event file; "" before the first epoch */
+    kn_epoch *drawn;   /* [n_drawn]: of the curves */
+    int64_t n_drawn;
 } kn__train_files;
 
-/* Writes the last of n epochs. A file that can't be written is a warning: it doesn't end the
- * training. */
-void kn__train_files_add(kn__train_files *files, const kn_epoch epochs[], int64_t n);
+/* Writes an epoch. A file that can't be written is a warning: it doesn't end the training. */
+void kn__train_files_add(kn__train_files *files, const kn_epoch *epoch);
+void kn__train_files_release(kn__train_files *files);
+/* The learning rate of a checkpoint; 0: there is none. */
+double kn__rate_saved(const char *checkpoint);
 void kn__epoch_json(kn__text *out, const kn_epoch *epoch);
 /* FNV-1a over the bytes of all parameters: equal exactly when training went the same way. */
 kn_status kn__weights_hash(uint64_t *out, kn_params *params);
