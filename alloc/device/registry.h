@@ -15,6 +15,8 @@ struct kn_device {
     void *impl;
     /* Guarded by the registry's lock. */
     kn_pool *pools;
+    kn_stream *idle_streams; /* of threads that ended, for the next ones */
+    int n_idle_streams, idle_streams_cap;
     /* Created once, under pool_lock. */
     _Atomic(kn_pool *) default_pool, pinned_pool;
     pthread_mutex_t pool_lock;

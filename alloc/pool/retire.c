@@ -1,4 +1,6 @@
 /* Retires streams: their pools hear of it before the stream is destroyed. */
+#include <stdlib.h>
+
 #include "core/streams.h"
 #include "device/drivers.h"
 #include "device/registry.h"
@@ -45,12 +47,37 @@ void kn_stream_destroy(kn_device *device, kn_stream stream) {
 
 /* --- streams of threads --- */
 
+/* Streams of threads are never destroyed: what was written on one may be read after its thread. */
+static bool idle_put(kn_device *device, kn_stream stream) {
+    if (device->n_idle_streams == device->idle_streams_cap) {
+        int cap = device->idle_streams_cap ? 2 * device->idle_streams_cap : 16;
+        kn_stream *all = realloc(device->idle_streams, (size_t)cap * sizeof *all);
+        if (!all) return false;
+        device->idle_streams = all;
+        device->idle_streams_cap = cap;
+    }
+    device->idle_streams[device->n_idle_streams++] = stream;
+    return true;
+}
+
 static void end_streams(kn__thread *thread) {
     for (int i = 0; i < thread->n_streams; i++) {
         kn_device *device = thread->stream_devices[i];
-        if (kn__device_alive(device)) kn_stream_destroy(device, thread->streams[i]);
+        if (!kn__device_alive(device)) continue;
+        kn_stream_retire(device, thread->streams[i]);
+        kn__registry_lock();
+        (void)idle_put(device, thread->streams[i]); /* no memory: it is left alone */
+        kn__registry_unlock();
     }
     thread->n_streams = 0;
+}
+
+static kn_status idle_take(kn_stream *out, kn_device *device) {
+    kn__registry_lock();
+    bool found = device->n_idle_streams > 0;
+    if (found) *out = device->idle_streams[--device->n_idle_streams];
+    kn__registry_unlock();
+    return found ? KN_OK : kn_stream_create(out, device);
 }
 
 kn_status kn_stream_of_thread(kn_stream *out, kn_device *device) {
@@ -69,7 +96,7 @@ kn_status kn_stream_of_thread(kn_stream *out, kn_device *device) {
     }
     kn_stream stream = NULL;
     kn__thread_at_end(KN__END_STREAMS, end_streams);
-    KN_TRY(kn_stream_create(&stream, device));
+    KN_TRY(idle_take(&stream, device));
     self->stream_devices[self->n_streams] = device;
     self->streams[self->n_streams++] = stream;
     *out = stream;

@@ -124,7 +124,8 @@ static kn_status cards_exchange(card all[], kn_comm *comm) {
 static kn_status join(kn_comm *comm, kn_device *device) {
     KN_SCOPE("connect");
     kn__gpu *gpu = comm->gpu;
-    int ordinal = atoi(kn_device_name(device) + sizeof "cuda:" - 1);
+    const char *number = strchr(kn_device_name(device), ':'); /* "cuda:1", "managed:1" */
+    int ordinal = number ? atoi(number + 1) : 0;
     char why[KN__ENGINE_WHY_BYTES];
     card *all = calloc((size_t)comm->size, sizeof *all);
     if (!all) return KN_FAIL(KN_ERR_OOM, "%s: no host memory", comm->now.name);

@@ -346,6 +346,12 @@ static kn_status outs_note(kn__plan *plan, kn_tensor *const out[], int n_out) {
 
 static void region_release(void *region) { kn__region_drop(region); }
 
+kn_status kn__region_use(const kn_storage *s, kn_stream stream) {
+    if (!s->owner || s->owner->release_fn != region_release) return KN_OK;
+    const kn__plan_memory *region = s->owner->ctx;
+    return kn_block_use(region->pool, region->data, stream);
+}
+
 /* The tensor that replays write in place of t, with its data. */
 static kn_status out_move(kn__plan *plan, kn_tensor **out) {
     kn_tensor *t = *out;

@@ -215,6 +215,8 @@ void kn__plan_watch_pass(const kn__plan *plan, const kn__prepared *p);
 /* Places buffers in a region, and sets the views' data. */
 kn_status kn__plan_place(kn__plan *plan);
 void kn__region_drop(kn__plan_memory *region);
+/* The stream uses the data of a captured result, if s is one. */
+kn_status kn__region_use(const kn_storage *s, kn_stream stream);
 static inline bool kn__region_has(const kn__plan_memory *region, const void *data) {
     return (uintptr_t)data - (uintptr_t)region->data < region->size_bytes;
 }

@@ -95,6 +95,7 @@ kn_status kn__plan_graph_make(kn__plan *plan) {
     if (!module) return kn_last_error()->status;
     KN_TRY(kn_event_create(&plan->launched, plan->device));
     plan->launched_on = plan->stream;
+    KN_TRY(kn_event_record(plan->launched, plan->stream)); /* results were moved there */
     if (!plan->n_calls) return KN_OK;
     return module->graph_make(&plan->graph, plan->device, enqueue, plan);
 }

@@ -123,6 +123,7 @@ static kn_attr_rnn *attr_make(kn_op_call *call, const kn_rnn_options *o, kn_attr
     kn_attr_rnn attr;
     if (!network(&attr, x->dim[2], o)) return NULL;
     attr.steps = x->dim[0], attr.batch = x->dim[1];
+    attr.math = (int64_t)kn_frame_math();
     if (o->lengths) {
         if (lengths_fail(o, x)) return NULL;
         attr.n_lengths = attr.batch;

@@ -34,7 +34,8 @@ kn_status kn__await_writer(kn__ops_thread *self, const kn_storage *s, kn_stream 
 
 /* A block that its own stream does not know to be in use says so before anybody frees it. */
 kn_status kn__use(kn__ops_thread *self, const kn_storage *s, kn_stream stream) {
-    if (s->device == self->host || s->stream == stream || !s->data || !s->pool) return KN_OK;
+    if (s->device == self->host || s->stream == stream || !s->data) return KN_OK;
+    if (!s->pool) return kn__region_use(s, stream);
     return kn_block_use(s->pool, s->data, stream);
 }
 

@@ -31,6 +31,8 @@ static struct {
     int n_chains;
 } fake_gpu;
 
+static _Thread_local cudaError_t last_error; /* as the runtime's: until somebody asks for it */
+
 /* What every call begins with: counts it, and tells whether it is to fail. */
 int fake_gpu_begin(const char *name) {
     int error = 0;
@@ -46,6 +48,7 @@ int fake_gpu_begin(const char *name) {
         error = fake_gpu.fail_error;
     }
     pthread_mutex_unlock(&lock);
+    if (error && strncmp(name, "cuda", 4) == 0) last_error = (cudaError_t)error;
     return error;
 }
 
@@ -141,11 +144,9 @@ cudaError_t __cudaGetKernel(cudaKernel_t *out, const void *host_function) {
     return cudaSuccess;
 }
 
-static _Thread_local cudaError_t last_error;
-
 static cudaError_t launch(const void *host_function, const void *stream) {
-    last_error = (cudaError_t)fake_gpu_begin("cudaLaunchKernel");
-    if (last_error) return last_error;
+    cudaError_t error = (cudaError_t)fake_gpu_begin("cudaLaunchKernel");
+    if (error) return error;
     int i = fake_gpu.n_kernels - 1;
     while (i >= 0 && fake_gpu.kernels[i].host_function != host_function) i--;
     enqueue(stream, (fake_work){.kind = FAKE_KERNEL, .kernel = i}, &fake_gpu.counts.n_kernels);
@@ -168,6 +169,8 @@ cudaError_t cudaLaunchKernel(const void *host_function, dim3 grid, dim3 block, v
     (void)grid, (void)block, (void)args, (void)shared_bytes;
     return launch(host_function, stream);
 }
+
+void fake_gpu_last_error(int error) { last_error = (cudaError_t)error; }
 
 FAKE_API cudaError_t cudaGetLastError(void);
 cudaError_t cudaGetLastError(void) {

@@ -37,6 +37,8 @@ FAKE_API void fake_gpu_reset(void);
 
 /* Makes the n-th call (1, 2, …) of `function` and every later one, n_times in all, return `error`,
  * a code of its library. Only for functions that return a status. */
+/* The runtime's last error of this thread, as a call of the program leaves it. */
+FAKE_API void fake_gpu_last_error(int error);
 FAKE_API void fake_gpu_fail(const char *function, int nth, int n_times, int error);
 
 /* The last product: its compute type, epilogue and the type of its first matrix

@@ -22,7 +22,8 @@ static int64_t params_of(const network *n) {
 }
 
 static void set_network(parity_case *c, const network *n) {
-    kn_attr_rnn attr = {.mode = n->mode,
+    kn_attr_rnn attr = {.math = KN_MATH_STRICT,
+                        .mode = n->mode,
                         .input = n->inputs,
                         .hidden = n->hidden,
                         .layers = n->layers,

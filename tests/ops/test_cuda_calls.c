@@ -377,28 +377,42 @@ static void with_dropout_each_layer_is_a_call(void **state) {
     kn_rng_destroy(rng);
 }
 
-/* What the rule of rnn runs. */
-static kn_tensor *network_back(int64_t hidden) {
+/* What the rule of rnn runs. math: of the frame of the backward. */
+static kn_tensor *network_back(int64_t hidden, kn_math_mode math) {
     kn_rnn_options o = {.hidden = hidden, .bidirectional = 1};
-    kn_attr_rnn attr = {
-        .input = 5, .hidden = hidden, .layers = 1, .directions = 2, .steps = 4, .batch = 2};
+    kn_attr_rnn attr = {.math = KN_MATH_STRICT,
+                        .input = 5,
+                        .hidden = hidden,
+                        .layers = 1,
+                        .directions = 2,
+                        .steps = 4,
+                        .batch = 2};
     kn_op_call call;
     kn_tensor *x = kn_ones(KN_SHAPE(4, 2, 5)), *w = kn_ones(KN_SHAPE(kn_rnn_params(5, &o)));
     kn_op_call_init(&call, KN_OP_rnn, &attr, KN_LIST_(x, w, KN_NONE, KN_NONE, KN_NONE), 5);
     call.want = 1 | 8;
     kn_tensor *y = kn_op_run(&call);
     if (!y) return NULL;
+    KN_FRAME(.math = math);
     kn_op_call_init(&call, KN_OP_rnn_back, &attr,
                     KN_LIST_(x, w, y, call.out[3], KN_NONE, KN_NONE, KN_NONE), 7);
     call.want = 3;
-    return kn_op_run(&call);
+    return kn_keep(kn_op_run(&call));
+}
+
+static void the_backward_has_the_math_of_the_forward(void **state) {
+    (void)state;
+    KN_FRAME(.device = gpu);
+    fake_gpu_reset();
+    assert_non_null(network_back(new_size(), KN_MATH_TF32));
+    assert_int_equal(fake_gpu_calls("cudnnSetRNNDescriptor_v8"), 1);
 }
 
 static void all_gradients_of_a_network_take_two_calls(void **state) {
     (void)state;
     KN_FRAME(.device = gpu);
     fake_gpu_reset();
-    assert_non_null(network_back(new_size()));
+    assert_non_null(network_back(new_size(), KN_MATH_STRICT));
     assert_int_equal(fake_gpu_calls("cudnnRNNBackwardData_v8"), 1);
     assert_int_equal(fake_gpu_calls("cudnnRNNBackwardWeights_v8"), 1);
 }
@@ -422,12 +436,29 @@ static void calls_that_fail_leave_no_descriptors(void **state) {
         int before = fake_gpu_descriptors();
         fake_gpu_reset();
         fake_gpu_fail(functions[i], 1, 1, CUDNN_STATUS_BAD_PARAM);
-        assert_op_fails(network_back(new_size()), KN_ERR_CUDA, "CUDNN_STATUS_BAD_PARAM");
+        assert_op_fails(network_back(new_size(), KN_MATH_STRICT), KN_ERR_CUDA,
+                        "CUDNN_STATUS_BAD_PARAM");
         fake_gpu_reset();
         int kept = fake_gpu_descriptors() - before;
         assert_true(kept == 0 || kept == 2); /* those of the kind of network */
-        assert_non_null(network_back(new_size()));
+        assert_non_null(network_back(new_size(), KN_MATH_STRICT));
     }
+}
+
+/* --- errors that others left --- */
+
+static void an_error_of_another_call_fails_no_kernel(void **state) {
+    (void)state;
+    KN_FRAME(.device = gpu);
+    kn_tensor *x = kn_ones(KN_SHAPE(100));
+    fake_gpu_last_error(cudaErrorNotReady); /* a program polled an event */
+    assert_non_null(kn_relu(x));
+    fake_gpu_fail("cudaMemsetAsync", 1, 1, cudaErrorMemoryAllocation);
+    int64_t n = new_size();
+    assert_op_fails(kn_matmul(kn_ones(KN_SHAPE(n, 0)), kn_ones(KN_SHAPE(0, n)), NULL), KN_ERR_OOM,
+                    "cudaMemsetAsync");
+    assert_int_equal(cudaGetLastError(), cudaSuccess);
+    assert_non_null(kn_relu(x));
 }
 
 /* --- contexts --- */
@@ -509,6 +540,8 @@ int main(void) {
         CALLS_TEST(a_network_is_one_call_and_its_kind_is_described_once),
         CALLS_TEST(with_dropout_each_layer_is_a_call),
         CALLS_TEST(all_gradients_of_a_network_take_two_calls),
+        CALLS_TEST(the_backward_has_the_math_of_the_forward),
+        CALLS_TEST(an_error_of_another_call_fails_no_kernel),
         CALLS_TEST(parameters_that_lie_elsewhere_are_an_error),
         CALLS_TEST(calls_that_fail_leave_no_descriptors),
         CALLS_TEST(a_thread_without_a_context_gets_one_once),

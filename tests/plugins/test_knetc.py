@@ -377,8 +377,8 @@ class Library(unittest.TestCase):
                              b"knetc.scope: 'load' is not open in this thread\n")
             with open(out, encoding="utf-8") as rows:
                 paths = [line.split(",")[0] for line in rows]
-            self.assertIn("after", paths)
-            self.assertIn("load", paths)
+            self.assertIn('"after"', paths)
+            self.assertIn('"load"', paths)
 
     def test_package_installs_alone(self):
         """pip install . into a folder of its own, without a network; a machine without pip skips it."""

@@ -75,7 +75,8 @@ KN_API KN_MUST_CHECK kn_status kn_device_info_read(kn_device_info *out, size_t o
 /* Creates a non-blocking stream. */
 KN_API KN_MUST_CHECK kn_status kn_stream_create(kn_stream *out, kn_device *device);
 /* Retires and destroys a stream made by kn_stream_create. No-op on NULL. The other default streams
- * can't be destroyed: it logs an error and does nothing. */
+ * can't be destroyed: it logs an error and does nothing. Tensors and captured steps that were last
+ * written or replayed on it must have ended: those that read them later wait for the stream. */
 KN_API void kn_stream_destroy(kn_device *device, kn_stream stream);
 /* Call it before you destroy a stream of your own: pools record events for the memory that still
  * waits for the stream. A default stream (NULL, cudaStreamLegacy, cudaStreamPerThread) can't be
@@ -83,8 +84,9 @@ KN_API void kn_stream_destroy(kn_device *device, kn_stream stream);
 KN_API void kn_stream_retire(kn_device *device, kn_stream stream);
 /* Waits on the host until all work enqueued on the stream is done. */
 KN_API KN_MUST_CHECK kn_status kn_stream_sync(kn_device *device, kn_stream stream);
-/* The calling thread's own non-blocking stream on this device, created at first use; NULL on the
- * host. */
+/* The calling thread's own non-blocking stream on this device, made at first use or left by a
+ * thread that ended; NULL on the host. It is never destroyed: tensors that were written on it
+ * outlive the thread. */
 KN_API KN_MUST_CHECK kn_status kn_stream_of_thread(kn_stream *out, kn_device *device);
 
 /* Creates an event: a point in a stream. A new event has no point and counts as reached. Errors:

@@ -30,7 +30,9 @@ KN_API KN_MUST_CHECK kn_status kn_dlpack_export_versioned(struct DLManagedTensor
 
 /* Makes a tensor of the data, on the device where it is. It is copied, on the host, where strides
  * are not row-major, elements not aligned, or writes not allowed. Takes `managed`: its deleter is
- * called after the last use; on failure it stays the caller's. Errors: DTYPE for elements that no
+ * called after the last use; on failure it stays the caller's. On a GPU that is when the last
+ * tensor ends: work that was enqueued before may still read, so the owner reuses the memory in the
+ * order of the frames' streams, as PyTorch's pools and ours do. Errors: DTYPE for elements that no
  * kn_dtype fits, UNSUPPORTED for another device, or strides on a GPU, FORMAT for inconsistent
  * fields. */
 KN_API kn_tensor *kn_dlpack_import(struct DLManagedTensor *managed);

@@ -217,6 +217,7 @@ typedef struct kn_attr_normalize {
 typedef struct kn_attr_rnn {
     int64_t mode, input, hidden, layers, directions, skip, steps, batch;
     double dropout;
+    int64_t math;      /* a kn_math_mode: of the forward call, as cuDNN's reserve depends on it */
     int64_t n_lengths; /* 0: none, else batch */
     int64_t length[];
 } kn_attr_rnn;

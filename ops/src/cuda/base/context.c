@@ -39,6 +39,7 @@ static void log_lost(const char *what, cudaError_t error) {
 kn_status kn__cuda_status(cudaError_t error, const char *what) {
     if (__builtin_expect(error == cudaSuccess, 1)) return KN_OK;
     if (is_sticky(error)) log_lost(what, error);
+    (void)cudaGetLastError(); /* the next launch would find it */
     return KN_FAIL(error == cudaErrorMemoryAllocation ? KN_ERR_OOM : KN_ERR_CUDA, "%s: %s (%s)",
                    what, cudaGetErrorString(error), cudaGetErrorName(error));
 }
@@ -117,7 +118,8 @@ int kn__gpu_index(const kn_device *device) {
     for (int i = 0; i < KN__GPUS_MAX; i++) {
         if (atomic_load_explicit(&known[i], memory_order_relaxed) == device) return i;
     }
-    long index = strtol(kn_device_name(device) + sizeof "cuda", NULL, 10);
+    const char *number = strchr(kn_device_name(device), ':'); /* "cuda:1", "managed:1" */
+    long index = number ? strtol(number + 1, NULL, 10) : -1;
     if (index < 0 || index >= KN__GPUS_MAX) return -1;
     atomic_store_explicit(&known[index], device, memory_order_relaxed);
     return (int)index;

@@ -236,7 +236,7 @@ cudaError_t kn__launch_bias_act(const kn__bias_act *p, cudaStream_t stream);
 /* --- pooling.cu --- */
 typedef struct kn__pooling { /* always three spatial dimensions; unused ones are 1, in front */
     kn_dtype dtype;
-    int64_t planes; /* B·C */
+    int64_t planes;                                                    /* B·C */
     int64_t x[3], y[3], window[3], stride[3], padding[3], dilation[3]; /* stride 0: as in op.h */
     bool skip_nan; /* maxima skip NaN, unless a window has nothing else */
     bool inside;   /* averages divide by the elements of x alone */

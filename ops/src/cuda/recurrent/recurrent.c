@@ -252,7 +252,7 @@ static kn_status job_make(job *j, const kn_op_call *call, bool training) {
                .attr = attr,
                .dtype = (kn_dtype)call->in[1]->dtype,
                .training = training,
-               .strict = call->math == KN_MATH_STRICT,
+               .strict = attr->math == KN_MATH_STRICT,
                .gpu = kn__gpu_index(call->device),
                .n_stages = attr->dropout > 0 ? attr->layers : 1};
     j->bytes = kn_dtype_bytes(j->dtype);
