@@ -417,13 +417,17 @@ static void reorder(kn_params *set) {
 
 /* --- cycles --- */
 
+void kn__params_cycle_begin(kn_params *set) {
+    if (!set->stepped) return;
+    set->cycle++;
+    set->stepped = false;
+    kn__params_effect(set, true);
+}
+
 static kn_status touch(kn_params *set, kn__pass *pass) {
     if (set->in_pass) return KN_OK;
     KN_TRY(kn__params_layout(set));
-    bool begins = set->stepped;
-    if (begins) set->cycle++;
-    set->stepped = false;
-    if (begins) kn__params_effect(set, true);
+    kn__params_cycle_begin(set);
     KN_ASSERT(set->flat && !set->touched);
     set->in_pass = true;
     set->touched = *pass->touched;

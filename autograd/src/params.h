@@ -68,6 +68,8 @@ kn_status kn__params_together(const char *name, const kn_params *params);
 kn_status kn__params_layout(kn_params *set);
 /* The layout is final from here on: optimiser state goes by its offsets. */
 kn_status kn__params_freeze(kn_params *set);
+/* Begins a cycle if a step ended the last one. */
+void kn__params_cycle_begin(kn_params *set);
 /* Counts a parameter as used by the first backward, for the order of slices. */
 void kn__param_used(kn__param *p);
 /* The slice for a write of this pass; *fresh: overwrite it, else add to it. NULL: pending error. */

@@ -168,4 +168,8 @@ kn_status kn_param_to(kn_tensor *w, kn_device *device) {
     return KN_OK;
 }
 
+void kn_params_grad_begin(kn_params *params) {
+    KN_EACH_PART(set, params) kn__params_cycle_begin(set);
+}
+
 void kn__param_void(kn__param *p) { KN_EACH_PART(set, p->set->head) set->cycle++; }

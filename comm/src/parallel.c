@@ -316,6 +316,7 @@ kn_status kn_parallel_finish(kn_parallel *parallel) {
         return KN_FAIL(KN_ERR_INVALID,
                        "kn_parallel_finish: inside a captured step, whose replays would not wait "
                        "for other ranks: call it after the replay");
+    kn_params_grad_begin(parallel->params);
     return parallel->comm->size == 1 ? KN_OK : finish(parallel);
 }
 

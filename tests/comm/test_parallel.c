@@ -345,6 +345,42 @@ static void state_is_cut_after_the_first_step_too(void **state) {
         for (int k = 0; k < 2; k++) ranks_run(size, few, (void *)&n[k]);
 }
 
+/* Rank 0 alone runs backward in later steps: the mean gradient is 1 / size then. */
+static const char *idle_ranks(kn_comm *comm, void *ctx) {
+    kn_params *params = NULL;
+    kn_optim *optim = NULL;
+    kn_parallel *parallel = NULL;
+    float want = 100, found[99];
+    RANK_OK(kn_params_create(&params, &(kn_params_options){.device = place(comm)}));
+    kn_tensor *w = kn_param(params, KN_SHAPE(99), (kn_init){KN_INIT_CONSTANT, 100, 0}, "w");
+    RANK_OK(kn_sgd_create(&optim, params, 1, NULL));
+    RANK_OK(kn_parallel_create(&parallel, params, comm, NULL));
+    if (ctx) RANK_OK(kn_parallel_shard(parallel, optim));
+    for (int step = 0; step < 4; step++) {
+        KN_FRAME(.device = place(comm));
+        if (step == 0 || (kn_comm_rank(comm) == 0 && step < 3)) {
+            KN_TAPE(.device = place(comm));
+            RANK_OK(kn_backward(kn_sum(w, KN_ALL, false)));
+        }
+        RANK_OK(kn_parallel_finish(parallel));
+        RANK_OK(kn_optim_step(optim));
+        want -= step == 0 ? 1 : step < 3 ? 1 / (float)kn_comm_size(comm) : 0;
+        RANK_OK(kn_copy_out(found, sizeof found, w));
+        for (int i = 0; i < 99; i++) RANK_CHECK(found[i] == want);
+    }
+    kn_parallel_destroy(parallel);
+    kn_optim_destroy(optim);
+    kn_params_destroy(params);
+    return NULL;
+}
+
+static void a_rank_without_backward_contributes_zeros(void **state) {
+    (void)state;
+    for (int size = 1; size <= 4; size *= 2)
+        for (int shards = 0; shards < 2; shards++)
+            ranks_run(size, idle_ranks, shards ? state : NULL);
+}
+
 static void buckets_are_reduced_once_a_step(void **state) {
     (void)state;
     plan *p = plan_new((kn_parallel_options){.bucket_bytes = 512}, 4, 1);
@@ -538,7 +574,8 @@ int main(int argc, char **argv) {
         TEST(captured_passes_have_the_bits_of_plain_ones),
         TEST(state_in_parts_gives_the_bits_of_whole_states),
         TEST(gradients_of_parts_are_half_the_traffic), TEST(state_is_cut_after_the_first_step_too),
-        TEST(buckets_are_reduced_once_a_step), TEST(misuse_is_an_error_with_its_remedy),
-        TEST(replays_reduce_as_passes_do), TEST(ranks_that_differ_are_an_error),
-        TEST(a_step_may_end_unfinished), TEST(parameters_on_two_devices_are_an_error));
+        TEST(a_rank_without_backward_contributes_zeros), TEST(buckets_are_reduced_once_a_step),
+        TEST(misuse_is_an_error_with_its_remedy), TEST(replays_reduce_as_passes_do),
+        TEST(ranks_that_differ_are_an_error), TEST(a_step_may_end_unfinished),
+        TEST(parameters_on_two_devices_are_an_error));
 }

@@ -134,6 +134,9 @@ typedef void (*kn_grad_ready_fn)(void *ctx, kn_tensor *w, kn_tensor *gradient);
 KN_API void kn_params_on_grad(kn_params *params, kn_grad_ready_fn fn, void *ctx);
 KN_API kn_tensor *kn_params_grad(
     kn_params *params); /* all dense gradients, one flat view; borrowed */
+/* Makes all gradients zeros if there was no backward since the last step, as the next backward
+ * would; otherwise a no-op. */
+KN_API void kn_params_grad_begin(kn_params *params);
 
 #ifdef __cplusplus
 }

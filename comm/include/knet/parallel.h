@@ -61,8 +61,9 @@ KN_API kn_comm *kn_parallel_comm(const kn_parallel *parallel);
  * averaged. For a step of several batches: off, and on before the backward pass of the last. */
 KN_API void kn_parallel_sync(kn_parallel *parallel, bool on);
 /* Waits until all gradients are the means over the ranks; see kn_parallel_shard. Every rank calls
- * it, once a step, after its last backward pass. Errors: PEER; INVALID if two passes ran with
- * averaging on, or if the ranks' first passes used the parameters in different orders. */
+ * it, once a step, after its last backward pass. A rank without a backward pass since the last step
+ * contributes zeros; the first step needs one on every rank. Errors: PEER; INVALID if two passes
+ * ran with averaging on, or if the ranks' first passes used the parameters in different orders. */
 KN_API KN_MUST_CHECK kn_status kn_parallel_finish(kn_parallel *parallel);
 
 /* From the first kn_parallel_finish on each rank has the state of one part of the parameters, such
