@@ -14,6 +14,11 @@ size_t kn__utf8_bytes(const char *s) {
     return overlong || beyond ? 0 : n;
 }
 
+bool kn__utf8_is_valid(const char *text) {
+    for (size_t n = 1; *text && n; text += n) n = kn__utf8_bytes(text);
+    return !*text;
+}
+
 bool kn__utf8_is_shown(const char *s) {
     return kn__utf8_bytes(s) && (unsigned char)*s >= 0x20 && *s != 0x7f;
 }

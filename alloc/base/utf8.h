@@ -7,6 +7,8 @@
 
 /* Returns the bytes of the character at `s`, which ends in a zero; 0: it is not valid. */
 size_t kn__utf8_bytes(const char *s);
+/* Whether all characters of the text are valid. */
+bool kn__utf8_is_valid(const char *text);
 /* Whether it is valid and no control character. */
 bool kn__utf8_is_shown(const char *s);
 /* Returns the columns that this character takes on a terminal: 2 for those of East Asia and

@@ -194,6 +194,15 @@ static void wrong_arguments_of_writers_name_the_tensor(void **state) {
                  "tensor 0 is NULL");
     assert_fails(kn_npz_save(path, empty, 1, NULL), KN_ERR_INVALID, "has 0 bytes");
     assert_fails(kn_safetensors_save(path, metadata, 1, NULL, 0), KN_ERR_INVALID, "__metadata__");
+    kn_named latin1[] = {{"v", x}, {"w\xe4", x}};
+    const char *const same[][2] = {{"k", "a"}, {"l", "a"}, {"k", "b"}};
+    const char *const keys[][2] = {{"k\xff", "a"}}, *const texts[][2] = {{"k", "\xc3"}};
+    assert_fails(kn_safetensors_save(path, latin1, 2, NULL, 0), KN_ERR_INVALID,
+                 "'w\xe4' of tensor 1 is not UTF-8");
+    assert_fails(kn_npz_save(path, latin1, 2, NULL), KN_ERR_INVALID, "of tensor 1 is not UTF-8");
+    assert_fails(kn_safetensors_save(path, twice, 2, same, 3), KN_ERR_INVALID, "'k' occurs twice");
+    assert_fails(kn_safetensors_save(path, twice, 2, keys, 1), KN_ERR_INVALID, "not UTF-8");
+    assert_fails(kn_safetensors_save(path, twice, 2, texts, 1), KN_ERR_INVALID, "not UTF-8");
     assert_fails(kn_npy_save(path, KN_NONE), KN_ERR_INVALID, "KN_NONE");
     assert_fails(kn_npy_save("/absent/x.npy", x), KN_ERR_IO, "/absent/x.npy: No such file");
     assert_int_equal(access(path, F_OK), -1);

@@ -71,12 +71,13 @@ typedef struct kn_npz_options {
     int compress;         /* 1: deflate, as np.savez_compressed does; 0: as np.savez */
     uint64_t reserved[4]; /* zero */
 } kn_npz_options;
-/* Writes an NPZ file. NULL options: the defaults. Errors: INVALID for an empty name or one that
- * occurs twice. */
+/* Writes an NPZ file. NULL options: the defaults. Errors: INVALID for a name that is empty, is
+ * not UTF-8 or occurs twice. */
 KN_API KN_MUST_CHECK kn_status kn_npz_save(const char *path, const kn_named tensors[], int n,
                                            const kn_npz_options *options);
 /* Writes a safetensors file. `metadata` holds n_metadata pairs of a key and a text, or is NULL.
- * Tensors are ordered by the size of their elements and by name, so that each is aligned. */
+ * Tensors are ordered by the size of their elements and by name, so that each is aligned. Errors:
+ * INVALID for a name or a key that occurs twice, and for texts that are not UTF-8. */
 KN_API KN_MUST_CHECK kn_status kn_safetensors_save(const char *path, const kn_named tensors[],
                                                    int n, const char *const metadata[][2],
                                                    int n_metadata);

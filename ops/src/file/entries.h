@@ -71,7 +71,7 @@ kn_status kn__zip_read(void *out, const kn_file *f, const kn__entry *e);
 /* The data on the host: the tensor's own, or a copy that *copied owns. NULL: an error is recorded,
  * or pending; an empty tensor gives a pointer too. */
 const void *kn__host_bytes(void **copied, kn_tensor *t);
-/* Every tensor can be read, and every name is there once. */
+/* Every tensor can be read, and every name is UTF-8 and there once. */
 kn_status kn__named_check(const char *who, const kn_named tensors[], int n);
 
 static inline uint16_t kn__u16(const uint8_t *p) { return (uint16_t)(p[0] | p[1] << 8); }

@@ -71,15 +71,6 @@ static char *take_escape(kn__json_scan *j, char *out) {
     return out;
 }
 
-static bool is_utf8(const char *s) {
-    while (*s) {
-        size_t n = kn__utf8_bytes(s);
-        if (!n) return false;
-        s += n;
-    }
-    return true;
-}
-
 char *kn__json_string(kn__json_scan *j) {
     if (!kn__json_take(j, '"')) return NULL;
     const char *end = j->at;
@@ -97,7 +88,7 @@ char *kn__json_string(kn__json_scan *j) {
     }
     bool good = out && j->at == end;
     if (good) *out = 0;
-    if (!good || !is_utf8(text)) {
+    if (!good || !kn__utf8_is_valid(text)) {
         free(text);
         return NULL;
     }

@@ -11,6 +11,7 @@
 #include "file.h"
 #include "run.h"
 #include "text.h"
+#include "utf8.h"
 
 typedef struct saving {
     const kn_named *tensor;
@@ -43,6 +44,16 @@ static int by_name(const void *a, const void *b) {
     return strcmp((*(const kn_named *const *)a)->name, (*(const kn_named *const *)b)->name);
 }
 
+static kn_status check_one(const char *who, const kn_named *t, int i) {
+    char what[160];
+    if (!t->name) return KN_FAIL(KN_ERR_INVALID, "%s: the name of tensor %d is NULL", who, i);
+    if (!kn__utf8_is_valid(t->name))
+        return KN_FAIL(KN_ERR_INVALID, "%s: the name '%.100s' of tensor %d is not UTF-8", who,
+                       t->name, i);
+    snprintf(what, sizeof what, "%s: '%.100s'", who, t->name);
+    return kn__is_whole(t->tensor) ? KN_OK : kn__fail_unreadable(what, t->tensor);
+}
+
 kn_status kn__named_check(const char *who, const kn_named tensors[], int n) {
     KN_TRY(kn_check());
     if (n < 0 || (n && !tensors)) return KN_FAIL(KN_ERR_INVALID, "%s: %d tensors", who, n);
@@ -50,14 +61,8 @@ kn_status kn__named_check(const char *who, const kn_named tensors[], int n) {
     if (!order) return KN_FAIL(KN_ERR_OOM, "%s: no memory", who);
     kn_status status = KN_OK;
     for (int i = 0; i < n && status == KN_OK; i++) {
-        char what[160];
         order[i] = &tensors[i];
-        if (!tensors[i].name) {
-            status = KN_FAIL(KN_ERR_INVALID, "%s: the name of tensor %d is NULL", who, i);
-            continue;
-        }
-        snprintf(what, sizeof what, "%s: '%.100s'", who, tensors[i].name);
-        if (!kn__is_whole(tensors[i].tensor)) status = kn__fail_unreadable(what, tensors[i].tensor);
+        status = check_one(who, &tensors[i], i);
     }
     if (status == KN_OK) qsort(order, (size_t)n, sizeof *order, by_name);
     for (int i = 1; i < n && status == KN_OK; i++)
@@ -370,6 +375,21 @@ static int write_safetensors(void *ctx, int fd) {
     return error;
 }
 
+/* Metadata i: a key that none before it has. */
+static kn_status check_pair(const char *const metadata[][2], int i) {
+    const char *key = metadata[i][0], *text = metadata[i][1];
+    if (!key || !text)
+        return KN_FAIL(KN_ERR_INVALID, "kn_safetensors_save: metadata %d is NULL", i);
+    if (!kn__utf8_is_valid(key) || !kn__utf8_is_valid(text))
+        return KN_FAIL(KN_ERR_INVALID, "kn_safetensors_save: metadata %d, '%.100s', is not UTF-8",
+                       i, key);
+    for (int k = 0; k < i; k++)
+        if (strcmp(metadata[k][0], key) == 0)
+            return KN_FAIL(KN_ERR_INVALID,
+                           "kn_safetensors_save: the metadata key '%.100s' occurs twice", key);
+    return KN_OK;
+}
+
 static kn_status check_words(const kn_named tensors[], int n, const char *const metadata[][2],
                              int n_metadata) {
     for (int i = 0; i < n; i++)
@@ -377,9 +397,7 @@ static kn_status check_words(const kn_named tensors[], int n, const char *const 
             return KN_FAIL(KN_ERR_INVALID, "kn_safetensors_save: no tensor is named __metadata__");
     if (n_metadata < 0 || (n_metadata && !metadata))
         return KN_FAIL(KN_ERR_INVALID, "kn_safetensors_save: %d pairs of metadata", n_metadata);
-    for (int i = 0; i < n_metadata; i++)
-        if (!metadata[i][0] || !metadata[i][1])
-            return KN_FAIL(KN_ERR_INVALID, "kn_safetensors_save: metadata %d is NULL", i);
+    for (int i = 0; i < n_metadata; i++) KN_TRY(check_pair(metadata, i));
     return KN_OK;
 }
 

@@ -48,8 +48,8 @@ typedef struct kn_checkpoint_options {
     uint64_t reserved[4]; /* zero */
 } kn_checkpoint_options;
 
-/* Saves. Errors: INVALID for an empty path and a folder; IO with the path; the older file then
- * stays as it was. */
+/* Saves. Errors: INVALID for an empty path, a folder, and a name that is not UTF-8; IO with the
+ * path; the older file then stays as it was. */
 KN_API KN_MUST_CHECK kn_status kn_checkpoint_save(const char *path, kn_checkpoint *checkpoint,
                                                   const kn_checkpoint_options *options);
 /* Loads into existing objects. Everything is checked before anything is written. Errors: IO,
