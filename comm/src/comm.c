@@ -48,6 +48,7 @@ kn_status kn__comm_open(kn_comm **out, const kn__transport *transport, void *sta
     pthread_mutex_init(&comm->lock, NULL);
     pthread_cond_init(&comm->changed, NULL);
     comm->transport = size > 1 ? transport : NULL;
+    comm->owner = transport;
     comm->state = state;
     comm->kind = transport ? transport->kind : "self";
     comm->rank = rank;
@@ -78,18 +79,23 @@ static void part(kn_comm *comm) {
         (void)KN_FAIL(before.status, "%s", before.message);
 }
 
+static void messages_end(kn_comm *comm) {
+    const kn__transport *t = comm->transport;
+    if (!t->is_alive && !atomic_load(&comm->broken)) part(comm);
+    for (int r = 0; comm->with && r < comm->size; r++) {
+        kn__ask *ask = &comm->with[r].ask;
+        if (ask->pending && t->test(comm->state, &ask->request) == 0)
+            t->cancel(comm->state, &ask->request);
+    }
+    if (comm->notice.pending) t->cancel(comm->state, &comm->notice.request);
+}
+
 static void leave(kn_comm *comm) {
     kn__comm_worker_end(comm);
     kn__gpu_end(comm);
-    if (!comm->transport || !comm->state) return;
-    if (!comm->transport->is_alive && !atomic_load(&comm->broken)) part(comm);
-    for (int r = 0; comm->with && r < comm->size; r++) {
-        kn__ask *ask = &comm->with[r].ask;
-        if (ask->pending && comm->transport->test(comm->state, &ask->request) == 0)
-            comm->transport->cancel(comm->state, &ask->request);
-    }
-    if (comm->notice.pending) comm->transport->cancel(comm->state, &comm->notice.request);
-    comm->transport->close(comm->state, atomic_load(&comm->broken) ? 0 : kn__comm_wait_ns(comm));
+    if (!comm->state) return;
+    if (comm->transport) messages_end(comm);
+    comm->owner->close(comm->state, atomic_load(&comm->broken) ? 0 : kn__comm_wait_ns(comm));
 }
 
 void kn_comm_destroy(kn_comm *comm) {
@@ -120,9 +126,12 @@ static kn_status mpi_open(kn_comm **out, uint64_t timeout_ns, const kn_comm_laun
     int rank = 0, size = 1;
     KN_TRY(kn__comm_transport(&mpi));
     bool is_late = false;
-    if (!mpi->open(&state, &rank, &size, timeout_ns ? timeout_ns : TIMEOUT_NS, &is_late))
+    if (!mpi->open(&state, &rank, &size, timeout_ns ? timeout_ns : TIMEOUT_NS, &is_late)) {
+        char why[KN__WHY_BYTES];
+        mpi->why(why);
         return KN_FAIL(is_late ? KN_ERR_PEER : KN_ERR_UNSUPPORTED,
-                       "kn_comm_create: MPI does not start: %s", mpi->why());
+                       "kn_comm_create: MPI does not start: %s", why);
+    }
     kn_status status = KN_OK;
     if (size < launch->size)
         status = KN_FAIL(KN_ERR_INVALID, "%s started %d ranks, but MPI knows %d; %s",

@@ -91,6 +91,7 @@ typedef struct kn__gpu kn__gpu;
 
 struct kn_comm {
     const kn__transport *transport; /* NULL: one rank */
+    const kn__transport *owner;     /* of the state, also of one rank; NULL: "self" */
     void *state;
     const char *kind;
     int rank, size, local_rank, local_size;

@@ -1,8 +1,9 @@
 /* The seam between the collectives and what carries their bytes: messages between two ranks.
  *
  * A module such as libknet_comm_mpi.so holds one table of these functions. It needs none of our
- * libraries: what fails leaves its reason in why(). One thread at a time calls them. Messages with
- * the same sender, receiver and tag arrive in order; a receive gets no message of another tag. */
+ * libraries: what fails leaves its reason in why(). One thread at a time calls those of a state.
+ * Messages with the same sender, receiver and tag arrive in order; a receive gets no message of
+ * another tag. */
 #ifndef KN_COMM_TRANSPORT_H
 #define KN_COMM_TRANSPORT_H
 
@@ -10,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { KN__TRANSPORT_ABI = 3 };
+enum { KN__TRANSPORT_ABI = 4, KN__WHY_BYTES = 320 };
 
 /* The longest message; MPI counts bytes in an int. */
 enum { KN__MESSAGE_BYTES = 64 << 20 };
@@ -52,7 +53,8 @@ typedef struct kn__transport {
     void (*idle)(void *state, uint64_t until_ns, unsigned n_idle);
     /* Whether a rank still runs; NULL: judge by its process. */
     bool (*is_alive)(void *state, int rank);
-    const char *(*why)(void);
+    /* Copies the reason of the last failure. */
+    void (*why)(char out[KN__WHY_BYTES]);
 } kn__transport;
 
 /* What a module exports; its first member is the version. */

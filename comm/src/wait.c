@@ -170,8 +170,9 @@ static kn_status fail_by_notice(kn_comm *comm) {
 /* --- messages --- */
 
 static kn_status fail_transport(kn_comm *comm, int peer) {
-    char what[256];
-    snprintf(what, sizeof what, "cannot be reached: %.200s", comm->transport->why());
+    char what[256], why[KN__WHY_BYTES];
+    comm->transport->why(why);
+    snprintf(what, sizeof what, "cannot be reached: %.200s", why);
     return kn__comm_fail_by(comm, peer, what);
 }
 
@@ -202,8 +203,10 @@ kn_status kn__comm_listen(kn_comm *comm) {
     if (comm->transport->receive(comm->state, &comm->notice.request, comm->notice_text,
                                  NOTICE_BYTES, -1, KN__TAG_NOTICE))
         return KN_OK;
+    char why[KN__WHY_BYTES];
+    comm->transport->why(why);
     comm->notice.pending = false;
-    return broken(comm, comm->transport->why(), false);
+    return broken(comm, why, false);
 }
 
 /* Tests all; *late: one that is not done, or -1. */

@@ -1,5 +1,8 @@
 /* Collectives under mpirun: the test starts itself with two ranks, and with three. */
 #include <knet/ops.h>
+#include <mpi.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -49,10 +52,97 @@ static const char *check_two(kn_comm *comm) {
     return x[1] == 2 * size ? NULL : "x[1]";
 }
 
+/* --- calls of MPI by the module, as this program sees them --- */
+
+static atomic_int n_inside, n_together;
+
+static void mpi_enter(void) {
+    if (atomic_fetch_add(&n_inside, 1)) atomic_fetch_add(&n_together, 1);
+    sched_yield(); /* longer than most calls */
+}
+
+static int mpi_leave(int result) {
+    atomic_fetch_sub(&n_inside, 1);
+    return result;
+}
+
+int MPI_Isend(const void *data, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+              MPI_Request *request) {
+    mpi_enter();
+    return mpi_leave(PMPI_Isend(data, n, type, to, tag, comm, request));
+}
+
+int MPI_Irecv(void *data, int n, MPI_Datatype type, int from, int tag, MPI_Comm comm,
+              MPI_Request *request) {
+    mpi_enter();
+    return mpi_leave(PMPI_Irecv(data, n, type, from, tag, comm, request));
+}
+
+int MPI_Test(MPI_Request *request, int *done, MPI_Status *status) {
+    mpi_enter();
+    return mpi_leave(PMPI_Test(request, done, status));
+}
+
+static const char *sums(kn_comm *comm, void *ctx) {
+    (void)ctx;
+    for (int i = 0; i < 2000; i++) {
+        double x = kn_comm_rank(comm) + i;
+        RANK_OK(kn_comm_values(comm, &x, 1, KN_COMM_SUM));
+        RANK_CHECK(x == kn_comm_size(comm) * (i + 0.5 * (kn_comm_size(comm) - 1)));
+    }
+    return NULL;
+}
+
+/* Two communicators of the same ranks, each used by a thread. */
+static const char *check_threads(kn_comm *comm) {
+    rank_run other = {.fn = sums};
+    pthread_t thread;
+    RANK_OK(kn_comm_create(&other.comm, NULL, NULL));
+    RANK_CHECK(!pthread_create(&thread, NULL, rank_main, &other));
+    const char *found = sums(comm, NULL);
+    pthread_join(thread, NULL);
+    kn_comm_destroy(other.comm);
+    RANK_CHECK(atomic_load(&n_together) == 0);
+    return found ? found : other.found;
+}
+
+/* The program has MPI of its own: at a level that is too low, as most programs; and ended. */
+static int rank_run_own(bool serves) {
+    kn_comm *comm = NULL;
+    int level = 0, want = serves ? MPI_THREAD_SERIALIZED : MPI_THREAD_SINGLE;
+    MPI_Init_thread(NULL, NULL, want, &level);
+    for (int i = 0; i < 2; i++) {
+        kn_status status = kn_comm_create(&comm, "mpi", NULL);
+        bool fits = level >= MPI_THREAD_SERIALIZED;
+        if (status != (fits ? KN_OK : KN_ERR_UNSUPPORTED)) return 1;
+        if (!fits && !strstr(kn_last_error()->message, "MPI_THREAD_SERIALIZED")) return 2;
+        if (fits) kn_comm_destroy(comm);
+    }
+    MPI_Finalize();
+    if (kn_comm_create(&comm, "mpi", NULL) != KN_ERR_UNSUPPORTED) return 3;
+    if (!strstr(kn_last_error()->message, "MPI has ended")) return 4;
+    puts("the program's own MPI");
+    return 0;
+}
+
+/* MPI ends with the last communicator. */
+static int rank_run_one(void) {
+    kn_comm *comm = NULL;
+    if (kn_comm_create(&comm, "mpi", NULL) < 0) return 1;
+    double x = 5;
+    if (kn_comm_size(comm) != 1 || kn_comm_values(comm, &x, 1, KN_COMM_SUM) || x != 5) return 2;
+    kn_comm_destroy(comm);
+    if (kn_comm_create(&comm, "mpi", NULL) != KN_ERR_UNSUPPORTED) return 3;
+    if (!strstr(kn_last_error()->message, "ended in this process with its last")) return 4;
+    puts("one rank");
+    return 0;
+}
+
 static const char *checks_of(kn_comm *comm, const char *word) {
     if (strcmp(word, "all") == 0) return checks(comm);
     if (strcmp(word, "fork") == 0) return check_fork(comm, NULL);
     if (strcmp(word, "two") == 0) return check_two(comm);
+    if (strcmp(word, "threads") == 0) return check_threads(comm);
     if (strcmp(word, "leave") == 0) return check_leaving(comm);
     return check_order(comm, (void *)&order_cases[atoi(word)]);
 }
@@ -60,6 +150,8 @@ static const char *checks_of(kn_comm *comm, const char *word) {
 /* One rank. */
 static int rank_run_all(const char *word) {
     kn_comm *comm = NULL;
+    if (strcmp(word, "one") == 0) return rank_run_one();
+    if (strncmp(word, "own", 3) == 0) return rank_run_own(strcmp(word, "own") == 0);
     if (kn_comm_create(&comm, NULL, NULL) < 0) {
         fprintf(stderr, "%s\n", kn_last_error()->message);
         return 1;
@@ -129,6 +221,23 @@ static void a_second_communicator_has_messages_of_its_own(void **state) {
     ranks_of(3, "two", "3 ranks agree");
 }
 
+static void threads_never_call_mpi_together(void **state) {
+    (void)state;
+    ranks_of(2, "threads", "2 ranks agree");
+}
+
+static void a_communicator_of_one_rank_ends_mpi(void **state) {
+    (void)state;
+    ranks_of(1, "one", "one rank");
+}
+
+static void mpi_of_the_program_must_serve(void **state) {
+    (void)state;
+    ranks_of(1, "own", "the program's own MPI");
+    ranks_of(2, "own", "the program's own MPI");
+    ranks_of(1, "own_single", "the program's own MPI");
+}
+
 /* srun without MPI's plug-in: each process is alone. */
 static void ranks_that_mpi_does_not_know_are_an_error(void **state) {
     (void)state;
@@ -154,5 +263,7 @@ int main(int argc, char **argv) {
     return RUN_TESTS(TEST(collectives_agree_under_mpirun), TEST(ranks_whose_calls_differ_hear_both),
                      TEST(a_rank_that_leaves_is_named), TEST(a_forked_child_gets_an_error),
                      TEST(a_second_communicator_has_messages_of_its_own),
+                     TEST(threads_never_call_mpi_together),
+                     TEST(a_communicator_of_one_rank_ends_mpi), TEST(mpi_of_the_program_must_serve),
                      TEST(ranks_that_mpi_does_not_know_are_an_error));
 }

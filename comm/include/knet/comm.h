@@ -25,6 +25,11 @@
  * are enqueued; the next call returns what went wrong since, and the GPU's stream is free again by
  * then. After such an error the communicator is broken: every later call returns the error again.
  *
+ * MPI starts with a process's first "mpi" communicator and ends with the last one; after that no
+ * other can be created. A program that starts MPI itself does so with MPI_THREAD_SERIALIZED or
+ * MPI_THREAD_MULTIPLE, the latter if it calls MPI while a communicator exists, and destroys its
+ * communicators before MPI_Finalize.
+ *
  * Threads: one at a time uses a communicator; kn_comm_interrupt may be called by any, and by signal
  * handlers.
  */
@@ -67,8 +72,9 @@ KN_API KN_MUST_CHECK kn_status kn_comm_launch_read(kn_comm_launch *out);
 
 /* Connects the ranks. kind: "mpi", "self", or NULL: "mpi" if a launcher started several ranks, else
  * "self". Every rank calls it. Errors: UNSUPPORTED if the module or the MPI library cannot be
- * loaded, with the reason; INVALID if MPI knows fewer ranks than the launcher started, for another
- * kind, and for an unknown word in KNET_COMM; PEER if a rank has not come within the time-out. */
+ * loaded, or MPI has ended in this process, or runs at a lower thread level, with the reason;
+ * INVALID if MPI knows fewer ranks than the launcher started, for another kind, and for an unknown
+ * word in KNET_COMM; PEER if a rank has not come within the time-out. */
 KN_API KN_MUST_CHECK kn_status kn_comm_create(kn_comm **out, const char *kind,
                                               const kn_comm_options *options);
 /* Disconnects this rank. The other ranks do the same, or their next call fails: over MPI it waits
