@@ -12,6 +12,12 @@ static inline uint64_t kn__now_ns(clockid_t clock) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+/* Seconds as nanoseconds: 0 for NaN and negative ones, 30 years for more than these. */
+static inline uint64_t kn__seconds_ns(double seconds) {
+    if (!(seconds > 0)) return 0;
+    return seconds < 1e9 ? (uint64_t)(seconds * 1e9) : 1000000000000000000u;
+}
+
 /* The time that many nanoseconds later. */
 static inline struct timespec kn__time_after(struct timespec t, uint64_t ns) {
     ns += (uint64_t)t.tv_nsec;

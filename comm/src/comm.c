@@ -7,6 +7,7 @@
 
 #include "gpu.h"
 #include "launch.h"
+#include "now.h"
 #include "ranks.h"
 
 static const uint64_t TIMEOUT_NS = 120 * (uint64_t)1000000000;
@@ -116,7 +117,7 @@ static kn_status timeout_of(uint64_t *out_ns, double seconds, const uint64_t res
         if (reserved[i]) return KN_FAIL(KN_ERR_INVALID, "kn_comm_options: reserved is not zero");
     if (!(seconds >= 0) || seconds > 1e9)
         return KN_FAIL(KN_ERR_INVALID, "kn_comm_options: timeout_seconds %g", seconds);
-    if (seconds > 0) *out_ns = (uint64_t)(seconds * 1e9) + 1;
+    if (seconds > 0) *out_ns = kn__seconds_ns(seconds) + 1;
     return KN_OK;
 }
 

@@ -111,8 +111,8 @@ static uint64_t arrival(world *w, int from, size_t bytes) {
     uint64_t now = kn__now_ns(CLOCK_MONOTONIC), start = w->link_free_ns[from];
     if (start < now) start = now;
     double seconds = w->bandwidth > 0 ? (double)bytes / w->bandwidth : 0;
-    w->link_free_ns[from] = start + (uint64_t)(seconds * 1e9);
-    return w->link_free_ns[from] + (uint64_t)(w->latency_seconds * 1e9);
+    w->link_free_ns[from] = start + kn__seconds_ns(seconds);
+    return w->link_free_ns[from] + kn__seconds_ns(w->latency_seconds);
 }
 
 /* --- the transport --- */
@@ -298,17 +298,17 @@ kn_status kn_comm_sim_create(kn_comm *out[], int n, const kn_comm_sim_options *o
         if (o.reserved[i])
             return KN_FAIL(KN_ERR_INVALID, "kn_comm_sim_options: reserved is not zero");
     if (!out || n < 1 || n > 4096 || !(o.bandwidth >= 0) || !(o.latency_seconds >= 0) ||
-        !(o.timeout_seconds >= 0))
+        !(o.timeout_seconds >= 0) || o.latency_seconds > 1e9 || o.timeout_seconds > 1e9)
         return KN_FAIL(KN_ERR_INVALID,
                        "kn_comm_sim_create: %d ranks (1 to 4096), bandwidth %g, latency %g s, "
-                       "time-out %g s",
+                       "time-out %g s (0 to 1e9)",
                        n, o.bandwidth, o.latency_seconds, o.timeout_seconds);
     world *w = world_create(n, &o);
     if (!w) return KN_FAIL(KN_ERR_OOM, "kn_comm_sim_create: no host memory");
     kn_status status = KN_OK;
     for (int r = 0; r < n; r++) out[r] = NULL;
     for (int r = 0; r < n && status == KN_OK; r++) {
-        status = member_create(&out[r], w, r, (uint64_t)(o.timeout_seconds * 1e9));
+        status = member_create(&out[r], w, r, kn__seconds_ns(o.timeout_seconds));
         w->n_open += status == KN_OK;
     }
     bool is_used = w->n_open > 0;

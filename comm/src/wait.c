@@ -122,7 +122,7 @@ void kn_comm_abort(kn_comm *comm, const char *why) {
 
 void kn_comm_interrupt(kn_comm *comm, double seconds) {
     if (!comm) return;
-    uint64_t at = kn__now_ns(CLOCK_MONOTONIC) + (uint64_t)(seconds * 1e9);
+    uint64_t at = kn__now_ns(CLOCK_MONOTONIC) + kn__seconds_ns(seconds);
     atomic_store_explicit(&comm->give_up_ns, at, memory_order_relaxed);
 }
 

@@ -1,5 +1,6 @@
 /* Collectives of simulated ranks: results, bits, errors, ranks that fail. */
 #include <knet/ops.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
@@ -147,6 +148,10 @@ static void options_are_checked(void **state) {
                  KN_ERR_INVALID, "bandwidth -1");
     assert_fails(kn_comm_sim_create(comm, 2, &(kn_comm_sim_options){.reserved = {1}}),
                  KN_ERR_INVALID, "reserved");
+    assert_fails(kn_comm_sim_create(comm, 2, &(kn_comm_sim_options){.timeout_seconds = INFINITY}),
+                 KN_ERR_INVALID, "time-out inf s (0 to 1e9)");
+    assert_fails(kn_comm_sim_create(comm, 2, &(kn_comm_sim_options){.latency_seconds = 1e11}),
+                 KN_ERR_INVALID, "latency 1e+11 s");
     assert_fails(kn_comm_create(comm, "pigeon", NULL), KN_ERR_INVALID, "'pigeon'");
     kn_comm_destroy(NULL);
 }
@@ -244,6 +249,33 @@ static void an_interrupted_wait_ends(void **state) {
     ranks_run(2, interrupted, &is_over);
 }
 
+/* Rank 1 comes late: rank 0 must wait for it. */
+static const char *interrupted_late(kn_comm *comm, void *ctx) {
+    static const double seconds[] = {INFINITY, 1e11, 1e9};
+    (void)ctx;
+    for (int i = 0; i < 3; i++) {
+        kn_comm_interrupt(comm, seconds[i]);
+        if (kn_comm_rank(comm)) nanosleep(&(struct timespec){0, 20000000}, NULL);
+        RANK_OK(kn_comm_barrier(comm));
+    }
+    return NULL;
+}
+
+/* NaN and negative values are 0. */
+static const char *interrupted_at_once(kn_comm *comm, void *ctx) {
+    if (kn_comm_rank(comm)) return NULL;
+    kn_comm_interrupt(comm, *(const double *)ctx);
+    RANK_CHECK(kn_comm_barrier(comm) == KN_ERR_PEER);
+    return NULL;
+}
+
+static void an_interrupt_may_leave_any_time(void **state) {
+    double at_once[] = {-1e11, NAN};
+    (void)state;
+    ranks_run(2, interrupted_late, NULL);
+    for (int i = 0; i < 2; i++) ranks_run(2, interrupted_at_once, &at_once[i]);
+}
+
 static void pause_ms(int ms) { nanosleep(&(struct timespec){0, ms * 1000000L}, NULL); }
 
 /* Rank 1 has told which call it waits in, and then hangs. */
@@ -331,7 +363,8 @@ int main(void) {
         TEST(sums_have_the_bits_of_adding_in_the_order_of_ranks), TEST(wrong_calls_name_the_values),
         TEST(options_are_checked), TEST(a_killed_rank_is_named_by_all_others),
         TEST(a_rank_that_hangs_is_named_after_the_time_out), TEST(a_rank_that_fails_says_why),
-        TEST(an_interrupted_wait_ends), TEST(a_rank_that_hangs_is_named_with_its_last_wait),
+        TEST(an_interrupted_wait_ends), TEST(an_interrupt_may_leave_any_time),
+        TEST(a_rank_that_hangs_is_named_with_its_last_wait),
         TEST(calls_that_are_no_longer_kept_are_not_compared),
         TEST(a_world_that_ends_leaves_others_alone), TEST(ranks_whose_calls_differ_hear_both),
         TEST(a_forked_child_gets_an_error));
