@@ -31,7 +31,8 @@ KN_API KN_MUST_CHECK kn_status kn_pipeline_place(kn_layer *net, kn_device *const
 /* From now on a forward of the sequence cuts x along its first dimension into n_micro parts as
  * equal as can be, of which each has a sample, and joins the results in their order. They and the
  * gradients are those of the whole, but for the order of sums, and for layers that look at a whole
- * batch: batch norm takes the statistics of each micro-batch. More micro-batches leave devices idle
+ * batch: batch norm takes the statistics of each micro-batch, and dropout draws a mask for each,
+ * other ones than for the whole. More micro-batches leave devices idle
  * for a smaller share of the time, (n_stages - 1) / (n_micro + n_stages - 1), and keep the same
  * memory; with kn_layer_recompute_set a layer keeps its input alone. 1: the whole batch. Errors:
  * INVALID if it is no sequence or n_micro is below 1. */
