@@ -155,6 +155,9 @@ def printing(_):
     for dtype in ("f4", "f8"):
         cases += [np.array(x, dtype) for x in ([1e10, 1], [1e-30, 2e30], [123456789.0], 1e300 if dtype == "f8" else 1e30)]
         cases += [rng.standard_normal(shape).astype(dtype) for shape in ((1001,), (40, 40), (11, 12, 13), (2, 2000))]
+    for dtype in ("f4", "f8", "f2"):   # about half of the last of 3 places
+        half = np.array([[0.0005, 0.00051], [0.00049, 1], [-0.0005, 2]], dtype)
+        cases += [half, np.nextafter(half, half.dtype.type(1)), np.nextafter(half, half.dtype.type(-1)), half[:1], half[2:]]
     cases += [np.array([-2**63, 2**63 - 1]), np.arange(2000), np.arange(300).reshape(3, 100)]
     for a in cases:
         a = np.asarray(a)
@@ -162,6 +165,9 @@ def printing(_):
         options = dict(precision=3, threshold=10, edge_items=2, width=40)
         theirs = np.array2string(a, precision=3, threshold=10, edgeitems=2, max_line_width=40)
         assert printed(a, **options) == theirs, f"ours:\n{printed(a, **options)}\nNumPy's:\n{theirs}\n{a.dtype}"
+        for width in (1, 2, 7):
+            options, theirs = dict(threshold=10, width=width), np.array2string(a, threshold=10, max_line_width=width)
+            assert printed(a, **options) == theirs, f"ours:\n{printed(a, **options)}\nNumPy's:\n{theirs}\n{a.dtype}"
 
 
 # --- DLPack: NumPy's capsules ---

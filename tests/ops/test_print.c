@@ -43,6 +43,26 @@ static void large_tensors_are_shortened(void **state) {
     assert_string_equal(printed(F32(KN_SHAPE(2), 1.25f, 2), &all), "[1. 2.]");
 }
 
+static void narrow_lines_have_a_word_each(void **state) {
+    (void)state;
+    KN_FRAME();
+    for (int width = 1; width <= 3; width++) {
+        const kn_print_options options = {.bare = 1, .width = width};
+        assert_string_equal(printed(F32(KN_SHAPE(2, 2), 1, 2, 3, 4), &options),
+                            "[[1.\n  2.]\n [3.\n  4.]]");
+    }
+}
+
+/* f32 0.05 is a little more than half of the last place, f32 0.35 a little less. */
+static void the_value_itself_is_rounded(void **state) {
+    (void)state;
+    static const kn_print_options options = {.bare = 1, .precision = 1};
+    KN_FRAME();
+    assert_string_equal(printed(F32(KN_SHAPE(2), 0.05f, -0.05f), &options), "[ 0.1 -0.1]");
+    assert_string_equal(printed(F32(KN_SHAPE(2), 0.049f, 0.35f), &options), "[0.  0.3]");
+    assert_string_equal(printed(F64(KN_SHAPE(2), 0.05, 0.25), &options), "[0.1 0.2]");
+}
+
 static void a_short_buffer_cuts_the_text(void **state) {
     (void)state;
     size_t length = 0;
@@ -73,6 +93,7 @@ static void a_stream_gets_a_whole_line(void **state) {
 int main(void) {
     return RUN_TESTS(OPS_TEST(a_matrix_has_a_line_a_row_under_its_shape),
                      OPS_TEST(other_dtypes_have_their_own_words),
-                     OPS_TEST(large_tensors_are_shortened), OPS_TEST(a_short_buffer_cuts_the_text),
+                     OPS_TEST(large_tensors_are_shortened), OPS_TEST(narrow_lines_have_a_word_each),
+                     OPS_TEST(the_value_itself_is_rounded), OPS_TEST(a_short_buffer_cuts_the_text),
                      OPS_TEST(a_stream_gets_a_whole_line));
 }

@@ -54,8 +54,10 @@ kn__digits kn__digits_fixed(double x, kn_dtype dtype, int places) {
     if (d.n - 1 - d.exponent <= places) return d;
     int kept = d.exponent + places; /* digits after the first */
     if (kept >= 0) return kn__digits_rounded(x, kept);
-    /* Less than half of the last place, or a one there. */
-    bool up = kept == -1 && (d.digit[0] > '5' || (d.digit[0] == '5' && d.n > 1));
+    /* Less than half of the last place, or a one there: of x itself, not of its digits. */
+    char text[400] = "";
+    if (kept == -1) snprintf(text, sizeof text, "%.*f", places, x);
+    bool up = strpbrk(text, "123456789") != NULL;
     kn__digits small = {.digit = {up ? '1' : '0'}, .n = 1, .exponent = up ? -places : 0};
     small.negative = d.negative;
     return small;

@@ -195,7 +195,7 @@ static void start_line(printer *p, int indent) {
 
 static void add_word(printer *p, const char *word, int columns, int indent) {
     bool has_words = p->line.length > (size_t)indent;
-    if (has_words && p->line.length + strlen(word) > (size_t)columns) {
+    if (has_words && (int)(p->line.length + strlen(word)) > columns) { /* columns may be below 0 */
         put_line(p, true);
         kn__text_puts(&p->text, "\n");
         start_line(p, indent);
