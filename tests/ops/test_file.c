@@ -273,16 +273,67 @@ static void a_damaged_safetensors_header_is_refused_with_its_place(void **state)
                  "a header of 3 bytes; 2 follow"); /* cut short */
 }
 
-static kn_status open_npy(const char *text, int version, size_t data_bytes) {
-    char bytes[512] = "\x93NUMPY";
+/* A header and data of zeros. */
+static kn_status npy_open(kn_file **f, const char *text, int version, size_t data_bytes) {
+    static char bytes[512];
     size_t length = strlen(text);
+    memset(bytes, 0, sizeof bytes);
+    memcpy(bytes, "\x93NUMPY", 6);
     bytes[6] = (char)version;
     bytes[8] = (char)length;
     memcpy(bytes + 10, text, length);
+    return kn_file_open_bytes(f, bytes, 10 + length + data_bytes, "x.npy");
+}
+
+static kn_status open_npy(const char *text, int version, size_t data_bytes) {
     kn_file *f = NULL;
-    kn_status status = kn_file_open_bytes(&f, bytes, 10 + length + data_bytes, "x.npy");
+    kn_status status = npy_open(&f, text, version, data_bytes);
     kn_file_close(f);
     return status;
+}
+
+static void arrays_that_no_tensor_holds_fail_when_they_are_read(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *error;
+        kn_status status;
+    } cases[] = {
+        {"{'descr': [('a[', '<f4'), ('b\\'', '|u1', (2,))], 'fortran_order': False, 'shape': (2,)}",
+         "dtype records", KN_ERR_DTYPE},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,3)}",
+         "more than 8 dimensions", KN_ERR_SHAPE},
+        {"{'shape': (1,1,1,1,1,1,1,1,3), 'fortran_order': True, 'descr': '<f4'}",
+         "more than 8 dimensions", KN_ERR_SHAPE},
+    };
+    KN_FRAME();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        kn_file *f = NULL;
+        assert_ok(npy_open(&f, cases[i].text, 1, 12));
+        assert_int_equal(kn_file_dtype(f, 0), 0);
+        assert_op_fails(kn_file_read(f, ""), cases[i].status, cases[i].error);
+        assert_shape(kn_file_read_bytes(f, ""), KN_SHAPE(12));
+        kn_file_close(f);
+    }
+}
+
+static void dtypes_have_all_names_of_numpy(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        kn_dtype dtype;
+    } cases[] = {{"f4", KN_F32},   {"float32", KN_F32}, {"=i8", KN_I64},
+                 {"uint8", KN_U8}, {"bool", KN_BOOL},   {"f", 0},
+                 {"", 0},          {"<float32", 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[128];
+        kn_file *f = NULL;
+        size_t bytes = cases[i].dtype ? 2 * kn_dtype_bytes(cases[i].dtype) : 8;
+        snprintf(text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': (2,)}",
+                 cases[i].name);
+        assert_ok(npy_open(&f, text, 1, bytes));
+        assert_int_equal(kn_file_dtype(f, 0), cases[i].dtype);
+        kn_file_close(f);
+    }
 }
 
 static void a_damaged_npy_header_is_refused_with_its_place(void **state) {
@@ -304,9 +355,8 @@ static void a_damaged_npy_header_is_refused_with_its_place(void **state) {
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,)}", "a size", 8},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (9223372036854775807,9)}", "too large",
          8},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,1)}",
-         "more than 8 dimensions", 4},
-        {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,)}", "records", 8},
+        {"{'descr': [('a', '<f4')", "the end; expected ']'", 8},
+        {"{'descr': [('a', '<f4'), 'fortran_order': False, 'shape': (2,)}", "expected ']'", 8},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         kn_status status = open_npy(cases[i].text, 1, cases[i].bytes);
@@ -395,6 +445,8 @@ int main(void) {
         OPS_TEST(a_mapped_tensor_outlives_its_file_and_leaves_it_alone),
         OPS_TEST(wrong_arguments_of_writers_name_the_tensor),
         OPS_TEST(a_damaged_safetensors_header_is_refused_with_its_place),
+        OPS_TEST(arrays_that_no_tensor_holds_fail_when_they_are_read),
+        OPS_TEST(dtypes_have_all_names_of_numpy),
         OPS_TEST(a_damaged_npy_header_is_refused_with_its_place),
         OPS_TEST(cut_and_changed_archives_are_errors_not_crashes),
         OPS_TEST(a_changed_byte_of_a_member_fails_its_checksum),

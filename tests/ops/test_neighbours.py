@@ -133,6 +133,20 @@ def npz(folder):
         file_close(f)
 
 
+def strangers(folder):
+    """Arrays that no tensor holds leave the others of a file readable."""
+    path, w = f"{folder}/strangers.npz", np.arange(3, dtype="f4")
+    fields = [(f"a rather long name of field {i}", "f4") for i in range(400)]
+    for save in (np.savez, np.savez_compressed):
+        save(path, w=w, log=np.zeros(2, [("step", "i8"), ("loss", "f4", (2,))]), wide=np.zeros(2, fields), deep=np.zeros((1,) * 9))
+        f = P()
+        must(file_open(c.byref(f), path.encode()) == 0)
+        same(array(file_read(f, b"w")), w)
+        for name in (b"log", b"wide", b"deep"):
+            assert file_read(f, name) is None and check() < 0
+        file_close(f)
+
+
 # --- printing ---
 
 def printed(a, **options):
@@ -230,7 +244,7 @@ def dlpack(_):
 def main():
     frame = begin(None)
     with tempfile.TemporaryDirectory() as folder:
-        for test in (npy, npz, printing, dlpack):
+        for test in (npy, npz, strangers, printing, dlpack):
             test(folder)
             assert check() == 0
             print("ok", test.__name__)

@@ -35,7 +35,8 @@ KN_API KN_MUST_CHECK kn_status kn_file_open_bytes(kn_file **out, const void *byt
 KN_API void kn_file_close(kn_file *f);
 
 /* The number of tensors; the name, shape and dtype of each. Names are borrowed until the file is
- * closed. A dtype is 0 if no kn_dtype fits. */
+ * closed. A dtype is 0 if no kn_dtype fits, as for NumPy's records, and for more than
+ * 8 dimensions, where the shape is []. */
 KN_API int kn_file_count(const kn_file *f);
 KN_API const char *kn_file_name(const kn_file *f, int i);
 KN_API kn_shape kn_file_shape(const kn_file *f, int i);
@@ -49,8 +50,8 @@ KN_API const char *kn_file_metadata(const kn_file *f, const char *key);
 /* Reads a tensor to the frame's device. On the host a tensor of a safetensors or NPY file is
  * mapped: pages are read when they are used, and writes stay in memory. Such a file must not be
  * shortened while its tensors live; replacing it is safe. Errors: INVALID for a name that the file
- * lacks, DTYPE for elements that no kn_dtype fits, FORMAT for a wrong checksum or damaged
- * compression. */
+ * lacks, DTYPE for elements that no kn_dtype fits, SHAPE for more than 8 dimensions, FORMAT for a
+ * wrong checksum or damaged compression. */
 KN_API kn_tensor *kn_file_read(kn_file *f, const char *name);
 /* The bytes of a tensor as they are in the file, KN_U8 [bytes] on the host: for dtypes that no
  * kn_dtype fits, such as the pickled objects of an NPZ file. */

@@ -22,6 +22,7 @@ typedef struct kn__entry {
     kn_dtype dtype;
     char dtype_text[KN__DTYPE_TEXT_BYTES]; /* the file's word for it */
     kn_shape shape;
+    bool is_deep;                /* more dimensions than a shape has: no shape, no dtype */
     bool fortran;                /* the first index varies fastest */
     bool swapped;                /* the bytes of each element are reversed */
     bool deflated;               /* the bytes at `offset` are */
@@ -61,6 +62,8 @@ kn_status kn__safetensors_open(kn_file *f);
  * `skip`, the bytes before the data. `place` says in messages where it is. */
 kn_status kn__npy_header(kn__entry *e, const kn_file *f, const char *place, const uint8_t *at,
                          size_t n);
+/* How many bytes such a header says that it takes; 0: n is too few to know. */
+size_t kn__npy_header_bytes(const uint8_t *at, size_t n);
 enum { KN__NPY_HEADER_BYTES = 512 };
 /* Writes a header; returns its bytes, or 0 for a dtype that NumPy lacks. */
 size_t kn__npy_header_write(char out[KN__NPY_HEADER_BYTES], kn_dtype dtype, kn_shape shape);

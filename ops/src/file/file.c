@@ -239,6 +239,9 @@ static kn_tensor *read_mapped(const kn_file *f, const kn__entry *e) {
 }
 
 static kn_tensor *read_entry(const kn_file *f, const kn__entry *e) {
+    if (e->is_deep)
+        return KN_FAIL_NULL(KN_ERR_SHAPE, "%s: tensor '%.100s' has more than %d dimensions",
+                            f->path, e->name, KN_DIMS_MAX);
     if (!e->dtype)
         return KN_FAIL_NULL(KN_ERR_DTYPE, "%s: tensor '%.100s' has dtype %s, which has no kn_dtype",
                             f->path, e->name, e->dtype_text);

@@ -13,8 +13,11 @@ static const struct {
     char kind;
     char bytes; /* as a digit */
     kn_dtype dtype;
-} dtypes[] = {{'f', '4', KN_F32}, {'f', '8', KN_F64}, {'f', '2', KN_F16}, {'i', '8', KN_I64},
-              {'i', '4', KN_I32}, {'u', '1', KN_U8},  {'b', '1', KN_BOOL}};
+    const char *name;
+} dtypes[] = {{'f', '4', KN_F32, "float32"}, {'f', '8', KN_F64, "float64"},
+              {'f', '2', KN_F16, "float16"}, {'i', '8', KN_I64, "int64"},
+              {'i', '4', KN_I32, "int32"},   {'u', '1', KN_U8, "uint8"},
+              {'b', '1', KN_BOOL, "bool"}};
 enum { N_DTYPES = sizeof dtypes / sizeof *dtypes };
 
 /* --- reading --- */
@@ -78,15 +81,14 @@ static bool take_number(literal *l, int64_t *out) {
     return l->at > begin;
 }
 
-static kn_status take_shape(literal *l, kn_shape *shape) {
+static kn_status take_shape(literal *l, kn__entry *e) {
+    kn_shape *shape = &e->shape;
     if (!take(l, '(')) return literal_bad(l, "a tuple of sizes");
-    *shape = KN_SCALAR;
     while (!take(l, ')')) {
         int64_t size = 0;
         if (!take_number(l, &size)) return literal_bad(l, "a size");
-        if (shape->n_dims == KN_DIMS_MAX)
-            return KN__BAD(l->f, "%sheader: more than %d dimensions", l->place, KN_DIMS_MAX);
-        shape->dim[shape->n_dims++] = size;
+        e->is_deep = e->is_deep || shape->n_dims == KN_DIMS_MAX;
+        if (!e->is_deep) shape->dim[shape->n_dims++] = size;
         if (!take(l, ',')) {
             if (!take(l, ')')) return literal_bad(l, "',' or ')'");
             break;
@@ -95,18 +97,35 @@ static kn_status take_shape(literal *l, kn_shape *shape) {
     return KN_OK;
 }
 
+/* A list, whatever is in it. */
+static bool take_list(literal *l) {
+    size_t depth = 0;
+    do {
+        char c = l->at < l->end ? *l->at++ : 0;
+        if (c == '[' || c == '(') depth++;
+        if (c == ']' || c == ')') depth--;
+        if (c != '\'' && c != '"') continue;
+        while (l->at < l->end && *l->at != c) l->at += *l->at == '\\' && l->at + 1 < l->end ? 2 : 1;
+        if (l->at < l->end) l->at++;
+    } while (depth && l->at < l->end);
+    return !depth;
+}
+
 static kn_status take_dtype(literal *l, kn__entry *e) {
-    if (!take_string(l, e->dtype_text, sizeof e->dtype_text)) {
-        skip_spaces(l);
-        bool is_list = l->at < l->end && *l->at == '[';
-        return is_list ? KN__BAD(l->f, "%sheader: arrays of records are not supported", l->place)
-                       : literal_bad(l, "a dtype such as '<f4'");
+    char *text = e->dtype_text;
+    skip_spaces(l);
+    if (l->at < l->end && *l->at == '[') {
+        snprintf(text, sizeof e->dtype_text, "records");
+        return take_list(l) ? KN_OK : literal_bad(l, "']'");
     }
-    const char *text = e->dtype_text;
-    if (strlen(text) == 3 && strchr("<>|=", text[0])) {
-        e->swapped = text[0] == '>' && text[2] != '1';
-        for (int i = 0; i < N_DTYPES; i++)
-            if (dtypes[i].kind == text[1] && dtypes[i].bytes == text[2]) e->dtype = dtypes[i].dtype;
+    if (!take_string(l, text, sizeof e->dtype_text)) return literal_bad(l, "a dtype such as '<f4'");
+    bool has_order = text[0] && strchr("<>|=", text[0]);
+    const char *word = text + has_order;
+    e->swapped = text[0] == '>' && text[2] != '1';
+    for (int i = 0; i < N_DTYPES; i++) {
+        const char code[] = {dtypes[i].kind, dtypes[i].bytes, 0};
+        if (strcmp(word, code) == 0 || strcmp(text, dtypes[i].name) == 0)
+            e->dtype = dtypes[i].dtype;
     }
     return KN_OK;
 }
@@ -126,7 +145,7 @@ static kn_status take_pair(literal *l, kn__entry *e, unsigned *seen) {
     *seen |= 1u << which;
     if (!take(l, ':')) return literal_bad(l, "':'");
     if (which == 0) return take_dtype(l, e);
-    if (which == 2) return take_shape(l, &e->shape);
+    if (which == 2) return take_shape(l, e);
     e->fortran = take_word(l, "True");
     return e->fortran || take_word(l, "False") ? KN_OK : literal_bad(l, "True or False");
 }
@@ -145,6 +164,11 @@ static kn_status literal_read(literal *l, kn__entry *e) {
     return seen == 7 ? KN_OK : literal_bad(l, "each of descr, fortran_order and shape, once");
 }
 
+size_t kn__npy_header_bytes(const uint8_t *at, size_t n) {
+    if (n < 12) return 0;
+    return at[6] == 1 ? 10 + (size_t)kn__u16(at + 8) : 12 + (size_t)kn__u32(at + 8);
+}
+
 kn_status kn__npy_header(kn__entry *e, const kn_file *f, const char *place, const uint8_t *at,
                          size_t n) {
     if (n < 10 || memcmp(at, "\x93NUMPY", 6) != 0)
@@ -161,6 +185,9 @@ kn_status kn__npy_header(kn__entry *e, const kn_file *f, const char *place, cons
     literal l = {f, place, text, text, text + length};
     KN_TRY(literal_read(&l, e));
     e->skip = fixed + length;
+    if (!e->is_deep) return KN_OK;
+    e->dtype = 0;
+    e->shape = KN_SCALAR;
     return KN_OK;
 }
 

@@ -17,7 +17,8 @@ enum {
     STORED = 0,
     DEFLATED = 8,
     RATIO_MAX = 1032, /* of deflate: no data expand more */
-    PREFIX_BYTES = 4096 + 12
+    PREFIX_BYTES = 4096 + 12,
+    HEADER_BYTES_MAX = 1 << 20
 };
 
 /* --- the directory --- */
@@ -214,6 +215,20 @@ kn_status kn__zip_read(void *out, const kn_file *f, const kn__entry *e) {
 
 /* --- opening --- */
 
+static kn_status read_header(kn__entry *e, const kn_file *f, size_t size, const char *place) {
+    uint8_t prefix[PREFIX_BYTES], *large = NULL;
+    size_t n = read_prefix(prefix, sizeof prefix, f, e, size);
+    size_t whole = kn__npy_header_bytes(prefix, n);
+    if (whole > n && whole <= size && whole <= HEADER_BYTES_MAX) {
+        large = malloc(whole);
+        if (!large) return KN_FAIL(KN_ERR_OOM, "%s: no memory", f->path);
+        n = read_prefix(large, whole, f, e, size);
+    }
+    kn_status status = kn__npy_header(e, f, place, large ? large : prefix, n);
+    free(large);
+    return status;
+}
+
 static kn_status add_member(kn_file *f, const member *m, const directory *d) {
     char place[160];
     snprintf(place, sizeof place, "member '%.*s': ", m->name_bytes < 100 ? (int)m->name_bytes : 100,
@@ -226,9 +241,7 @@ static kn_status add_member(kn_file *f, const member *m, const directory *d) {
     e->crc = m->crc;
     e->stored_bytes = m->packed;
     KN_TRY(find_data(&e->offset, f, m, d, place));
-    uint8_t prefix[PREFIX_BYTES];
-    size_t n = read_prefix(prefix, sizeof prefix, f, e, m->size);
-    KN_TRY(kn__npy_header(e, f, place, prefix, n));
+    KN_TRY(read_header(e, f, m->size, place));
     e->size_bytes = m->size - e->skip;
     if (!e->dtype) return KN_OK;
     char shape[256];
