@@ -159,6 +159,22 @@ static void ranks_share_an_epoch_without_overlap(void **state) {
     assert_int_equal(n, 99);
 }
 
+static void ranks_share_all_images_of_a_test(void **state) {
+    (void)state;
+    int order[26], seen[101] = {0};
+    files_dataset(dir, 202, false);
+    for (int rank = 0; rank < 4; rank++) {
+        kn_loader *loader = open_loader((kn_loader_options){
+            .batch = 5, .split = KN_TEST, .rank = rank, .n_ranks = 4, .partial = 1});
+        assert_int_equal(kn_loader_batches(loader), rank ? 5 : 6);
+        int n = epoch_read(order, loader);
+        assert_int_equal(n, rank ? 25 : 26);
+        for (int i = 0; i < n; i++) seen[order[i]]++;
+        kn_loader_destroy(loader);
+    }
+    for (int i = 0; i < 101; i++) assert_int_equal(seen[i], 1);
+}
+
 static void an_epoch_can_be_left_early(void **state) {
     (void)state;
     int order[100];
@@ -276,6 +292,16 @@ static void options_that_do_not_fit_are_refused_with_their_values(void **state) 
     assert_fails(kn_loader_create_synthetic(&loader, 0, NULL), KN_ERR_INVALID, "0 made-up images");
 }
 
+/* An error on one rank alone would leave the others waiting. */
+static void fewer_images_than_ranks_are_refused_by_all(void **state) {
+    (void)state;
+    files_dataset(dir, 6, false);
+    for (int rank = 0; rank < 4; rank++)
+        assert_refused(
+            dir, (kn_loader_options){.split = KN_TEST, .rank = rank, .n_ranks = 4, .partial = 1},
+            KN_ERR_INVALID, "batch 100 of 4 ranks: the data has only 3 images");
+}
+
 #define IN_DIR(fn) TEST_WITH(fn, dir_setup, dir_teardown)
 int main(void) {
     return RUN_TESTS(
@@ -285,7 +311,8 @@ int main(void) {
         IN_DIR(the_test_split_keeps_its_order_and_its_last_batch),
         IN_DIR(without_partial_the_rest_is_left_out),
         IN_DIR(a_set_smaller_than_a_batch_is_one_batch),
-        IN_DIR(ranks_share_an_epoch_without_overlap), IN_DIR(an_epoch_can_be_left_early),
+        IN_DIR(ranks_share_an_epoch_without_overlap), IN_DIR(ranks_share_all_images_of_a_test),
+        IN_DIR(fewer_images_than_ranks_are_refused_by_all), IN_DIR(an_epoch_can_be_left_early),
         TEST(made_up_images_are_the_same_every_time),
         TEST(next_allocates_nothing_after_the_first_batch),
         TEST(a_missing_directory_names_the_package),

@@ -27,11 +27,15 @@ static kn_status options_check(kn_loader_options *o) {
     return KN_OK;
 }
 
+static int64_t batches_of(const kn_loader_options *o, int64_t n) {
+    return (n + (o->partial ? o->batch - 1 : 0)) / o->batch;
+}
+
 static kn_status fits_data(const kn_loader *l) {
     const kn_loader_options *o = &l->options;
     const kn_dataset *d = l->data;
     char text[128];
-    if (l->n_all == 0 || d->n > UINT32_MAX)
+    if (batches_of(o, d->n / o->n_ranks) == 0 || d->n > UINT32_MAX)
         return KN_FAIL(KN_ERR_INVALID,
                        "batch %" PRId64 " of %d rank%s: the data has only %" PRId64 " images",
                        o->batch, o->n_ranks, o->n_ranks == 1 ? "" : "s", d->n);
@@ -108,7 +112,9 @@ static kn_status loader_create(kn_loader **out, kn_dataset *data, kn_loader_opti
     l->options = options;
     l->data = kn__dataset_share(data);
     l->n_mine = data->n / options.n_ranks;
-    l->n_all = (l->n_mine + (options.partial ? options.batch - 1 : 0)) / options.batch;
+    if (options.split == KN_TEST && options.partial)
+        l->n_mine += options.rank < data->n % options.n_ranks;
+    l->n_all = batches_of(&options, l->n_mine);
     l->n_batches = l->n_all;
     KN_TRY_GOTO(status, fits_data(l));
     if (options.augment) {

@@ -38,9 +38,11 @@ typedef struct kn_loader_options {
     int64_t batch;     /* 0: 100 */
     uint64_t seed;     /* of the shuffle; a new order every epoch; the test split is not shuffled */
     kn_device *device; /* NULL: the host */
-    int rank, n_ranks; /* every rank gets equally many batches; 0, 0: one rank */
-    kn_split split;    /* KN_TRAIN is the default */
-    int partial;       /* 1: also the last, smaller batch */
+    /* Every rank gets equally many samples; of a test split with `partial` the first ranks get one
+     * more where that leaves none out. 0, 0: one rank. */
+    int rank, n_ranks;
+    kn_split split;            /* KN_TRAIN is the default */
+    int partial;               /* 1: also the last, smaller batch */
     const kn_augment *augment; /* of the training split; read at once; NULL: none */
     int prefetch;              /* 1: a thread fills the next batch while this one is used */
     /* 1: sequences one after the other, x [sum of lengths]; 0: x [B,longest], padded with zeros at
