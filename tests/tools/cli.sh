@@ -134,6 +134,10 @@ case $case in
     err_has 'cannot write standard output: No space left'
     err_has '"weights_fnv1a"'
     got=0
+    "$knet" models >/dev/full 2>err || got=$? # written line by line: the first failure is the reason
+    [ "$got" -eq 1 ] || fail "models, a full disk: exit code $got"
+    err_has 'cannot write standard output: No space left'
+    got=0
     "$knet" "${small[@]}" >&- 2>err || got=$?
     [ "$got" -eq 1 ] || fail "a closed stdout: exit code $got"
     err_has '^epoch 1/1'

@@ -302,7 +302,7 @@ static void epoch_done(void *ctx, const kn_epoch *epoch) {
                     epoch->index, s->options.epochs, epoch->loss, scores ? "accuracy" : "loss",
                     scores ? 2 : 4, scores ? 100 * epoch->accuracy : epoch->test_loss,
                     scores ? " %" : "", epoch->train_seconds, epoch->test_seconds);
-    if (s->report.reader_gone && !interrupted) interrupted = SIGPIPE;
+    if (s->report.error == EPIPE && !interrupted) interrupted = SIGPIPE;
 }
 
 /* --- the search of a rate --- */

@@ -49,6 +49,11 @@ const char *kn__output_style(const kn__output *o, kn__style style) {
     return kn__style_text(style, o->color);
 }
 
+/* A later failure may leave no errno. */
+static void stdout_failed(kn__output *o) {
+    if (!o->error) o->error = errno ? errno : EIO;
+}
+
 void kn__output_line(kn__output *o, const char *fmt, ...) {
     if (o->json) return;
     char *line = NULL;
@@ -61,10 +66,9 @@ void kn__output_line(kn__output *o, const char *fmt, ...) {
         return;
     }
     kn__text_puts(&o->text, line);
-    if (o->live) fputs(line, stdout);
-    free(line);
     errno = 0;
-    if (o->live && fflush(stdout) != 0 && errno == EPIPE) o->reader_gone = true;
+    if (o->live && (fputs(line, stdout) < 0 || fflush(stdout) != 0)) stdout_failed(o);
+    free(line);
 }
 
 /* --- the end --- */
@@ -87,9 +91,8 @@ static int file_write(const char *path, const kn__text *text) {
 static int stdout_write(kn__output *o) {
     errno = 0;
     if (!o->live && o->text.length) fwrite(o->text.data, 1, o->text.length, stdout);
-    bool written = fflush(stdout) == 0 && !ferror(stdout);
-    if (errno == EPIPE) o->reader_gone = true;
-    return written ? 0 : errno ? errno : EIO;
+    if (fflush(stdout) != 0 || ferror(stdout)) stdout_failed(o);
+    return o->error;
 }
 
 int kn__output_end(kn__output *o, int exit_code) {
@@ -102,7 +105,7 @@ int kn__output_end(kn__output *o, int exit_code) {
         kn__fail("no memory for the whole result");
         exit_code = KN__EXIT_OOM;
     }
-    if (error && !o->reader_gone) {
+    if (error && o->error != EPIPE) {
         kn__fail("cannot write %s: %s; the result:", o->path ? o->path : "standard output",
                  strerror(error));
         fwrite(o->text.data ? o->text.data : "", 1, o->text.length, stderr);

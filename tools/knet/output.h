@@ -4,6 +4,7 @@
 #ifndef KN_OUTPUT_H
 #define KN_OUTPUT_H
 
+#include <errno.h>
 #include <stdio.h>
 
 #include "opts.h"
@@ -20,8 +21,8 @@ typedef struct kn__output {
     bool json;
     /* Lines may have colours. */
     bool color;
-    /* Standard output is a pipe without a reader. */
-    bool reader_gone;
+    /* The errno of the first failure of standard output, such as EPIPE: its reader is gone. */
+    int error;
 } kn__output;
 
 /* Checks that the file of --output can be made, before the work. Returns the exit code. */
