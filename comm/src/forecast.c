@@ -20,8 +20,9 @@ struct kn_forecast {
     const char *arena;
     size_t item;
     uint64_t began_ns;
-    double *now;   /* [n_buckets + N_ENDS]: of this step */
-    double *steps; /* [n_steps][n_buckets + N_ENDS] */
+    bool has_backward; /* in this step */
+    double *now;       /* [n_buckets + N_ENDS]: of this step */
+    double *steps;     /* [n_steps][n_buckets + N_ENDS] */
     int64_t n_steps;
     double add_bandwidth;
 };
@@ -36,6 +37,7 @@ static double elapsed(const kn_forecast *f) {
 
 static void gradient_ready(void *ctx, kn_tensor *w, kn_tensor *gradient) {
     kn_forecast *f = ctx;
+    f->has_backward = true;
     if (!f->buckets || !kn_tensor_numel(w)) return;
     const char *data = kn_data(gradient);
     if (!data) return;
@@ -49,6 +51,7 @@ void kn_forecast_begin(kn_forecast *forecast) {
         f->buckets[i].n_left = f->buckets[i].n_params;
         f->now[i] = INFINITY;
     }
+    f->has_backward = false;
     f->began_ns = kn__now_ns(CLOCK_MONOTONIC);
 }
 
@@ -93,6 +96,8 @@ kn_status kn_forecast_end(kn_forecast *forecast) {
     kn_forecast *f = forecast;
     KN_TRY(kn_check());
     if (!f->buckets) return buckets_make(f);
+    if (!f->has_backward)
+        return KN_FAIL(KN_ERR_INVALID, "kn_forecast_end: there was no kn_backward");
     size_t n = n_times(f);
     f->now[f->n_buckets + STEP_END] = elapsed(f);
     double *steps = realloc(f->steps, (size_t)(f->n_steps + 1) * n * sizeof *steps);

@@ -141,6 +141,23 @@ static void a_bucket_that_backward_does_not_reach_waits_for_its_end(void **state
     job_end(&j);
 }
 
+static void a_step_without_backward_is_not_counted(void **state) {
+    (void)state;
+    const kn_forecast_link link = {.bandwidth = 1e6};
+    job j = job_new(NULL, false);
+    steps_run(&j, 2);
+    kn_forecast_result before = of_ranks(&j, 2, link);
+    for (int i = 0; i < 2; i++) {
+        kn_forecast_begin(j.forecast);
+        kn_forecast_backward_end(j.forecast);
+        assert_fails(kn_forecast_end(j.forecast), KN_ERR_INVALID, "no kn_backward");
+    }
+    kn_forecast_result after = of_ranks(&j, 2, link);
+    assert_close(after.alone_seconds, before.alone_seconds, 0, 0);
+    steps_run(&j, 1);
+    job_end(&j);
+}
+
 static void misuse_is_an_error_that_names_it(void **state) {
     (void)state;
     kn_forecast *none = NULL;
@@ -178,9 +195,9 @@ static void misuse_is_an_error_that_names_it(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(TEST(a_reduction_sends_every_shard_twice),
-                     TEST(small_data_goes_whole_to_everyone), TEST(chunks_hide_each_others_latency),
-                     TEST(backward_hides_what_comes_before_its_end),
-                     TEST(a_bucket_that_backward_does_not_reach_waits_for_its_end),
-                     TEST(misuse_is_an_error_that_names_it));
+    return RUN_TESTS(
+        TEST(a_reduction_sends_every_shard_twice), TEST(small_data_goes_whole_to_everyone),
+        TEST(chunks_hide_each_others_latency), TEST(backward_hides_what_comes_before_its_end),
+        TEST(a_bucket_that_backward_does_not_reach_waits_for_its_end),
+        TEST(a_step_without_backward_is_not_counted), TEST(misuse_is_an_error_that_names_it));
 }
