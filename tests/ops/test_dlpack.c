@@ -130,6 +130,17 @@ static void wrong_fields_fail_and_leave_the_data_to_the_caller(void **state) {
     m = managed_of(six);
     m.tensor.shape = negative;
     assert_op_fails(kn_dlpack_import(&m), KN_ERR_SHAPE, "[2,-3] is negative");
+    static const int64_t far[][2] = {{INT64_MAX, 1},
+                                     {INT64_MIN, 1},
+                                     {INT64_MAX / 2, 1},
+                                     {1, INT64_MAX / 3},
+                                     {3ll << 60, 3ll << 60}};
+    for (size_t i = 0; i < sizeof far / sizeof *far; i++) {
+        int64_t strides[] = {far[i][0], far[i][1]};
+        m = managed_of(six);
+        m.tensor.strides = strides;
+        assert_op_fails(kn_dlpack_import(&m), KN_ERR_FORMAT, "reaches beyond all memory");
+    }
     m = managed_of(NULL);
     assert_op_fails(kn_dlpack_import(&m), KN_ERR_FORMAT, "data is NULL");
     assert_op_fails(kn_dlpack_import(NULL), KN_ERR_INVALID, "managed is NULL");

@@ -1,3 +1,4 @@
+#include <inttypes.h>
 #include <knet/dlpack.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -174,6 +175,24 @@ static kn_status read_device(incoming *in, const dl_tensor *t) {
     return KN_FAIL(KN_ERR_UNSUPPORTED, "kn_dlpack_import: device type %d", t->device.type);
 }
 
+/* The bytes from the first element to the farthest ones, before and after it, can be counted. */
+static kn_status check_strides(const incoming *in, const dl_tensor *t) {
+    int64_t reach[2] = {0, 0}, size = (int64_t)kn_dtype_bytes(in->dtype);
+    for (int i = 0; i < t->n_dims; i++) {
+        int64_t far = 0, bytes = 0;
+        bool fits = !__builtin_mul_overflow(t->shape[i] - 1, t->strides[i], &far);
+        int64_t *side = &reach[far > 0];
+        fits = fits && !__builtin_add_overflow(*side, far, side) &&
+               !__builtin_mul_overflow(*side, size, &bytes);
+        if (!fits)
+            return KN_FAIL(KN_ERR_FORMAT,
+                           "kn_dlpack_import: dimension %d of %" PRId64 " with stride %" PRId64
+                           " reaches beyond all memory",
+                           i, t->shape[i], t->strides[i]);
+    }
+    return KN_OK;
+}
+
 static kn_status read_shape(incoming *in, const dl_tensor *t) {
     if (t->n_dims < 0 || t->n_dims > KN_DIMS_MAX || (t->n_dims && !t->shape))
         return KN_FAIL(KN_ERR_FORMAT, "kn_dlpack_import: %d dimensions%s", t->n_dims,
@@ -187,6 +206,7 @@ static kn_status read_shape(incoming *in, const dl_tensor *t) {
                        kn_shape_text(text, sizeof text, in->shape));
     }
     if (in->n && !t->data) return KN_FAIL(KN_ERR_FORMAT, "kn_dlpack_import: data is NULL");
+    if (in->n && t->strides) KN_TRY(check_strides(in, t));
     in->data = in->n ? (char *)t->data + t->byte_offset : NULL;
     in->plain = (uintptr_t)in->data % kn_dtype_bytes(in->dtype) == 0;
     int64_t stride = 1;
