@@ -2,6 +2,7 @@
 #include "launch.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,6 +32,14 @@ static kn_status number_read(int *out, const char *name) {
     return KN_OK;
 }
 
+static kn_status fail_contradiction(const launcher *l, const kn_comm_launch *found) {
+    char local[64] = ""; /* where it is set */
+    if (found->local_rank >= 0)
+        snprintf(local, sizeof local, ", %s=%d", l->local_rank, found->local_rank);
+    return KN_FAIL(KN_ERR_INVALID, "%s=%d, %s=%d%s contradict each other", l->rank, found->rank,
+                   l->size, found->size, local);
+}
+
 kn_status kn_comm_launch_read(kn_comm_launch *out) {
     kn_comm_launch found = {"none", 0, 1, 0, 0};
     for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
@@ -43,8 +52,7 @@ kn_status kn_comm_launch_read(kn_comm_launch *out) {
         KN_TRY(number_read(&found.local_rank, l->local_rank));
         KN_TRY(number_read(&found.local_size, l->local_size));
         if (found.rank >= found.size || found.local_rank > found.rank)
-            return KN_FAIL(KN_ERR_INVALID, "%s=%d, %s=%d, %s=%d contradict each other", l->rank,
-                           found.rank, l->size, found.size, l->local_rank, found.local_rank);
+            return fail_contradiction(l, &found);
         break;
     }
     *out = found;

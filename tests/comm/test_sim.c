@@ -156,6 +156,22 @@ static void options_are_checked(void **state) {
     kn_comm_destroy(NULL);
 }
 
+static void a_contradiction_names_the_variables_that_are_set(void **state) {
+    kn_comm_launch launch;
+    (void)state;
+    setenv("OMPI_COMM_WORLD_RANK", "5", 1);
+    setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+    assert_fails(kn_comm_launch_read(&launch), KN_ERR_INVALID,
+                 "OMPI_COMM_WORLD_RANK=5, OMPI_COMM_WORLD_SIZE=2 contradict each other");
+    setenv("OMPI_COMM_WORLD_RANK", "1", 1);
+    setenv("OMPI_COMM_WORLD_LOCAL_RANK", "3", 1);
+    assert_fails(kn_comm_launch_read(&launch), KN_ERR_INVALID,
+                 "OMPI_COMM_WORLD_SIZE=2, OMPI_COMM_WORLD_LOCAL_RANK=3 contradict each other");
+    unsetenv("OMPI_COMM_WORLD_RANK");
+    unsetenv("OMPI_COMM_WORLD_SIZE");
+    unsetenv("OMPI_COMM_WORLD_LOCAL_RANK");
+}
+
 /* --- ranks that fail --- */
 
 typedef struct failure {
@@ -361,7 +377,8 @@ int main(void) {
         TEST(messages_of_a_pair_arrive_in_order), TEST(a_long_message_arrives_whole),
         TEST(ranks_agree_on_a_text), TEST(values_of_the_host_are_combined),
         TEST(sums_have_the_bits_of_adding_in_the_order_of_ranks), TEST(wrong_calls_name_the_values),
-        TEST(options_are_checked), TEST(a_killed_rank_is_named_by_all_others),
+        TEST(options_are_checked), TEST(a_contradiction_names_the_variables_that_are_set),
+        TEST(a_killed_rank_is_named_by_all_others),
         TEST(a_rank_that_hangs_is_named_after_the_time_out), TEST(a_rank_that_fails_says_why),
         TEST(an_interrupted_wait_ends), TEST(an_interrupt_may_leave_any_time),
         TEST(a_rank_that_hangs_is_named_with_its_last_wait),
