@@ -29,6 +29,10 @@ case $case in
     want 2 "$knet" train mlp --math tf23;      err_has "unknown math 'tf23'; did you mean 'tf32'"
     want 2 "$knet" train mlp --optimizer adm;  err_has "unknown optimizer 'adm'; did you mean 'adam'"
     want 2 "$knet" train mlp --device tpu;     err_has 'tpu'
+    for devices in cpu, ,cpu cpu,,cpu , ''; do
+      want 2 "$knet" train mlp --synthetic --device "$devices"
+      err_has "device '$devices': a name is empty"
+    done
     want 2 "$knet" info mlp;                   err_has "unexpected word 'mlp'"
     want 2 "$knet" info --jsn;                 err_has "did you mean '--json'" ;;
   bad_values)

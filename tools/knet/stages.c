@@ -6,9 +6,16 @@
 
 #include "words.h"
 
+static bool has_empty_name(const char *devices) {
+    size_t length = strlen(devices);
+    return !length || devices[0] == ',' || devices[length - 1] == ',' || strstr(devices, ",,");
+}
+
 kn_status kn__stages_find(kn__stages *out, const char *devices, const kn_comm *comm) {
     char name[64];
     size_t length;
+    if (has_empty_name(devices))
+        return KN_FAIL(KN_ERR_INVALID, "--device '%s': a name is empty", devices);
     out->n = 0;
     for (const char *list = devices; kn__words_next(&list, name, sizeof name, &length); out->n++) {
         if (out->n == KN__STAGES_MAX)
@@ -18,7 +25,6 @@ kn_status kn__stages_find(kn__stages *out, const char *devices, const kn_comm *c
         if (kn_device_kind_get(out->device[out->n]) == KN_DEVICE_SIM)
             return KN_FAIL(KN_ERR_INVALID, "--device %s: %s computes nothing", devices, name);
     }
-    if (!out->n) return KN_FAIL(KN_ERR_INVALID, "--device '%s' names no device", devices);
     if (comm && out->n > 1)
         return KN_FAIL(KN_ERR_UNSUPPORTED,
                        "--device %s: each of %d ranks trains on one device; name one, or start one "
