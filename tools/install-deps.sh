@@ -43,7 +43,7 @@ test    optional clang-format         clang-tools-extra    clang     the test of
 test    optional clang-tidy           clang-tools-extra    clang     the test by static analysis
 test    optional chromium             chromium             chromium  tests of the HTML page of a profile
 test    optional doxygen              doxygen              doxygen   tests of the API reference
-test    optional python3-prometheus-client python3-prometheus_client python-prometheus_client the test of OpenMetrics text
+test    optional python3-prometheus-client python3-prometheus_client python-prometheus_client the test of metrics for Prometheus
 test    optional python3-protobuf     python3-protobuf     python-protobuf      the test of Perfetto traces
 test    optional python3-numpy        python3-numpy        python-numpy         the test of files and DLPack with NumPy
 test    optional python3-h5py         python3-h5py         python-h5py          tools/convert/jld2.py, for files of Knet.jl, and its test

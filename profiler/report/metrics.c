@@ -5,14 +5,12 @@
 
 #include "counters.h"
 
-enum { SHOWN_COLUMNS = 4096 };
-
 /* How a number is shown: as it is, or nanoseconds as seconds. */
 typedef enum unit { PLAIN, SECONDS } unit;
 
 /* A family of the rows or the pools: its samples stand together. */
 typedef struct family {
-    const char *name; /* ends in its unit; a counter's samples end in "_total" */
+    const char *name; /* ends in its unit, a counter's in "_total" after it */
     const char *type, *help;
     unit unit;
     bool of_memory;
@@ -21,14 +19,15 @@ typedef struct family {
 
 #define ROW(field) offsetof(kn__row, field)
 static const family of_rows[] = {
-    {"knet_scope_calls", "counter", "Calls of the scope.", PLAIN, false, ROW(n_calls)},
-    {"knet_scope_time_seconds", "counter", "Time in the scope, rows below it included.", SECONDS,
-     false, ROW(time_ns)},
-    {"knet_scope_gpu_seconds", "counter", "GPU time of what the scope launched.", SECONDS, false,
-     ROW(gpu_ns)},
-    {"knet_scope_allocated_bytes", "counter", "Bytes allocated in the scope.", PLAIN, true,
+    {"knet_scope_calls_total", "counter", "Calls of the scope.", PLAIN, false, ROW(n_calls)},
+    {"knet_scope_time_seconds_total", "counter", "Time in the scope, rows below it included.",
+     SECONDS, false, ROW(time_ns)},
+    {"knet_scope_gpu_seconds_total", "counter", "GPU time of what the scope launched.", SECONDS,
+     false, ROW(gpu_ns)},
+    {"knet_scope_allocated_bytes_total", "counter", "Bytes allocated in the scope.", PLAIN, true,
      ROW(alloc_bytes)},
-    {"knet_scope_allocations", "counter", "Allocations in the scope.", PLAIN, true, ROW(n_allocs)},
+    {"knet_scope_allocations_total", "counter", "Allocations in the scope.", PLAIN, true,
+     ROW(n_allocs)},
     {"knet_scope_held_bytes", "gauge", "Live bytes that the scope allocated.", PLAIN, true,
      ROW(held)},
     {"knet_scope_peak_bytes", "gauge", "Most bytes that were live while the scope was open.", PLAIN,
@@ -44,8 +43,9 @@ static const family of_pools[] = {
      POOL(reserved)},
     {"knet_pool_reserved_peak_bytes", "gauge", "Most bytes taken from the device.", PLAIN, true,
      POOL(reserved_max)},
-    {"knet_pool_allocations", "counter", "Allocations.", PLAIN, true, POOL(n_allocs)},
-    {"knet_pool_out_of_memory", "counter", "Allocations that failed.", PLAIN, true, POOL(n_ooms)},
+    {"knet_pool_allocations_total", "counter", "Allocations.", PLAIN, true, POOL(n_allocs)},
+    {"knet_pool_out_of_memory_total", "counter", "Allocations that failed.", PLAIN, true,
+     POOL(n_ooms)},
 };
 enum {
     N_OF_ROWS = sizeof of_rows / sizeof *of_rows,
@@ -56,26 +56,22 @@ enum {
 
 static void add_head(kn__text *text, const char *name, const char *type, const char *help) {
     kn__text_printf(text, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
-    static const char *const units[] = {"seconds", "bytes"};
-    size_t length = strlen(name);
-    for (int i = 0; i < 2; i++) {
-        size_t n = strlen(units[i]);
-        if (length > n && strcmp(name + length - n, units[i]) == 0) {
-            kn__text_printf(text, "# UNIT %s %s\n", name, units[i]);
-        }
-    }
 }
 
-/* Control characters and bytes that are no UTF-8 are '?'. */
+/* A control character is "\x0A", as a byte that is not UTF-8: labels that differ stay different. */
 static void add_escaped(kn__text *text, const char *string) {
-    kn__text shown = {0};
-    kn__text_shown(&shown, string, SHOWN_COLUMNS);
-    for (const char *s = shown.data; s && *s; s++) {
+    kn__text clean = {0};
+    kn__text_utf8(&clean, string);
+    for (const char *s = clean.data; s && *s; s++) {
+        if ((unsigned char)*s < 0x20 || *s == 0x7f) {
+            kn__text_printf(text, "\\\\x%02X", (unsigned)*s);
+            continue;
+        }
         if (*s == '"' || *s == '\\') kn__text_puts(text, "\\");
         kn__text_add(text, s, 1);
     }
-    text->failed |= shown.failed;
-    kn__text_release(&shown);
+    text->failed |= clean.failed;
+    kn__text_release(&clean);
 }
 
 static void add_label(kn__text *text, const char *key, const char *value) {
@@ -117,13 +113,11 @@ static void add_value(kn__text *text, const family *f, const void *of) {
     }
 }
 
-static const char *end_of(const family *f) { return f->type[0] == 'c' ? "_total" : ""; }
-
 /* --- rows --- */
 
 static void add_rows(kn__text *text, const family *f, const kn__row *parent) {
     for (const kn__row *row = parent->first; row; row = row->next) {
-        kn__text_printf(text, "%s%s{", f->name, end_of(f));
+        kn__text_printf(text, "%s{", f->name);
         add_path(text, row);
         kn__text_puts(text, "}");
         add_value(text, f, row);
@@ -170,7 +164,7 @@ static void add_tree(kn__text *text, const kn__report *report) {
 
 #define VALUE(field) offsetof(kn__counter, field)
 static const family of_counters[] = {
-    {"knet_counter_samples", "counter", "Samples of the counter.", PLAIN, false, VALUE(n)},
+    {"knet_counter_samples_total", "counter", "Samples of the counter.", PLAIN, false, VALUE(n)},
     {"knet_counter_last", "gauge", "Last value of the counter.", PLAIN, false, VALUE(last)},
     {"knet_counter_min", "gauge", "Least value of the counter.", PLAIN, false, VALUE(min)},
     {"knet_counter_max", "gauge", "Largest value of the counter.", PLAIN, false, VALUE(max)},
@@ -182,7 +176,7 @@ enum { N_OF_COUNTERS = sizeof of_counters / sizeof *of_counters };
 static void add_counter(kn__text *text, const family *f, const kn__counter *c) {
     bool is_gauge = f->type[0] == 'g';
     if (is_gauge && !c->n) return;
-    kn__text_printf(text, "%s%s{", f->name, end_of(f));
+    kn__text_printf(text, "%s{", f->name);
     add_label(text, "counter", c->name);
     kn__text_puts(text, ",");
     add_label(text, "unit", c->unit);
@@ -212,7 +206,7 @@ static void add_pools(kn__text *text, const kn__memory_totals *memory) {
         add_head(text, f->name, f->type, f->help);
         for (int j = 0; j < memory->n_pools; j++) {
             const kn__pool_use *pool = &memory->pools[j];
-            kn__text_printf(text, "%s%s{", f->name, end_of(f));
+            kn__text_printf(text, "%s{", f->name);
             add_label(text, "pool", pool->name);
             kn__text_printf(text, ",number=\"%d\"}", j); /* names may be alike */
             add_value(text, f, pool);
@@ -222,7 +216,7 @@ static void add_pools(kn__text *text, const kn__memory_totals *memory) {
 
 static void add_gpus(kn__text *text, const kn__gpu_use *gpu) {
     if (!gpu->n) return;
-    add_head(text, "knet_gpu_busy_seconds", "counter", "Time in which some stream had work.");
+    add_head(text, "knet_gpu_busy_seconds_total", "counter", "Time in which some stream had work.");
     for (int i = 0; i < gpu->n; i++) {
         kn__text_printf(text, "knet_gpu_busy_seconds_total{device=\"%" PRIu64 "\"}",
                         gpu->devices[i].device);
@@ -232,7 +226,7 @@ static void add_gpus(kn__text *text, const kn__gpu_use *gpu) {
 
 static void add_run(kn__text *text, const kn__report *report) {
     const kn__run_info *run = &report->run;
-    add_head(text, "knet_run", "info", "What runs.");
+    add_head(text, "knet_run_info", "gauge", "What runs; always 1.");
     kn__text_puts(text, "knet_run_info{");
     add_label(text, "command", run->command ? run->command : "");
     kn__text_puts(text, ",");
@@ -240,10 +234,10 @@ static void add_run(kn__text *text, const kn__report *report) {
     kn__text_puts(text, ",");
     add_label(text, "version", run->version ? run->version : "");
     kn__text_puts(text, "} 1\n");
-    add_head(text, "knet_measured_seconds", "counter", "Time that was measured.");
+    add_head(text, "knet_measured_seconds_total", "counter", "Time that was measured.");
     kn__text_puts(text, "knet_measured_seconds_total");
     add_seconds(text, (double)report->wall_ns);
-    add_head(text, "knet_steps", "counter", "Iterations that ended.");
+    add_head(text, "knet_steps_total", "counter", "Iterations that ended.");
     kn__text_printf(text, "knet_steps_total %" PRIu64 "\n", report->steps.n);
 }
 
@@ -253,5 +247,4 @@ void kn__metrics_add(kn__text *text, const kn__report *report) {
     if (report->has_memory) add_pools(text, &report->memory);
     add_gpus(text, &report->gpu);
     add_counters(text, &report->counters);
-    kn__text_puts(text, "# EOF\n");
 }

@@ -240,7 +240,7 @@ static const word words[] = {
      FOR_TABLE | FILE_NAME, PATH, FIELD(html)},
     {"notimeline", NULL, NULL, "no timeline in that page, and no events kept for it",
      FOR_TABLE | FOR_PAGE, OFF, FIELD(timeline)},
-    {"metrics", "FILE", NULL, "rows, pools and counters as OpenMetrics text, for Prometheus",
+    {"metrics", "FILE", NULL, "rows, pools and counters as text for Prometheus",
      FOR_TABLE | FILE_NAME, PATH, FIELD(metrics)},
     {"weight", "time|gpu|alloc", set_weight, "what the width of a flame is; time",
      FOR_TABLE | FOR_FLAME, FUNCTION, 0},

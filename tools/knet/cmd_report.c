@@ -99,7 +99,7 @@ static const kn__opt table[] = {
      .initial = "table", .not_with = "json", .help = "form of the output",
      .remark =
          "folded: stacks for flame graph tools; flame: a flame graph (SVG); html: a page for a "
-         "browser; metrics: OpenMetrics text; trace, pftrace: the events, for chrome://tracing and "
+         "browser; metrics: text for Prometheus; trace, pftrace: the events, for chrome://tracing and "
          "Perfetto"},
     {"weight", KN__OPT_CHOICE, AT(weight), .value_name = "OF", .choices = weights,
      .initial = "time", .only_with = "format=folded,flame",

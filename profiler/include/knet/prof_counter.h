@@ -8,7 +8,7 @@
  *     kn_prof_counter_sample(queued, (double)queue_length(queue));
  *
  * Below the table each counter has a line with the number of its samples, the first and the last
- * one, the least, the mean and the most; JSON, the page and OpenMetrics have the same. A trace and
+ * one, the least, the mean and the most; JSON, the page and metrics have the same. A trace and
  * the timeline of the page have each sample. `knet run` receives the counters of NVTX so.
  *
  * Errors: none; a value that can't be recorded is counted, and the report shows the count. Threads:
