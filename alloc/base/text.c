@@ -82,11 +82,15 @@ void kn__text_printf(kn__text *text, const char *fmt, ...) {
     va_end(again);
 }
 
-/* Adds the string's first character, or U+FFFD for a byte that is none; returns where the next one
+/* Adds the string's first character, or "\xE9" for a byte that is none; returns where the next one
  * begins. */
 static const char *add_character(kn__text *text, const char *string) {
     size_t n = kn__utf8_bytes(string);
-    kn__text_add(text, n ? string : "\uFFFD", n ? n : 3);
+    if (n) {
+        kn__text_add(text, string, n);
+    } else {
+        kn__text_printf(text, "\\x%02X", (unsigned)(unsigned char)*string);
+    }
     return string + (n ? n : 1);
 }
 
@@ -111,7 +115,7 @@ void kn__text_json(kn__text *text, const char *string) {
     for (size_t n; *string; string += n ? n : 1) {
         n = kn__utf8_bytes(string);
         if (n == 0) {
-            kn__text_puts(text, "\\ufffd");
+            kn__text_printf(text, "\\\\x%02X", (unsigned)(unsigned char)*string);
         } else if (*string == '"' || *string == '\\') {
             kn__text_printf(text, "\\%c", *string);
         } else if ((unsigned char)*string < 0x20 || *string == 0x7f) {

@@ -25,7 +25,7 @@ void kn__text_puts(kn__text *text, const char *string);
 void kn__text_repeat(kn__text *text, const char *string, int times);
 void kn__text_printf(kn__text *text, const char *fmt, ...) KN_PRINTF(2, 3);
 
-/* The string; in this and the next two a byte that is not UTF-8 becomes U+FFFD. */
+/* The string; in this and the next two a byte that is not UTF-8 becomes "\xE9", its value. */
 void kn__text_utf8(kn__text *text, const char *string);
 /* A string of JSON with its quotes. */
 void kn__text_json(kn__text *text, const char *string);

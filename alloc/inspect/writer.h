@@ -36,7 +36,7 @@ typedef enum kn__unit {
 
 void kn__add(kn__writer *w, const char *name, kn__unit unit, uint64_t value); /* UINT64_MAX: null */
 void kn__add_flag(kn__writer *w, const char *name, bool set);
-/* Bytes that are not UTF-8 become U+FFFD in JSON. `width` of the table's first cell. */
+/* In JSON a byte that is not UTF-8 becomes "\xE9", its value. `width` of the table's first cell. */
 void kn__add_text(kn__writer *w, const char *name, int width, const char *text);
 /* An array or object of JSON, with the brackets given; an object is a row of the table. */
 void kn__open(kn__writer *w, const char *name, const char *bracket);

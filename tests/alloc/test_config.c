@@ -207,12 +207,12 @@ static void text_that_is_not_utf8_is_replaced(void **state) {
     } texts[] = {{"\xc2\xa9 \xe2\x82\xac", "\"\xc2\xa9 \xe2\x82\xac\""},
                  {"\xf4\x8f\xbf\xbf", "\"\xf4\x8f\xbf\xbf\""},
                  {"\xed\x9f\xbf", "\"\xed\x9f\xbf\""},
-                 {"\xc1\xbf", "\"\\ufffd\\ufffd\""}, /* longer than need be */
-                 {"\xe0\x9f\xbf", "\"\\ufffd\\ufffd\\ufffd\""},
-                 {"\xf0\x8f\xbf\xbf", "\"\\ufffd\\ufffd\\ufffd\\ufffd\""},
-                 {"\xed\xa0\x80", "\"\\ufffd\\ufffd\\ufffd\""},            /* half a pair */
-                 {"\xf4\x90\x80\x80", "\"\\ufffd\\ufffd\\ufffd\\ufffd\""}, /* beyond U+10FFFF */
-                 {"a\xe2\x82", "\"a\\ufffd\\ufffd\""},
+                 {"\xc1\xbf", "\"\\\\xC1\\\\xBF\""}, /* longer than need be */
+                 {"\xe0\x9f\xbf", "\"\\\\xE0\\\\x9F\\\\xBF\""},
+                 {"\xf0\x8f\xbf\xbf", "\"\\\\xF0\\\\x8F\\\\xBF\\\\xBF\""},
+                 {"\xed\xa0\x80", "\"\\\\xED\\\\xA0\\\\x80\""},            /* half a pair */
+                 {"\xf4\x90\x80\x80", "\"\\\\xF4\\\\x90\\\\x80\\\\x80\""}, /* beyond U+10FFFF */
+                 {"a\xe2\x82", "\"a\\\\xE2\\\\x82\""},
                  {"\x01\t\"\\", "\"\\u0001\\u0009\\\"\\\\\""}};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         char json[64];

@@ -2,6 +2,7 @@
 
 #include <cjson/cJSON.h>
 
+#include "metrics.h"
 #include "protobuf.h"
 #include "report_maker.h"
 #include "stacks.h"
@@ -126,12 +127,12 @@ static void labels_that_are_not_utf8_are_repaired(void **state) {
     add_row(&report, NULL, "\xce\xbc\xff", 1, 7, 0);
     kn__report_finish(&report);
     kn__csv_add(&csv, &report);
-    assert_non_null(strstr(csv.data, "\n\"\xce\xbc\uFFFD\",1,"));
+    assert_non_null(strstr(csv.data, "\n\"\xce\xbc\\xFF\",1,"));
     kn__folded_add(&folded, &report, KN__WEIGHT_TIME);
-    assert_string_equal(folded.data, "\xce\xbc\uFFFD 7\n");
+    assert_string_equal(folded.data, "\xce\xbc\\xFF 7\n");
     kn__pb_add_text(&message, 2, "\xce\xbc\xff");
-    assert_int_equal(message.length, 2 + 5);
-    assert_memory_equal(message.data, "\x12\x05\xce\xbc\uFFFD", 2 + 5);
+    assert_int_equal(message.length, 2 + 6);
+    assert_memory_equal(message.data, "\x12\x06\xce\xbc\\xFF", 2 + 6);
     kn__text_release(&csv);
     kn__text_release(&folded);
     kn__text_release(&message);
@@ -276,6 +277,26 @@ static void an_empty_report_has_empty_exports(void **state) {
     kn__text_release(&text);
 }
 
+/* Two rows of one path would make node_exporter reject the file. */
+static void labels_that_differ_have_metrics_of_their_own(void **state) {
+    (void)state;
+    static const char *const labels[] = {"caf\xe9", "caf\xe8", "a\nb", "a\tb", "a?b"};
+    static const char *const paths[] = {"caf\\\\xE9", "caf\\\\xE8", "a\\\\x0Ab", "a\\\\x09b",
+                                        "a?b"};
+    kn__text text = {0};
+    kn__report_init(&report);
+    for (int i = 0; i < 5; i++) add_row(&report, NULL, labels[i], (uint64_t)i + 1, 7, 0);
+    kn__report_finish(&report);
+    kn__metrics_add(&text, &report);
+    for (int i = 0; i < 5; i++) {
+        char want[80];
+        snprintf(want, sizeof want, "\nknet_scope_calls_total{path=\"%s\"} %d\n", paths[i], i + 1);
+        assert_non_null(strstr(text.data, want));
+    }
+    kn__text_release(&text);
+    kn__report_release(&report);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST_WITH(csv_is_read_back, make_report, drop_report),
@@ -284,6 +305,7 @@ int main(void) {
         TEST_WITH(stacks_have_every_row_once, make_report, drop_report),
         TEST(paths_in_csv_have_one_reading),
         TEST(labels_that_are_not_utf8_are_repaired),
+        TEST(labels_that_differ_have_metrics_of_their_own),
         TEST(any_label_makes_a_valid_flame_graph),
         TEST(an_empty_report_has_empty_exports),
     };
