@@ -4,13 +4,6 @@
 
 static kn_status no_memory(void) { return KN_FAIL(KN_ERR_OOM, "no memory for the report"); }
 
-static void add_fastest(kn__row *to, const kn__row *row) {
-    if (to->first_start == UINT64_MAX || row->first_start < to->first_start) {
-        to->first_start = row->first_start;
-        to->first_ns = row->first_ns;
-    }
-}
-
 static void add_run(const kn__report *into, kn__row *to, const kn__row *row) {
     uint64_t ns = row->is_kernel ? row->gpu_ns : row->time_ns;
     if (!to->n_runs || ns < to->run_min_ns) to->run_min_ns = ns;
@@ -32,13 +25,8 @@ static kn_status merge_rows(kn__report *into, kn__row *parent, const kn__row *ro
             to->is_kernel = row->is_kernel;
             to->is_extra = row->is_extra;
         }
-        add_fastest(to, row);
         add_run(into, to, row);
-        kn__row_add(to, row);
-        to->open |= row->open;
-        if (row->times) {
-            KN_TRY(kn__report_add_times(into, to, row->times->bins, row->times->n));
-        }
+        KN_TRY(kn__report_add_row(into, to, row));
         KN_TRY(merge_rows(into, to, row->first));
         if (to->min_ns == UINT64_MAX) to->min_ns = 0;
     }

@@ -150,6 +150,13 @@ static void read_values(reader *r, kn__row *row, const cJSON *json) {
     read_memory(r, row, json);
 }
 
+/* A second row of the same path. */
+static void add_values(reader *r, kn__row *row, const cJSON *json) {
+    kn__row more = {.first_start = UINT64_MAX};
+    read_values(r, &more, json);
+    if (r->status >= 0 && kn__report_add_row(r->report, row, &more) < 0) no_memory(r);
+}
+
 static void read_rows(reader *r, kn__row *parent, const cJSON *json, const char *key);
 
 static void read_row(reader *r, kn__row *parent, const cJSON *json) {
@@ -158,8 +165,10 @@ static void read_row(reader *r, kn__row *parent, const cJSON *json) {
         wrong(r, "label", "is missing in a row");
         return;
     }
-    const char *kept = kn__report_keep(r->report, label);
-    kn__row *row = kept ? kn__report_row(r->report, parent, kept) : NULL;
+    kn__row *row = kn__report_find(r->report, parent, label);
+    bool is_new = !row;
+    const char *kept = is_new ? kn__report_keep(r->report, label) : NULL;
+    if (kept) row = kn__report_row(r->report, parent, kept);
     if (!row) {
         no_memory(r);
         return;
@@ -171,7 +180,7 @@ static void read_row(reader *r, kn__row *parent, const cJSON *json) {
         wrong(r, "children", "are nested too deep");
         return;
     }
-    read_values(r, row, json);
+    is_new ? read_values(r, row, json) : add_values(r, row, json);
     read_rows(r, row, json, "children");
     r->row = parent->depth ? parent : NULL;
 }

@@ -144,7 +144,24 @@ void kn__row_add(kn__row *to, const kn__row *row) {
     to->rise = kn__max_i64(to->rise, row->rise);
     to->held_at_peak = (int64_t)((uint64_t)to->held_at_peak + (uint64_t)row->held_at_peak);
     to->max_ns = kn__max_u64(to->max_ns, row->max_ns);
-    if (row->min_ns && row->min_ns < to->min_ns) to->min_ns = row->min_ns;
+    if (row->min_ns && (!to->min_ns || row->min_ns < to->min_ns)) to->min_ns = row->min_ns;
+}
+
+/* Of rows with a first call that ended, that of the one which was seen first. */
+static bool is_first(const kn__row *row, const kn__row *than) {
+    if (!row->first_ns != !than->first_ns) return row->first_ns;
+    if (row->first_start != than->first_start) return row->first_start < than->first_start;
+    return row->first_ns < than->first_ns;
+}
+
+kn_status kn__report_add_row(kn__report *report, kn__row *to, const kn__row *row) {
+    if (is_first(row, to)) {
+        to->first_start = row->first_start;
+        to->first_ns = row->first_ns;
+    }
+    kn__row_add(to, row);
+    to->open |= row->open;
+    return row->times ? kn__report_add_times(report, to, row->times->bins, row->times->n) : KN_OK;
 }
 
 kn__rates kn__row_rates(const kn__row *row) {

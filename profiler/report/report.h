@@ -92,6 +92,8 @@ static inline bool kn__row_peak_exact(const kn__row *row) { return row->peak_mos
 /* Adds the values of a row to those of another one: amounts are summed, of marks the highest stays.
  */
 void kn__row_add(kn__row *to, const kn__row *row);
+/* The same of rows of one path; in any order. Errors: OOM. */
+KN_MUST_CHECK kn_status kn__report_add_row(kn__report *report, kn__row *to, const kn__row *row);
 
 /* The time that the given part of the calls is not longer than, within 5 %: 0.5 is the median. 0:
  * not known. */

@@ -7,6 +7,7 @@
 #include "merge.h"
 #include "metrics.h"
 #include "read.h"
+#include "report_maker.h"
 #include "select.h"
 #include "stacks.h"
 #include "table.h"
@@ -126,6 +127,28 @@ static void a_call_that_never_ended_has_no_minimum(void **state) {
     kn__report_release(&sum);
 }
 
+static void the_order_of_merged_runs_does_not_matter(void **state) {
+    (void)state;
+    for (int order = 0; order < 2; order++) {
+        kn__report runs[2], sum;
+        for (int i = 0; i < 2; i++) {
+            kn__report_init(&runs[i]);
+            kn__row *row = add_row(&runs[i], NULL, "job", 1, 100, 0);
+            row->first_start = i ? 20 : 10;
+            row->min_ns = row->first_ns = i ? 90 : 0; /* of the first run's call, which is open */
+            row->open = !i;
+            kn__report_finish(&runs[i]);
+        }
+        kn__report_init(&sum);
+        assert_ok(kn__report_merge(&sum, &runs[order]));
+        assert_ok(kn__report_merge(&sum, &runs[!order]));
+        assert_int_equal(below(&sum.root, "job")->min_ns, 90);
+        assert_int_equal(below(&sum.root, "job")->first_ns, 90);
+        kn__report_release(&sum);
+        for (int i = 0; i < 2; i++) kn__report_release(&runs[i]);
+    }
+}
+
 /* The first call is that of the run in which the row came first. */
 static void merged_runs_have_the_earliest_first_call(void **state) {
     (void)state;
@@ -234,6 +257,7 @@ int main(void) {
                   TEST_WITH(a_sum_of_kernels_is_a_kernel, setup, teardown),
                   TEST_WITH(flat_rows_are_extra_as_they_were, setup, teardown),
                   TEST_WITH(a_call_that_never_ended_has_no_minimum, setup, teardown),
+                  TEST(the_order_of_merged_runs_does_not_matter),
                   TEST_WITH(merged_runs_have_the_earliest_first_call, setup, teardown),
                   TEST_WITH(metrics_of_a_run_without_memory_have_none, setup, teardown),
                   TEST_WITH(rows_small_in_time_are_shown_for_their_gpu_work, setup, teardown),

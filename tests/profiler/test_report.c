@@ -433,12 +433,39 @@ static void the_view_of_memory_names_mark_owners_and_time(void **state) {
     kn__report_release(&report);
 }
 
+/* As of a program whose labels differ in bytes that the file can't have. */
+static void rows_of_one_label_are_added_up(void **state) {
+    (void)state;
+    static const char text[] =
+        "{\"schema\":\"knet.prof\",\"version\":1,\"wall_ns\":90,\"scopes\":["
+        "{\"label\":\"job\",\"n_calls\":7,\"time_ns\":70,\"min_ns\":4,\"max_ns\":20,\"n_ended\":7,"
+        "\"ended_ns\":70,\"times\":[[10,7]],\"children\":[{\"label\":\"in\",\"n_calls\":1}]},"
+        "{\"label\":\"job\",\"n_calls\":3,\"time_ns\":10,\"min_ns\":2,\"max_ns\":5,\"n_ended\":3,"
+        "\"ended_ns\":10,\"times\":[[3,3]],\"open\":true,\"children\":[{\"label\":\"in\","
+        "\"n_calls\":2}]}]}";
+    kn__report report;
+    assert_ok(kn__report_parse(&report, "memory", text, sizeof text - 1));
+    const kn__row *row = find_row(&report, "job");
+    assert_null(row->next);
+    assert_int_equal(row->n_calls, 10);
+    assert_int_equal(row->time_ns, 80);
+    assert_int_equal(row->min_ns, 2);
+    assert_int_equal(row->max_ns, 20);
+    assert_int_equal(row->n_ended, 10);
+    assert_int_equal(row->times->n, 2);
+    assert_true(row->open);
+    assert_int_equal(find_row(&report, "job/in")->n_calls, 3);
+    assert_int_equal(report.root.time_ns, 80);
+    kn__report_release(&report);
+}
+
 int main(void) {
     return RUN_TESTS(
         TEST(a_profile_read_back_is_written_the_same), TEST(bad_files_are_errors_with_the_reason),
         TEST(a_file_cut_anywhere_is_refused), TEST(any_byte_changed_is_read_without_harm),
-        TEST(nesting_has_a_bound), TEST(a_million_rows_are_read),
-        TEST(a_filter_keeps_parents_and_children), TEST(the_rows_that_top_leaves_out_are_summed_up),
+        TEST(nesting_has_a_bound), TEST(rows_of_one_label_are_added_up),
+        TEST(a_million_rows_are_read), TEST(a_filter_keeps_parents_and_children),
+        TEST(the_rows_that_top_leaves_out_are_summed_up),
         TEST(leaving_out_rows_keeps_the_owners_of_the_peak), TEST(flat_rows_add_up_to_the_whole),
         TEST(the_view_of_memory_names_mark_owners_and_time));
 }
