@@ -52,7 +52,9 @@ const kn__field kn__steps_fields[] = {
     U(kn__steps, "min_ns", min_ns), U(kn__steps, "max_ns", max_ns), END};
 const kn__field kn__run_fields[] = {
     U(kn__report, "n_threads", n_threads), U(kn__report, "n_unrecorded", n_unrecorded),
-    U(kn__report, "buffer_bytes", buffer_bytes), END};
+    U(kn__report, "buffer_bytes", buffer_bytes),
+    U(kn__report, "events_skipped", n_events_skipped),
+    U(kn__report, "events_unbuffered", n_events_unbuffered), END};
 const kn__field kn__totals_fields[] = {
     S(kn__report, "live_bytes", memory.live), S(kn__report, "live_bytes_max", memory.live_max),
     U(kn__report, "live_bytes_max_at_ns", live.max_at), END};

@@ -60,6 +60,9 @@ kn_status kn__report_merge(kn__report *into, const kn__report *run) {
     into->wall_ns += run->wall_ns;
     into->n_threads = kn__max_u64(into->n_threads, run->n_threads);
     into->n_unrecorded += run->n_unrecorded;
+    into->n_events_skipped += run->n_events_skipped;
+    into->n_events_unbuffered += run->n_events_unbuffered;
+    into->buffer_bytes = kn__max_u64(into->buffer_bytes, run->buffer_bytes);
     into->has_memory |= run->has_memory;
     into->buffer_full |= run->buffer_full;
     into->memory.live_max = kn__max_i64(into->memory.live_max, run->memory.live_max);

@@ -69,6 +69,19 @@ static void add_full(kn__text *text, const kn__report *report) {
                     kn__bytes_text((double)report->buffer_bytes).text);
 }
 
+/* A trace says how many there are, not why. */
+static void add_skipped(kn__text *text, const kn__report *r) {
+    uint64_t n = r->n_events_skipped;
+    const char *words = !r->buffer_bytes              ? "trace_max= or buf="
+                        : r->n_events_unbuffered == n ? "buf="
+                        : r->n_events_unbuffered == 0 ? "trace_max="
+                                                      : "trace_max= and buf=";
+    if (n) {
+        kn__text_printf(text, " the trace lacks %llu events: raise KNET_TIMER=%s\n",
+                        (unsigned long long)n, words);
+    }
+}
+
 /* The reserved bytes of another allocator's heap are not known. */
 static void add_reserved(kn__text *text, const kn__pool_use *use, uint64_t bytes) {
     if (!use->reserved_max && use->live_max) return;
@@ -113,6 +126,7 @@ void kn__notes_add_head(kn__text *text, const kn__report *report,
     add_run(&lines, report, options->ascii);
     add_gpus(&lines, report, options->ascii);
     add_full(&lines, report);
+    add_skipped(&lines, report);
     if (kn__report_used_memory(report)) add_pools(&lines, report);
     kn__text_wrapped(text, &lines, options->width);
 }

@@ -334,6 +334,9 @@ bool kn__events_are(const cJSON *json) { return cJSON_IsArray(events_of(json)); 
 
 kn_status kn__events_read(kn__timeline *line, const char *name, const cJSON *json) {
     reader r = {.line = line, .file = name, .is_ours = get(json, "knetEventsSkipped") != NULL};
+    kn__report *report = line->report;
+    report->n_events_skipped =
+        kn__max_u64(report->n_events_skipped, number_of(json, "knetEventsSkipped", 9e18));
     r.base_ns = number_of(json, "baseTimeNanoseconds", 4e18);
     line->source = r.is_ours ? "trace" : "kineto";
     const cJSON *event = events_of(json)->child;

@@ -242,6 +242,8 @@ struct kn__report {
     bool has_memory, has_gpu;
     uint64_t buffer_bytes; /* the bound of the timer's own memory */
     bool buffer_full;      /* and it was reached */
+    /* Events that the trace lacks, and those of them that there was no memory for. */
+    uint64_t n_events_skipped, n_events_unbuffered;
     kn__row outside;       /* memory allocated with no scope open */
     kn__memory_totals memory;
     kn__series live; /* over time, ns */

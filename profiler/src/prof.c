@@ -234,6 +234,7 @@ static kn_status take_report(kn__report *report) {
     report->wall_ns = wall_ns;
     kn__run_info_read(report, &config);
     kn__steps_read(&report->steps);
+    kn__trace_skipped(&report->n_events_skipped, &report->n_events_unbuffered);
     report->has_memory = report->has_memory && config.memory; /* owners_on does not undo nomem */
     kn__report_sort(report, config.sort);
     return KN_OK;

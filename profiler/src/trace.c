@@ -15,11 +15,11 @@
 #include "mute.h"
 #include "now.h"
 #include "thread.h"
-#include "trace_format.h"
+#include "trace_file.h"
 #include "trace_kept.h"
 #include "trace_shown.h"
 
-enum { EVENTS = 1 << 12, OUT_BYTES = 1 << 16 };
+enum { EVENTS = 1 << 12 };
 
 /* Events of one thread. Written by it alone until they are queued; the end of the process reads
  * the rest. */
@@ -41,7 +41,7 @@ struct kn__trace_buffer {
 };
 
 static atomic_bool on;
-static _Atomic(uint64_t) n_without_buffer; /* events of threads there was no room for */
+static _Atomic(uint64_t) n_unbuffered; /* events that there was no memory for */
 
 /* Chunks that wait to be written, the oldest first, and those that are free. This lock is held for
  * some instructions alone. */
@@ -55,14 +55,9 @@ static pthread_cond_t queued = PTHREAD_COND_INITIALIZER;
 static pthread_t writer;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects all below; taken first */
-static int fd = -1;
-static int write_error;
-static bool is_full;
 static char path_text[KN__PATH_EXPANDED_BYTES];
-static uint64_t bytes, bytes_max, n_skipped;
-static uint64_t n_put; /* events in the writer's text */
 static uint64_t n_traces;
-static kn__trace_writer file;
+static kn__trace_file file = {.fd = -1};
 static bool in_memory;   /* events for the profile: fd is no file */
 static int kept_fd = -1; /* of these, once they are complete */
 
@@ -81,38 +76,23 @@ bool kn__trace_is_on(void) { return atomic_load_explicit(&on, memory_order_relax
 
 /* --- file --- */
 
-/* Writes the text that was put; beyond the bound, or after a failure, it is counted and dropped:
- * what comes after may build on it. */
-static void write_out(void) {
-    kn__text *out = &file.out;
-    is_full |= bytes + out->length + KN__TRACE_TAIL_BYTES > bytes_max;
-    if (is_full || write_error || out->failed) {
-        n_skipped += n_put;
-    } else {
-        write_error = kn__write_all(fd, out->data, out->length);
-        bytes += out->length;
-    }
-    out->length = n_put = 0;
-}
-
 /* A tree serves one thread after the other. */
 static void see_thread(struct kn__trace_buffer *b, const chunk *c) {
     if (b->trace == n_traces && b->thread.tid == c->tid) return;
     b->trace = n_traces;
-    kn__trace_put_thread(&file, &b->thread, c->tid, c->name);
+    kn__trace_put_thread(&file.writer, &b->thread, c->tid, c->name);
 }
 
 static void write_chunk(chunk *c) {
     uint64_t n = KN__LOAD(c->n), from = c->n_written;
     KN_ASSERT(from <= n && n <= EVENTS);
     c->n_written = n;
-    if (n == from || fd < 0) return;
-    if (file.clock.tick_ns == 0) file.clock.tick_ns = kn__clock_tick_ns(); /* one for all of it */
+    if (n == from || file.fd < 0) return;
+    if (file.writer.clock.tick_ns == 0)
+        file.writer.clock.tick_ns = kn__clock_tick_ns(); /* one for all of it */
     see_thread(c->of, c);
-    file.format->events(&file, &c->of->thread, c->events + from, (size_t)(n - from));
+    kn__trace_file_events(&file, &c->of->thread, c->events + from, (size_t)(n - from));
     if (is_shown) kn__shown_events(&c->of->thread, c->events + from, (size_t)(n - from));
-    n_put += n - from;
-    write_out();
 }
 
 static chunk *take_queued(void) {
@@ -171,7 +151,7 @@ static uint64_t time_of(const kn__trace_event *e) {
 
 /* Where the last steps begin, in ticks. */
 static uint64_t kept_from(void) {
-    if (keep.n_steps <= keep.n) return file.clock.start_ticks;
+    if (keep.n_steps <= keep.n) return file.writer.clock.start_ticks;
     return keep.ends[(keep.n_steps - 1 - keep.n) % (KN__TRACE_STEPS_MAX + 1)];
 }
 
@@ -231,13 +211,13 @@ static void put_kept_records(void) {
 
 /* All events that ended since then and were not written; older ones were overwritten. */
 static void write_kept(uint64_t from) {
-    if (file.clock.tick_ns == 0) file.clock.tick_ns = kn__clock_tick_ns();
-    keep.from_ns = file.clock.start_realtime_ns + kn__trace_since(&file.clock, from);
+    if (file.writer.clock.tick_ns == 0) file.writer.clock.tick_ns = kn__clock_tick_ns();
+    keep.from_ns = file.writer.clock.start_realtime_ns + kn__trace_since(&file.writer.clock, from);
     keep.until_ns = kn__now_ns(CLOCK_REALTIME);
     write_since(from);
     put_kept_records();
-    write_out();
-    n_skipped += keep.n_forgotten;
+    kn__trace_file_flush(&file);
+    atomic_fetch_add(&n_unbuffered, keep.n_forgotten);
     keep.n_forgotten = 0;
 }
 
@@ -247,7 +227,7 @@ void kn__trace_step(uint64_t spent_ns) {
     pthread_mutex_lock(&lock);
     keep.ends[keep.n_steps++ % (KN__TRACE_STEPS_MAX + 1)] = kn__clock_now();
     forget_before(kept_from());
-    if (fd >= 0 && keep.slow_ns && spent_ns > keep.slow_ns) write_kept(kept_from());
+    if (file.fd >= 0 && keep.slow_ns && spent_ns > keep.slow_ns) write_kept(kept_from());
     pthread_mutex_unlock(&lock);
     kn__unmute();
 }
@@ -302,10 +282,14 @@ static void enqueue(chunk *c) {
 }
 
 /* The writer is behind and there is no memory: this thread waits for its turn and writes. */
-static chunk *write_mine(chunk *c) {
-    pthread_mutex_lock(&lock);
+static void write_all_queued(void) {
     while (write_queued()) {
     }
+}
+
+static chunk *write_mine(chunk *c) {
+    pthread_mutex_lock(&lock);
+    write_all_queued();
     write_chunk(c);
     c->n_written = 0;
     KN__STORE(c->n, 0);
@@ -327,12 +311,26 @@ static struct kn__trace_buffer *make_buffer(kn__tree *tree) {
     return b;
 }
 
+/* Of a thread that has none: where there is no memory, one that waits is written first. */
+static chunk *first_chunk(struct kn__trace_buffer *b) {
+    chunk *c = next_chunk(b);
+    if (c) return c;
+    if (keep.n) {
+        forget_oldest();
+    } else {
+        pthread_mutex_lock(&lock);
+        write_all_queued();
+        pthread_mutex_unlock(&lock);
+    }
+    return next_chunk(b);
+}
+
 /* A full chunk waits for the writer once there is another one. */
 static chunk *find_chunk(kn__tree *tree) {
     struct kn__trace_buffer *b = tree->trace ? tree->trace : make_buffer(tree);
     if (!b) return NULL;
     chunk *c = b->now;
-    if (!c) return next_chunk(b);
+    if (!c) return first_chunk(b);
     chunk *next = keep.n || has_writer() ? next_chunk(b) : NULL;
     if (!next && keep.n) {
         forget_oldest();
@@ -355,7 +353,7 @@ static chunk *find_room(kn__tree *tree) {
 static void add_event(kn__tree *tree, kn__trace_event e) {
     chunk *c = find_room(tree);
     if (!c) {
-        atomic_fetch_add_explicit(&n_without_buffer, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&n_unbuffered, 1, memory_order_relaxed);
         return;
     }
     KN_ASSERT(c->n < EVENTS);
@@ -385,7 +383,7 @@ void kn__trace_counter_sample(kn__tree *tree, kn__trace_event sample) {
     if (tree) {
         add_event(tree, sample);
     } else {
-        atomic_fetch_add_explicit(&n_without_buffer, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&n_unbuffered, 1, memory_order_relaxed);
     }
 }
 
@@ -399,9 +397,7 @@ void kn__trace_launch(kn__tree *tree, uint32_t id) {
 
 static void put_record(const kn__record *record, uint32_t launch) {
     if (is_shown) kn__shown_record(record, launch);
-    kn__trace_put_record(&file, record, launch);
-    n_put++;
-    if (file.out.length >= OUT_BYTES) write_out();
+    kn__trace_file_record(&file, record, launch);
 }
 
 /* Of the steps that were written last, a record may come late. */
@@ -412,10 +408,10 @@ static bool is_written_now(const kn__record *record) {
 void kn__trace_record(const kn__record *record, uint32_t launch) {
     if (!kn__trace_is_on()) return;
     pthread_mutex_lock(&lock);
-    if (fd >= 0 && is_written_now(record)) {
+    if (file.fd >= 0 && is_written_now(record)) {
         put_record(record, launch);
-    } else if (fd >= 0) {
-        n_skipped += !kn__kept_add(&keep.records, record, launch);
+    } else if (file.fd >= 0) {
+        atomic_fetch_add(&n_unbuffered, !kn__kept_add(&keep.records, record, launch));
     }
     pthread_mutex_unlock(&lock);
 }
@@ -429,21 +425,17 @@ static bool is_perfetto(const char *path) {
 }
 
 static void start_file(uint64_t max) {
-    bytes = n_skipped = 0;
-    atomic_store(&n_without_buffer, 0);
+    atomic_store(&n_unbuffered, 0);
     n_traces++;
-    write_error = 0;
-    is_full = false;
     kn__shown_release();
-    bytes_max = max ? max : in_memory ? KN__TRACE_EVENTS_BYTES_MAX : KN__TRACE_BYTES_MAX;
-    file.clock = (kn__trace_clock){kn__clock_now(), kn__now_ns(CLOCK_REALTIME),
-                                   kn__now_ns(CLOCK_BOOTTIME), 0};
-    file.pid = (long)getpid();
-    file.format = is_only_shown            ? &kn__trace_none
-                  : is_perfetto(path_text) ? &kn__trace_perfetto
-                                           : &kn__trace_json;
-    file.format->start(&file);
-    write_out();
+    file.writer.clock = (kn__trace_clock){kn__clock_now(), kn__now_ns(CLOCK_REALTIME),
+                                          kn__now_ns(CLOCK_BOOTTIME), 0};
+    file.writer.pid = (long)getpid();
+    file.writer.format = is_only_shown            ? &kn__trace_none
+                         : is_perfetto(path_text) ? &kn__trace_perfetto
+                                                  : &kn__trace_json;
+    uint64_t most = in_memory ? KN__TRACE_EVENTS_BYTES_MAX : KN__TRACE_BYTES_MAX;
+    kn__trace_file_start(&file, max ? max : most);
 }
 
 /* Without a thread of its own the program's threads write. */
@@ -457,8 +449,8 @@ static kn_status open_file(const char *path) {
     if (!kn__path_expand(path_text, sizeof path_text, path ? path : "memory")) {
         return KN_FAIL(KN_ERR_IO, "the trace's path %.64s... is too long", path);
     }
-    fd = in_memory ? memfd_create("knet events", MFD_CLOEXEC) : kn__open_output(path_text);
-    if (fd >= 0) return KN_OK;
+    file.fd = in_memory ? memfd_create("knet events", MFD_CLOEXEC) : kn__open_output(path_text);
+    if (file.fd >= 0) return KN_OK;
     return KN_FAIL(KN_ERR_IO, "cannot write the trace to %s: %s", path_text, strerror(errno));
 }
 
@@ -502,30 +494,33 @@ static void stop_writer(void) {
 static int finish_file(void) {
     write_kept(keep.slow_ns ? UINT64_MAX : kept_from());
     atomic_store(&on, false);
-    write_out();
-    kn__trace_end(&file, n_skipped + atomic_load(&n_without_buffer));
-    bytes_max += KN__TRACE_TAIL_BYTES;
-    is_full = false;
-    write_out();
+    kn__trace_file_flush(&file);
+    kn__trace_file_end(&file, file.n_skipped + atomic_load(&n_unbuffered));
     if (in_memory) {
-        kept_fd = fd;
-    } else if (close(fd) != 0 && !write_error) {
-        write_error = errno;
+        kept_fd = file.fd;
+    } else if (close(file.fd) != 0 && !file.error) {
+        file.error = errno;
     }
-    fd = -1;
-    kn__text_release(&file.out);
+    file.fd = -1;
     kn__kept_release(&keep.records);
-    return write_error;
+    return file.error;
 }
 
 kn_status kn__trace_finish(void) {
     if (kn__trace_is_on()) add_open_scopes();
     stop_writer();
     pthread_mutex_lock(&lock);
-    int error = fd >= 0 ? finish_file() : 0;
+    int error = file.fd >= 0 ? finish_file() : 0;
     pthread_mutex_unlock(&lock);
     if (!error) return KN_OK;
     return KN_FAIL(KN_ERR_IO, "cannot write the trace to %s: %s", path_text, strerror(error));
+}
+
+void kn__trace_skipped(uint64_t *all, uint64_t *unbuffered) {
+    pthread_mutex_lock(&lock);
+    *unbuffered = is_only_shown ? 0 : atomic_load(&n_unbuffered);
+    *all = is_only_shown ? 0 : file.n_skipped + *unbuffered;
+    pthread_mutex_unlock(&lock);
 }
 
 void kn__trace_take(kn__text *text) {
@@ -540,10 +535,10 @@ void kn__trace_take(kn__text *text) {
 kn_status kn__trace_shown(kn__report *report) {
     if (!is_shown) return KN_OK;
     pthread_mutex_lock(&lock);
-    if (fd >= 0 && !keep.n) write_since(0);
+    if (file.fd >= 0 && !keep.n) write_since(0);
     kn__timeline *line = kn__timeline_make(report);
-    if (line) line->n_before = atomic_load(&n_without_buffer);
-    kn_status status = line ? kn__shown_add(line, &file.clock, file.pid)
+    if (line) line->n_before = atomic_load(&n_unbuffered);
+    kn_status status = line ? kn__shown_add(line, &file.writer.clock, file.writer.pid)
                             : KN_FAIL(KN_ERR_OOM, "no memory for the timeline of a page");
     pthread_mutex_unlock(&lock);
     return status;
@@ -551,11 +546,11 @@ kn_status kn__trace_shown(kn__report *report) {
 
 void kn__trace_pause(bool paused) {
     pthread_mutex_lock(&lock);
-    if (fd >= 0) atomic_store(&on, !paused);
+    if (file.fd >= 0) atomic_store(&on, !paused);
     pthread_mutex_unlock(&lock);
 }
 
 void kn__trace_forget(void) {
     atomic_store(&on, false);
-    fd = -1;
+    file.fd = -1;
 }

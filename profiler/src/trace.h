@@ -51,6 +51,9 @@ void kn__trace_record(const kn__record *record, uint32_t launch);
 void kn__trace_flush(kn__tree *tree);
 /* Writes what all threads have collected and closes the file. Errors: IO, when a write failed. */
 KN_MUST_CHECK kn_status kn__trace_finish(void);
+/* Events so far that the trace lacks; `unbuffered`: those of them that the timer had no memory for,
+ * the others are beyond the file's bound. 0 without a file. */
+void kn__trace_skipped(uint64_t *all, uint64_t *unbuffered);
 /* Adds the events that were kept in memory, after kn__trace_finish, and frees them; no-op
  * without events. */
 void kn__trace_take(kn__text *text);

@@ -40,6 +40,23 @@ static void an_output_that_cannot_be_written_goes_to_stderr_with_the_reason(void
     }
 }
 
+static void a_trace_that_lacks_events_is_told_of_with_the_word(void **state) {
+    (void)state;
+    outcome o = run("nodes", "json=data.json,trace=trace.json,trace_max=20000");
+    cJSON *trace = written_json("trace.json"), *profile = written_json("data.json");
+    double n = number(trace, "knetEventsSkipped");
+    char line[120];
+    snprintf(line, sizeof line, "\n the trace lacks %.0f events: raise KNET_TIMER=trace_max=\n", n);
+    assert_true(n > 0);
+    assert_non_null(strstr(o.err, line));
+    assert_true(number(profile, "events_skipped") == n);
+    cJSON_Delete(trace);
+    cJSON_Delete(profile);
+    o = run("nodes", "trace=trace.json");
+    assert_null(strstr(o.err, "the trace lacks"));
+    (void)written("trace.json");
+}
+
 static void a_report_can_be_written_before_the_end(void **state) {
     (void)state;
     outcome o = run("report", "out=/dev/null");
@@ -298,6 +315,7 @@ int main(int argc, char **argv) {
     int failed = RUN_TESTS(
         TEST(reports_go_where_the_words_say),
         TEST(an_output_that_cannot_be_written_goes_to_stderr_with_the_reason),
+        TEST(a_trace_that_lacks_events_is_told_of_with_the_word),
         TEST(a_report_can_be_written_before_the_end),
         TEST(reports_come_every_so_many_steps_and_at_exit),
         TEST(a_report_is_written_after_an_interval), TEST(a_signal_asks_for_a_report),

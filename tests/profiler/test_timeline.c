@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "read.h"
+#include "table.h"
 #include "test.h"
 #include "timeline.h"
 
@@ -466,6 +467,22 @@ static void a_scope_that_ends_before_it_starts_has_no_length(void **state) {
     free(w);
 }
 
+static void events_that_a_trace_lacks_are_passed_on(void **state) {
+    (void)state;
+    kn__text table = {0}, trace = {0};
+    read_trace(
+        "{\"traceEvents\":[{\"ph\":\"X\",\"name\":\"a\",\"pid\":1,\"tid\":1,\"ts\":1,"
+        "\"dur\":2}],\"knetEventsSkipped\":41}");
+    assert_int_equal(report.n_events_skipped, 41);
+    kn__table_add(&table, &report, &(kn__table_options){0});
+    assert_non_null(
+        strstr(table.data, " the trace lacks 41 events: raise KNET_TIMER=trace_max= or buf=\n"));
+    assert_ok(kn__timeline_add(&trace, report.timeline, &kn__trace_json));
+    assert_non_null(strstr(trace.data, "],\"knetEventsSkipped\":41}"));
+    kn__text_release(&table);
+    kn__text_release(&trace);
+}
+
 int main(void) {
     return RUN_TESTS(TEST_WITH(events_are_written_in_the_order_of_their_ends, NULL, teardown),
                      TEST_WITH(a_scope_that_ends_before_it_starts_has_no_length, NULL, teardown),
@@ -488,5 +505,6 @@ int main(void) {
                      TEST_WITH(blocks_of_devices_are_added, NULL, teardown),
                      TEST_WITH(a_launch_does_not_move_a_block, NULL, teardown),
                      TEST_WITH(any_number_of_bytes_is_read, NULL, teardown),
+                     TEST_WITH(events_that_a_trace_lacks_are_passed_on, NULL, teardown),
                      TEST_WITH(deep_and_odd_traces_are_read, NULL, teardown));
 }

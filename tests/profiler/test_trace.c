@@ -278,7 +278,73 @@ static void the_end_of_the_file_is_beyond_the_bound(void **state) {
     assert_int_equal(ten_records(events_end + 256), size);
     assert_int_equal(number(json, "knetEventsSkipped"), 0);
     ten_records(events_end + 255);
-    assert_int_equal(number(json, "knetEventsSkipped"), 10);
+    assert_int_equal(number(json, "knetEventsSkipped"), 1);
+}
+
+static void a_small_bound_has_the_events_that_fit(void **state) {
+    (void)state;
+    uint64_t skipped, unbuffered;
+    assert_ok(kn__trace_start(path, 20000)); /* far less than a full buffer */
+    run_scopes(NULL);
+    assert_ok(kn__trace_finish());
+    size_t size = parse();
+    assert_true(size <= 20000 && size > 20000 - 64 * 200);
+    assert_int_equal(count("ph", "X") + number(json, "knetEventsSkipped"), 15000);
+    kn__trace_skipped(&skipped, &unbuffered);
+    assert_int_equal(skipped, number(json, "knetEventsSkipped"));
+    assert_int_equal(unbuffered, 0);
+}
+
+enum { CROWD = 60, SCOPES_EACH = 10 };
+
+static void *run_some_scopes(void *barrier) {
+    for (int i = 0; i < SCOPES_EACH; i++) {
+        KN_SCOPE("of the crowd");
+    }
+    if (barrier) pthread_barrier_wait(barrier); /* all of them live at once */
+    return NULL;
+}
+
+static void run_crowd(pthread_barrier_t *barrier) {
+    pthread_t threads[CROWD];
+    for (int i = 0; i < CROWD; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, run_some_scopes, barrier), 0);
+        if (!barrier) pthread_join(threads[i], NULL);
+    }
+    for (int i = 0; barrier && i < CROWD; i++) pthread_join(threads[i], NULL);
+}
+
+static void events_that_threads_have_no_memory_for_are_counted(void **state) {
+    (void)state;
+    uint64_t limit = kn__budget_limit(), skipped, unbuffered;
+    pthread_barrier_t barrier;
+    pthread_barrier_init(&barrier, NULL, CROWD);
+    assert_ok(kn__trace_start(path, 0));
+    kn__budget_set(kn__budget_used() + (1 << 20)); /* a quarter of it is what all threads share */
+    run_crowd(&barrier);
+    kn__budget_set(limit);
+    assert_ok(kn__trace_finish());
+    pthread_barrier_destroy(&barrier);
+    parse();
+    kn__trace_skipped(&skipped, &unbuffered);
+    assert_true(unbuffered > 0);
+    assert_int_equal(skipped, unbuffered);
+    assert_int_equal(number(json, "knetEventsSkipped"), unbuffered);
+    assert_int_equal((uint64_t)count("name", "of the crowd") + unbuffered, CROWD * SCOPES_EACH);
+}
+
+/* Each of them finds the memory of those before, however late the writer is. */
+static void threads_after_each_other_lose_nothing(void **state) {
+    (void)state;
+    uint64_t limit = kn__budget_limit();
+    assert_ok(kn__trace_start(path, 0));
+    kn__budget_set(kn__budget_used() + (1 << 20));
+    run_crowd(NULL);
+    kn__budget_set(limit);
+    assert_ok(kn__trace_finish());
+    parse();
+    assert_int_equal(number(json, "knetEventsSkipped"), 0);
+    assert_int_equal(count("name", "of the crowd"), CROWD * SCOPES_EACH);
 }
 
 static void *one_scope(void *tid) {
@@ -434,6 +500,9 @@ int main(void) {
         TEST_WITH(records_alone_keep_the_bound_too, setup, teardown),
         TEST_WITH(the_file_keeps_its_bound_and_stays_valid, setup, teardown),
         TEST_WITH(the_end_of_the_file_is_beyond_the_bound, setup, teardown),
+        TEST_WITH(a_small_bound_has_the_events_that_fit, setup, teardown),
+        TEST_WITH(events_that_threads_have_no_memory_for_are_counted, setup, teardown),
+        TEST_WITH(threads_after_each_other_lose_nothing, setup, teardown),
         TEST_WITH(threads_that_follow_each_other_have_their_own_trees, setup, teardown),
         TEST_WITH(an_event_takes_few_bytes, setup, teardown),
         TEST_WITH(only_the_last_steps_are_written, setup, teardown),
