@@ -52,12 +52,14 @@ static void count(uint64_t now) {
     if (spent > steps.max_ns) steps.max_ns = spent;
 }
 
-/* True: a report is due. *spent_ns: 0 for the first step. */
-static bool count_step(uint64_t *spent_ns, uint64_t now) {
+/* True: a report is due. The trace has the end of a step before measuring may end. */
+static bool count_step(uint64_t now) {
     n_seen++;
     bool was = is_measured(n_seen), will = is_measured(n_seen + 1);
-    if (was) count(now);
-    *spent_ns = n_seen > 1 ? now - last_step_ns : 0;
+    if (was) {
+        count(now);
+        kn__trace_step(n_seen > 1 ? now - last_step_ns : 0);
+    }
     last_step_ns = now;
     if (was != will && measure_fn) measure_fn(will);
     return plan.every && n_seen % plan.every == 0 && report_fn;
@@ -66,10 +68,7 @@ static bool count_step(uint64_t *spent_ns, uint64_t now) {
 void kn_step(void) {
     if (!__atomic_load_n(&kn_prof_on_, __ATOMIC_RELAXED)) return;
     pthread_mutex_lock(&lock);
-    uint64_t spent_ns;
-    bool due =
-        count_step(&spent_ns, kn__clock_monotonic_ns()); /* under the lock: steps come in order */
+    bool due = count_step(kn__clock_monotonic_ns()); /* under the lock: steps come in order */
     pthread_mutex_unlock(&lock);
-    kn__trace_step(spent_ns);
     if (due) report_fn();
 }

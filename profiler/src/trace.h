@@ -18,7 +18,7 @@ enum { KN__TRACE_BYTES_MAX = 1 << 30, KN__TRACE_EVENTS_BYTES_MAX = 64 << 20 };
  * 0: all). With slow_ns: whenever a step takes longer, it and the n - 1 steps before it are. */
 enum { KN__TRACE_STEPS_MAX = 1000 };
 void kn__trace_keep(uint64_t n, uint64_t slow_ns);
-/* A step ended, and took spent_ns; 0: not known. */
+/* A measured step ended, and took spent_ns; 0: not known. */
 void kn__trace_step(uint64_t spent_ns);
 
 /* Before the start: the last events are kept for the timeline of a page too (trace_shown.h);

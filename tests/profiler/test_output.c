@@ -57,6 +57,23 @@ static void a_trace_that_lacks_events_is_told_of_with_the_word(void **state) {
     (void)written("trace.json");
 }
 
+/* The last measured step is one of them, the step before the first is not. */
+static void the_trace_of_some_steps_has_the_measured_ones(void **state) {
+    (void)state;
+    static const struct {
+        const char *words;
+        int n;
+    } cases[] = {{"steps=3-5,trace=trace.json,trace_last=2", 2},
+                 {"steps=3-5,trace=trace.json,trace_last=9", 3},
+                 {"steps=3-5,trace=trace.json,trace_slow=100us", 3},
+                 {"steps=3-5,trace=trace.json,trace_slow=1h", 0}};
+    for (size_t i = 0; i < 4; i++) {
+        outcome o = run("steps", cases[i].words);
+        assert_int_equal(o.code, 0);
+        assert_int_equal(occurrences(written("trace.json"), "\"name\":\"half\""), cases[i].n);
+    }
+}
+
 static void a_report_can_be_written_before_the_end(void **state) {
     (void)state;
     outcome o = run("report", "out=/dev/null");
@@ -316,6 +333,7 @@ int main(int argc, char **argv) {
         TEST(reports_go_where_the_words_say),
         TEST(an_output_that_cannot_be_written_goes_to_stderr_with_the_reason),
         TEST(a_trace_that_lacks_events_is_told_of_with_the_word),
+        TEST(the_trace_of_some_steps_has_the_measured_ones),
         TEST(a_report_can_be_written_before_the_end),
         TEST(reports_come_every_so_many_steps_and_at_exit),
         TEST(a_report_is_written_after_an_interval), TEST(a_signal_asks_for_a_report),
