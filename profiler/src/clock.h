@@ -1,8 +1,7 @@
 /* The clock of scopes: the time-stamp counter where it is invariant, else CLOCK_MONOTONIC.
  *
  * A tick is what kn__clock_now counts; kn__clock_ns turns differences into nanoseconds with a rate
- * that is measured between kn__clock_start and the moment of asking, so a longer run is calibrated
- * better.
+ * that is measured between kn__clock_start and the moment of asking, for the first ten seconds.
  */
 #ifndef KN_PROFILER_CLOCK_H
 #define KN_PROFILER_CLOCK_H
@@ -48,6 +47,9 @@ uint64_t kn__clock_start_ticks(void);
 
 /* Nanoseconds in a tick. Waits until a millisecond has passed since the start. */
 double kn__clock_tick_ns(void);
+/* The same, rounded down by as much as it may be wrong, and never less than the time before: what
+ * is converted again never becomes less. */
+double kn__clock_tick_ns_least(void);
 
 /* Ticks to nanoseconds, at a rate from kn__clock_tick_ns. */
 static inline uint64_t kn__clock_ns(uint64_t ticks, double tick_ns) {

@@ -115,7 +115,7 @@ static int terminal_width(const char *path) {
 /* What each thread did, or each group of threads that ran after one another. */
 static void add_threads(kn__text *text, kn__table_options options) {
     uint64_t now = kn__clock_now();
-    double tick_ns = kn__clock_tick_ns();
+    double tick_ns = kn__clock_tick_ns_least();
     int number = 0;
     options.bare = true;
     for (const kn__tree *tree = kn__tree_first(); tree; tree = tree->next) {
@@ -230,7 +230,7 @@ static void unlock_report(void) {
 
 static kn_status take_report(kn__report *report) {
     uint64_t wall_ns = measured_so_far(), now = kn__clock_now();
-    KN_TRY(kn__report_take(report, now, kn__clock_tick_ns()));
+    KN_TRY(kn__report_take(report, now, kn__clock_tick_ns_least()));
     report->wall_ns = wall_ns;
     kn__run_info_read(report, &config);
     kn__steps_read(&report->steps);
