@@ -79,8 +79,8 @@ size_t kn__path_start(char *out, size_t out_bytes) {
     return out_bytes - 1;
 }
 
-bool kn__path_prepend(char *out, size_t *at, const char *label) {
-    size_t length = strlen(label), slash = out[*at] != '\0';
+bool kn__path_prepend(char *out, size_t *at, const char *label, bool is_last) {
+    size_t length = strlen(label), slash = !is_last;
     if (length + slash > *at) return false;
     if (slash) out[--*at] = '/';
     *at -= length;

@@ -22,9 +22,9 @@ void kn__text_left(kn__text *text, const char *string, int width);
 void kn__text_center(kn__text *text, const char *string, int width);
 
 /* Paths of scopes are written from the end: starts one in a buffer, puts a label before what is
- * there (false: it doesn't fit), and moves the whole to the front. */
+ * there, with a slash between them (false: it doesn't fit), and moves the whole to the front. */
 size_t kn__path_start(char *out, size_t out_bytes);
-bool kn__path_prepend(char *out, size_t *at, const char *label);
+bool kn__path_prepend(char *out, size_t *at, const char *label, bool is_last);
 void kn__path_finish(char *out, size_t out_bytes, size_t at);
 
 /* Three significant digits and a unit, as the tables of TimerOutputs have them; bytes: units.h. */

@@ -273,8 +273,8 @@ static int64_t held_at_peak(const kn__row *row) { return row->held_at_peak; }
 
 void kn__report_path(char *out, size_t out_bytes, const kn__row *row) {
     size_t at = kn__path_start(out, out_bytes);
-    for (; row && row->label[0]; row = row->parent) {
-        if (!kn__path_prepend(out, &at, row->label)) break;
+    for (const kn__row *of = row; of && (of->parent || of->label[0]); of = of->parent) {
+        if (!kn__path_prepend(out, &at, of->label, of == row)) break;
     }
     kn__path_finish(out, out_bytes, at);
 }

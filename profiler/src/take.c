@@ -99,8 +99,9 @@ static kn_status add_captured(kn__row **out, kn__report *report, kn__row *row,
                               const kn__tree_node *launched, const kn__tree_node *captured) {
     const kn__tree_node *path[KN__DEPTH_MAX + 1], *common[KN__DEPTH_MAX + 1];
     int n = 0, n_common = 0, at = 0;
-    for (const kn__tree_node *c = captured; c && c->label[0]; c = c->parent) path[n++] = c;
-    for (const kn__tree_node *c = launched; c && c->label[0]; c = c->parent) common[n_common++] = c;
+    for (const kn__tree_node *c = captured; kn__node_in_path(c); c = c->parent) path[n++] = c;
+    for (const kn__tree_node *c = launched; kn__node_in_path(c); c = c->parent)
+        common[n_common++] = c;
     while (at < n && at < n_common &&
            strcmp(path[n - 1 - at]->label, common[n_common - 1 - at]->label) == 0) {
         at++;

@@ -215,8 +215,8 @@ uint64_t kn__tree_threads(void) {
 
 void kn__node_path(char *out, size_t out_bytes, const kn__tree_node *node) {
     size_t at = kn__path_start(out, out_bytes);
-    for (; node && node->label[0]; node = node->parent) {
-        if (!kn__path_prepend(out, &at, node->label)) break;
+    for (const kn__tree_node *of = node; kn__node_in_path(of); of = of->parent) {
+        if (!kn__path_prepend(out, &at, of->label, of == node)) break;
     }
     kn__path_finish(out, out_bytes, at);
 }

@@ -153,6 +153,10 @@ kn__tree *kn__tree_first(void);
 /* How many threads have opened a scope so far. */
 uint64_t kn__tree_threads(void);
 
+/* Whether the node is part of a path: all are but the root. A node of no tree has a label. */
+static inline bool kn__node_in_path(const kn__tree_node *node) {
+    return node && (node->parent || node->label[0]);
+}
 /* "train/forward/conv", cut at the front to fit. */
 void kn__node_path(char *out, size_t out_bytes, const kn__tree_node *node);
 

@@ -107,11 +107,12 @@ static void paths_are_built_from_the_end(void **state) {
     (void)state;
     char path[12];
     size_t at = kn__path_start(path, sizeof path);
-    assert_true(kn__path_prepend(path, &at, "conv"));
-    assert_true(kn__path_prepend(path, &at, "train"));
-    assert_false(kn__path_prepend(path, &at, "main"));
+    assert_true(kn__path_prepend(path, &at, "conv", true));
+    assert_true(kn__path_prepend(path, &at, "", false));
+    assert_true(kn__path_prepend(path, &at, "tr", false));
+    assert_false(kn__path_prepend(path, &at, "main", false));
     kn__path_finish(path, sizeof path, at);
-    assert_string_equal(path, "train/conv");
+    assert_string_equal(path, "tr//conv");
 }
 
 int main(void) {
