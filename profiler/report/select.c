@@ -124,6 +124,7 @@ static kn_status flatten(kn__report *out, const kn__row *row) {
         kn__row_add(flat, &own);
         flat->is_kernel = is_kernel;
         flat->is_extra = row->is_extra;
+        flat->open |= row->open;
         if (row->first_start < flat->first_start) {
             flat->first_start = row->first_start;
             flat->first_ns = row->first_ns;

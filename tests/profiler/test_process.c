@@ -33,6 +33,9 @@ static void exit_inside_a_scope_keeps_the_code_and_the_table(void **state) {
     assert_int_equal(o.code, 5);
     assert_row(o.err, "\n outer ", "1");
     assert_row(o.err, "\n   inner ", "1");
+    o = run("exit in visitor", "1"); /* of kn_prof_visit */
+    assert_int_equal(o.code, 6);
+    assert_row(o.err, "\n outer ", "1");
 }
 
 static void scopes_of_a_thread_that_ended_are_in_the_table(void **state) {

@@ -4,6 +4,7 @@
 #include <knet/pool.h>
 #include <knet/prof.h>
 #include <knet/prof_counter.h>
+#include <knet/prof_read.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -37,6 +38,16 @@ static int exit_in_scope(void) {
     KN_SCOPE("outer");
     KN_SCOPE("inner");
     exit(5);
+}
+
+static bool exit_at_once(void *ctx, const kn_prof_row *row) {
+    (void)ctx;
+    exit(row->depth == 1 ? 6 : 7);
+}
+
+static int exit_in_visitor(void) {
+    KN_SCOPE("outer");
+    return kn_prof_visit(exit_at_once, NULL) < 0;
 }
 
 static int dying_thread(void) {
@@ -439,6 +450,7 @@ int main(int argc, char **argv) {
         int (*run)(void);
     } ways[] = {{"plain", plain},
                 {"exit", exit_in_scope},
+                {"exit in visitor", exit_in_visitor},
                 {"thread", dying_thread},
                 {"running", threads_still_running},
                 {"fork", fork_in_scope},
