@@ -1,5 +1,7 @@
 #include "labels.h"
 
+#include <dlfcn.h>
+#include <knet/prof.h>
 #include <link.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -22,15 +24,32 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static range vanishing[RANGES_MAX];
 static atomic_int n_vanishing;
 
-static int note_object(struct dl_phdr_info *info, size_t size, void *arg) {
-    (void)size, (void)arg;
-    if (n_lasting < OBJECTS_MAX) lasting[n_lasting++] = (uintptr_t)info->dlpi_phdr;
-    return 0;
+static bool is_inside(uintptr_t address, const struct dl_phdr_info *info) {
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+        uintptr_t start = info->dlpi_addr + p->p_vaddr;
+        if (p->p_type == PT_LOAD && address - start < p->p_memsz) return true;
+    }
+    return false;
 }
 
-void kn__labels_start(void) {
-    if (!n_lasting) dl_iterate_phdr(note_object, NULL);
+/* Whether the timer is among the libraries that the program was started with. */
+static bool came_with_program(void) {
+    void *program = dlopen(NULL, RTLD_LAZY);
+    bool found = program && dlsym(program, "kn_prof_on_") == &kn_prof_on_;
+    if (program) dlclose(program);
+    return found;
 }
+
+/* The first object is the executable. */
+static int note_object(struct dl_phdr_info *info, size_t size, void *arg) {
+    (void)size, (void)arg;
+    lasting[n_lasting++] = (uintptr_t)info->dlpi_phdr;
+    bool all = n_lasting > 1 || is_inside((uintptr_t)lasting, info) || came_with_program();
+    return !all || n_lasting == OBJECTS_MAX;
+}
+
+void kn__labels_start(void) { dl_iterate_phdr(note_object, NULL); }
 
 bool kn__label_may_vanish(const char *label) {
     int n = atomic_load_explicit(&n_vanishing, memory_order_acquire);
@@ -67,13 +86,12 @@ static bool stays_loaded(const struct dl_phdr_info *info) {
 static int look_into(struct dl_phdr_info *info, size_t size, void *arg) {
     search *s = arg;
     range all = {UINTPTR_MAX, 0};
-    bool inside = false;
+    bool inside = is_inside(s->address, info);
     (void)size;
     for (int i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *p = &info->dlpi_phdr[i];
         uintptr_t start = info->dlpi_addr + p->p_vaddr;
         if (p->p_type != PT_LOAD) continue;
-        inside |= s->address - start < p->p_memsz;
         if (start < all.start) all.start = start;
         if (start + p->p_memsz > all.end) all.end = start + p->p_memsz;
     }

@@ -1,15 +1,16 @@
 /* Which labels can be compared by address.
  *
  * When a plug-in is unloaded, the next one may have another label at the same address. Addresses
- * are compared only for labels in libraries that stay loaded (those loaded before the timer, and
- * those linked with -z nodelete) and outside of libraries. Other labels are compared as text.
+ * are compared only for labels in the executable, in libraries that stay loaded (those that the
+ * program was started with, and those linked with -z nodelete) and outside of libraries. Other
+ * labels are compared as text.
  */
 #ifndef KN_PROFILER_LABELS_H
 #define KN_PROFILER_LABELS_H
 
 #include <stdbool.h>
 
-/* Records which libraries are loaded now. */
+/* Records the libraries that the program was started with; once, when the timer is loaded. */
 void kn__labels_start(void);
 
 /* Whether the label is known to lie in a library that may be unloaded; a few comparisons. */

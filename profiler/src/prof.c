@@ -88,7 +88,6 @@ static void forget_in_child(void) {
 static void start_clock(kn__clock_kind kind) {
     if (clock_started) return;
     clock_started = true;
-    kn__labels_start();
     kn__counters_follow(true);
     kn__clock_start(kind);
     if (kn__clock_used != KN__CLOCK_TSC) atomic_fetch_or(&kn__prof_extras, KN__PROF_SLOW_CLOCK);
@@ -427,6 +426,7 @@ static bool is_child_of_run(void) {
 
 static void start_all(void) {
     kn__text messages = {0};
+    kn__labels_start();
     bool is_secure = getauxval(AT_SECURE);
     kn__config_read(&config, getenv("KNET_TIMER"), getenv("AUTOGRAD_TIMER"), is_secure, &messages);
     if (!config.unicode && !kn__locale_is_utf8()) config.ascii = true;

@@ -261,6 +261,28 @@ static void labels_of_unloaded_plugins_stay_their_own(void **state) {
     assert_row(o.err, "\n gamma ", "3");
 }
 
+static char **plugin_programs; /* main's arguments: of plug-ins, and a program without the timer */
+
+static void with_timer(const void *ctx) {
+    set_variable("KNET_TIMER", ctx);
+    set_variable("AUTOGRAD_TIMER", NULL);
+}
+
+/* They were there before the timer, yet don't stay. */
+static void labels_of_plugins_that_bring_the_timer_stay_their_own(void **state) {
+    (void)state;
+    for (int is_global = 0; is_global < 2; is_global++) {
+        static outcome o;
+        const char *argv[] = {plugin_programs[4], plugin_programs[2], plugin_programs[3],
+                              plugin_programs[2], NULL},
+                   *global[] = {argv[0], "global", argv[1], argv[2], argv[3], NULL};
+        run_child(&o, is_global ? global : argv, with_timer, "min=0");
+        assert_int_equal(o.code, 0);
+        assert_row(o.err, "\n alpha ", "6");
+        assert_row(o.err, "\n gamma ", "3");
+    }
+}
+
 static void scopes_left_by_longjmp_do_not_nest(void **state) {
     (void)state;
     outcome o = run("jump", "1");
@@ -301,7 +323,8 @@ static void both_clocks_work(void **state) {
 }
 
 int main(int argc, char **argv) {
-    if (!timed_run_init(argc, argv)) return 1;
+    if (!timed_run_init(argc, argv) || argc < 5) return 1;
+    plugin_programs = argv;
     int failed = RUN_TESTS(
         TEST(without_the_variable_nothing_is_printed), TEST(one_prints_the_table_at_exit),
         TEST(exit_inside_a_scope_keeps_the_code_and_the_table),
@@ -317,7 +340,9 @@ int main(int argc, char **argv) {
         TEST(owners_without_the_variable_print_no_report), TEST(owners_go_with_every_word),
         TEST(a_forked_child_can_have_no_report), TEST(the_mark_of_a_pool_is_its_own),
         TEST(a_scope_shows_the_memory_of_its_threads),
-        TEST(labels_of_unloaded_plugins_stay_their_own), TEST(scopes_left_by_longjmp_do_not_nest),
+        TEST(labels_of_unloaded_plugins_stay_their_own),
+        TEST(labels_of_plugins_that_bring_the_timer_stay_their_own),
+        TEST(scopes_left_by_longjmp_do_not_nest),
         TEST(a_program_that_closes_its_stderr_has_its_table),
         TEST(a_forked_child_has_no_other_stderr), TEST(both_clocks_work));
     timed_run_release();
