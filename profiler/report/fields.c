@@ -57,7 +57,8 @@ const kn__field kn__run_fields[] = {
     U(kn__report, "events_unbuffered", n_events_unbuffered), END};
 const kn__field kn__totals_fields[] = {
     S(kn__report, "live_bytes", memory.live), S(kn__report, "live_bytes_max", memory.live_max),
-    U(kn__report, "live_bytes_max_at_ns", live.max_at), END};
+    U(kn__report, "live_bytes_max_at_ns", live.max_at),
+    U(kn__report, "pools_left_out", memory.n_pools_left_out), END};
 /* clang-format on */
 
 static uint64_t *at(const void *of, const kn__field *f) {

@@ -88,6 +88,12 @@ static void add_reserved(kn__text *text, const kn__pool_use *use, uint64_t bytes
     kn__text_printf(text, ", %s reserved", kn__bytes_text((double)bytes).text);
 }
 
+static void add_left_out(kn__text *text, const kn__memory_totals *memory) {
+    if (!memory->n_pools_left_out) return;
+    kn__text_printf(text, " %llu more pools have no line: at most %d at once have one\n",
+                    (unsigned long long)memory->n_pools_left_out, KN__POOLS_MAX - 1);
+}
+
 static void add_pools(kn__text *text, const kn__report *report) {
     for (int i = 0; i < report->memory.n_pools; i++) {
         const kn__pool_use *use = &report->memory.pools[i];
@@ -128,6 +134,7 @@ void kn__notes_add_head(kn__text *text, const kn__report *report,
     add_full(&lines, report);
     add_skipped(&lines, report);
     if (kn__report_used_memory(report)) add_pools(&lines, report);
+    if (report->has_memory) add_left_out(&lines, &report->memory);
     kn__text_wrapped(text, &lines, options->width);
 }
 

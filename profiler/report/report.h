@@ -170,7 +170,7 @@ typedef struct kn__gpu_use {
     kn__gpu_device devices[KN__GPUS_MAX];
 } kn__gpu_use;
 
-enum { KN__POOLS_MAX = 32 };
+enum { KN__POOLS_MAX = 33 }; /* 32, and a line for those that were before them */
 
 /* One pool, by its own counters. */
 typedef struct kn__pool_use {
@@ -193,6 +193,7 @@ typedef struct kn__memory_totals {
     int64_t live, live_max;
     uint64_t n_events;
     int n_pools;
+    uint64_t n_pools_left_out; /* created while all lines were taken */
     kn__pool_use pools[KN__POOLS_MAX];
 } kn__memory_totals;
 
@@ -244,7 +245,7 @@ struct kn__report {
     bool buffer_full;      /* and it was reached */
     /* Events that the trace lacks, and those of them that there was no memory for. */
     uint64_t n_events_skipped, n_events_unbuffered;
-    kn__row outside;       /* memory allocated with no scope open */
+    kn__row outside; /* memory allocated with no scope open */
     kn__memory_totals memory;
     kn__series live; /* over time, ns */
     kn__steps steps;

@@ -13,6 +13,7 @@
 #include "trace.h"
 
 enum { ROWS_CHUNK = 1024, CHUNKS_MAX = KN__NODES_MAX / ROWS_CHUNK + 2, SPINS = 64 };
+static const size_t BLOCK_BYTES_MAX = SIZE_MAX >> 8; /* so that sums of them are numbers */
 
 _Atomic(int64_t) kn__memory_live, kn__memory_live_max;
 _Atomic(uint64_t) kn__memory_events;
@@ -28,6 +29,7 @@ static kn__tree_node **rows[CHUNKS_MAX];
 static uint32_t n_rows; /* row 0 is "no owner" */
 static kn__pool_use pools[KN__POOLS_MAX];
 static int n_pools;
+static uint64_t n_pools_left_out;
 static kn__pool_use *last_pool = &pools[0];
 
 /* Held while statistics are read from a pool, so that it lives as long. Taken before any pool's
@@ -198,16 +200,44 @@ static void on_reserve(kn_pool *pool, int64_t delta_bytes, uint64_t reserved_byt
     if (most) ask_device(pool);
 }
 
-/* A free slot; one that a destroyed pool of the same name left is gone on with. */
+/* The last slot: what destroyed pools left whose slots others have now. */
+static void add_to_older(const kn__pool_use *use) {
+    kn__pool_use *all = &pools[KN__POOLS_MAX - 1];
+    n_pools = KN__POOLS_MAX;
+    snprintf(all->name, sizeof all->name, "(older pools)");
+    if (use->reserved_max > all->reserved_max) {
+        all->device_used = use->device_used;
+        all->device_total = use->device_total;
+    }
+    all->live_max = kn__max_i64(all->live_max, use->live_max);
+    all->reserved_max = kn__max_u64(all->reserved_max, use->reserved_max);
+    all->n_allocs += use->n_allocs;
+    all->n_ooms += use->n_ooms;
+    all->leaked += use->leaked;
+}
+
+/* A slot that none had, else that of a destroyed pool; NULL: there is none. */
+static kn__pool_use *free_slot(const char *name) {
+    kn__pool_use *use = n_pools < KN__POOLS_MAX - 1 ? &pools[n_pools++] : NULL;
+    for (int i = 0; !use && i < KN__POOLS_MAX - 1; i++) {
+        if (pools[i].pool) continue;
+        use = &pools[i];
+        add_to_older(use);
+        *use = (kn__pool_use){0};
+    }
+    if (use) snprintf(use->name, sizeof use->name, "%s", name);
+    return use;
+}
+
+/* A slot that a destroyed pool of the same name left is gone on with. */
 static kn__pool_use *make_pool(const char *name) {
-    for (int i = 0; i < n_pools; i++) {
+    for (int i = 0; i < n_pools && i < KN__POOLS_MAX - 1; i++) {
         if (!pools[i].pool && strncmp(pools[i].name, name, sizeof pools[i].name - 1) == 0) {
             return &pools[i];
         }
     }
-    if (n_pools == KN__POOLS_MAX) return NULL;
-    kn__pool_use *use = &pools[n_pools++];
-    snprintf(use->name, sizeof use->name, "%s", name);
+    kn__pool_use *use = free_slot(name);
+    n_pools_left_out += !use;
     return use;
 }
 
@@ -246,6 +276,7 @@ static void on_pool_create(kn_pool *pool) {
     }
     if (delta) live = change_live(delta);
     give_lock();
+    if (heap && !use) kn__nvtx_heap_end(heap);
     if (!delta || !kn__tree_mine) return;
     count_mine(kn__tree_mine, live);
     KN__STORE(kn__tree_mine->hwm, kn__max_i64(kn__tree_mine->hwm, live));
@@ -272,9 +303,9 @@ static void on_pool_destroy(kn_pool *pool) {
     kn_pool_stats_read(&stats, sizeof stats, pool);
     take_lock();
     kn__pool_use *use = find_pool(pool);
+    delta = -(use ? use->live : (int64_t)stats.live_bytes);
+    if (delta) live = change_live(delta);
     if (use) {
-        delta = -use->live;
-        if (delta) live = change_live(delta);
         heap = use->tool_heap;
         forget_pool(use, &stats);
     }
@@ -301,7 +332,7 @@ static kn__pool_use *find_heap(const char *name) {
 }
 
 static kn__pool_use *make_heap(const char *name) {
-    kn__pool_use *use = make_pool(name);
+    kn__pool_use *use = free_slot(name);
     if (!use) return NULL;
     use->is_heap = true;
     use->pool = (const kn_pool *)(const void *)use; /* no pool has this address */
@@ -318,7 +349,7 @@ kn_prof_heap *kn_prof_heap_get(const char *name) {
 }
 
 uint32_t kn_prof_heap_alloc(kn_prof_heap *heap, const void *ptr, size_t size_bytes) {
-    if (!heap || !is_followed()) return KN_PROF_NO_OWNER;
+    if (!heap || size_bytes > BLOCK_BYTES_MAX || !is_followed()) return KN_PROF_NO_OWNER;
     return on_alloc((kn_pool *)(void *)heap, (void *)(uintptr_t)ptr, size_bytes, 0);
 }
 
@@ -404,6 +435,7 @@ void kn__memory_totals_read(kn__memory_totals *out) {
     out->live_max = atomic_load_explicit(&kn__memory_live_max, memory_order_relaxed);
     out->n_events = atomic_load_explicit(&kn__memory_events, memory_order_relaxed);
     out->n_pools = n_pools;
+    out->n_pools_left_out = n_pools_left_out;
     memcpy(out->pools, pools, sizeof pools);
     give_lock();
     read_pools(out);

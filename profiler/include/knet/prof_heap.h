@@ -27,12 +27,12 @@ typedef struct kn_prof_heap kn_prof_heap;
 #define KN_PROF_NO_OWNER UINT32_MAX
 
 /* The heap of this name, of at most 31 bytes, made at first sight; it lives as long as the process.
- * NULL if KNET_TIMER doesn't record memory, or if there are too many heaps and pools (32). */
+ * NULL if KNET_TIMER doesn't record memory, or if there are too many heaps and live pools (32). */
 KN_API kn_prof_heap *kn_prof_heap_get(const char *name);
 
 /* Counts a block, and returns its owner, which kn_prof_heap_free wants. No-op on a heap that is
- * NULL: returns KN_PROF_NO_OWNER. Takes a lock; safe inside an allocator, also one that the timer
- * uses. */
+ * NULL and for more than 2^56 - 1 bytes: returns KN_PROF_NO_OWNER. Takes a lock; safe inside an
+ * allocator, also one that the timer uses. */
 KN_API uint32_t kn_prof_heap_alloc(kn_prof_heap *heap, const void *ptr, size_t size_bytes);
 
 /* Counts the end of a block: with the size and the owner that it began with. No-op for an owner
