@@ -18,9 +18,8 @@ bool kn__report_is_parallel(const kn__report *report) {
            (double)report->root.time_ns > 1.02 * (double)report->wall_ns;
 }
 
-double kn__row_whole_ns(const kn__report *report, const kn__row *row) {
-    if (!kn__report_is_parallel(report)) return (double)report->root.time_ns;
-    return (double)report->wall_ns * (double)(row->n_threads ? row->n_threads : 1);
+double kn__report_whole_ns(const kn__report *report) {
+    return (double)(kn__report_is_parallel(report) ? report->wall_ns : report->root.time_ns);
 }
 
 /* --- labels --- */
@@ -66,7 +65,7 @@ static bool is_below(double part, double whole, double min) { return part < min 
 static bool is_short(const builder *b, const kn__row *row) {
     double min = b->options->min;
     if (min <= 0 || row->n_pending || (row->is_extra && row->depth == 1)) return false;
-    return is_below((double)row->time_ns, kn__row_whole_ns(b->report, row), min) &&
+    return is_below((double)row->time_ns, kn__report_whole_ns(b->report), min) &&
            is_below((double)row->gpu_ns, (double)b->report->root.gpu_ns, min);
 }
 

@@ -40,8 +40,7 @@ void kn__lines_release(kn__table_lines *lines);
 
 /* Whether scopes ran in several threads at the same time. */
 bool kn__report_is_parallel(const kn__report *report);
-/* The time that is 100 % for this row: of all scopes or, where these ran in parallel, of the run
- * once for each of the row's threads. */
-double kn__row_whole_ns(const kn__report *report, const kn__row *row);
+/* The time that is 100 %: of all scopes or, where these ran in parallel, of the run. */
+double kn__report_whole_ns(const kn__report *report);
 
 #endif

@@ -1,4 +1,5 @@
-/* A report in Prometheus's text format, version 0.0.4: node_exporter's textfile collector reads it. */
+/* A report in Prometheus's text format, version 0.0.4: node_exporter's textfile collector reads it.
+ */
 #ifndef KN_REPORT_METRICS_H
 #define KN_REPORT_METRICS_H
 

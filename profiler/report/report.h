@@ -45,6 +45,9 @@ struct kn__row {
 
     uint64_t n_calls;   /* open ones too */
     uint64_t n_threads; /* that called it; 0: not known */
+    /* While a report is taken: the tree that was read last, and its part of them. */
+    const void *tree;
+    uint64_t n_tree_threads;
     uint64_t time_ns, min_ns, max_ns, first_ns;
     uint64_t n_ended;             /* calls that ended; of these: */
     double ended_ns, squares_ns2; /* sums of their times and of the squares of these */

@@ -253,7 +253,7 @@ static kn__quantity cell_of(const layout *l, column_id id, const kn__line *line)
         case TIME:
             return kn__time_cell(ns, l->options->ascii);
         case TIME_PCT:
-            return kn__percent_cell(ns, kn__row_whole_ns(l->report, row));
+            return kn__percent_cell(ns, kn__report_whole_ns(l->report));
         case TIME_OWN:
             return kn__time_cell((double)line->own_ns, l->options->ascii);
         case TIME_AVG:

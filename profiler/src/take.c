@@ -63,13 +63,26 @@ static bool add_open_mark(kn__row *row, int64_t *inner, const reading *r, const 
     return true;
 }
 
+/* `n_calls`: with an open one. Of nodes of a tree that share a row the one with most threads
+ * counts: they are the same threads. */
+static void add_threads(kn__row *row, const kn__tree_node *node, const kn__tree *tree,
+                        uint64_t n_calls) {
+    uint64_t n = KN__LOAD(node->n_threads);
+    n += n_calls > KN__LOAD(node->n_calls_before);
+    if (row->tree != tree) row->n_tree_threads = 0;
+    row->tree = tree;
+    if (n <= row->n_tree_threads) return;
+    row->n_threads += n - row->n_tree_threads;
+    row->n_tree_threads = n;
+}
+
 static kn_status add_times(kn__row *row, const kn__tree_node *node, const reading *r) {
     bool open = false;
     uint64_t ticks = read_ticks(node, r->now, &open), ended = KN__LOAD(node->n_calls);
     row->open |= open;
     row->is_kernel = false;
     row->n_calls += ended + open;
-    row->n_threads++;
+    add_threads(row, node, r->tree, ended + open);
     row->time_ns += kn__clock_ns(ticks, r->tick_ns);
     row->flops += KN__LOAD(node->flops);
     row->moved_bytes += KN__LOAD(node->moved_bytes);

@@ -142,10 +142,21 @@ void kn__tree_place(kn__tree *tree, kn__tree_node *node, const char *where) {
     if (copy) KN__STORE(node->where, memcpy(copy, where, length));
 }
 
+/* No scope is open: a node without calls of this thread has no such child. */
+static void count_thread(kn__tree_node *parent) {
+    for (kn__tree_node *node = parent->first_child; node; node = node->next) {
+        if (node->n_calls == node->n_calls_before) continue;
+        KN__STORE(node->n_calls_before, node->n_calls);
+        KN__STORE(node->n_threads, node->n_threads + 1);
+        count_thread(node);
+    }
+}
+
 static void leave_thread(void *arg) {
     kn__tree *tree = arg;
     if (atomic_load(&kn__forked)) return;
     kn__scope_close_all(tree);
+    count_thread(&tree->root);
     kn__trace_flush(tree);
     KN_ASSERT(tree->current == &tree->root); /* the next thread starts at the top */
     kn__tree_mine = NULL;

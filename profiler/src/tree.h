@@ -69,6 +69,8 @@ struct kn__tree_node {
     };
     uint64_t first_start; /* when it was made */
     kn__count ticks_first;
+    uint64_t n_calls_before;      /* when the thread before ended */
+    kn__count n_threads;          /* that called it and ended */
     kn__count flops, moved_bytes; /* of calls of kn_prof_metric, those of scopes inside apart */
 
     /* Memory: marks are the thread's (KN__STORE and KN__LOAD), the rest stands under the lock. */

@@ -203,8 +203,50 @@ static void a_call_that_ends_while_it_is_read_counts_once(void **state) {
     assert_in_range(most, CALL_TICKS, CALL_TICKS + 100000);
 }
 
+static void same_label_elsewhere(void) { KN_SCOPE("counted"); }
+
+enum { CALLERS = 6 };
+
+static void *call_both(void *barrier) {
+    {
+        KN_SCOPE("counted");
+        { KN_SCOPE("each"); }
+    }
+    same_label_elsewhere();
+    if (barrier) pthread_barrier_wait(barrier);
+    return NULL;
+}
+
+/* Threads that follow each other share a tree, and those that live at once don't. */
+static void a_row_counts_threads_however_they_were_scheduled(void **state) {
+    (void)state;
+    pthread_t threads[CALLERS];
+    pthread_barrier_t barrier;
+    kn__report report;
+    pthread_barrier_init(&barrier, NULL, CALLERS);
+    for (int i = 0; i < CALLERS; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, call_both, NULL), 0);
+        pthread_join(threads[i], NULL);
+    }
+    take_report(&report);
+    assert_int_equal(find_row(&report, "counted")->n_threads, CALLERS);
+    assert_int_equal(find_row(&report, "counted/each")->n_threads, CALLERS);
+    kn__report_release(&report);
+    for (int i = 0; i < CALLERS; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, call_both, &barrier), 0);
+    }
+    for (int i = 0; i < CALLERS; i++) pthread_join(threads[i], NULL);
+    call_both(NULL);
+    take_report(&report);
+    assert_int_equal(find_row(&report, "counted")->n_threads, 2 * CALLERS + 1);
+    assert_int_equal(find_row(&report, "counted/each")->n_threads, 2 * CALLERS + 1);
+    kn__report_release(&report);
+    pthread_barrier_destroy(&barrier);
+}
+
 int main(void) {
     return RUN_TESTS(TEST(reports_may_be_taken_while_threads_run),
                      TEST(trees_merge_to_the_same_in_any_order),
+                     TEST(a_row_counts_threads_however_they_were_scheduled),
                      TEST(a_call_that_ends_while_it_is_read_counts_once));
 }
