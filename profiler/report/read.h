@@ -7,7 +7,7 @@
 #include "report.h"
 
 enum {
-    KN__READ_BYTES_MAX = 256 << 20, /* of a file: far more than the timer writes */
+    KN__READ_BYTES_MAX = 1 << 30, /* of a file: as much as a trace of the timer may have */
     KN__READ_DEPTH_MAX = 300        /* of rows in rows */
 };
 

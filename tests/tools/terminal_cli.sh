@@ -100,8 +100,8 @@ case $case in
     echo oops >>t.csv
     want 1 "$knet" replay --repeats 1 - <t.csv;   err_has '^knet replay: standard input:3: '
     # Never more than the largest profile, whatever gzip makes of it.
-    head -c 300000000 /dev/zero | gzip -1 >bomb.gz
-    want 1 "$knet" report bomb.gz;                err_has 'bomb.gz is larger than any profile: more than 256 MiB' ;;
+    head -c 1100000000 /dev/zero | gzip -1 >bomb.gz
+    want 1 "$knet" report bomb.gz;                err_has 'bomb.gz is larger than any profile: more than 1024 MiB' ;;
   output)
     profile a.json
     want 0 "$knet" report a.json;                          cp out table
