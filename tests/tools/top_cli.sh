@@ -115,6 +115,8 @@ screen)   # on a terminal of 80 columns: keys, and the program's end
   grep -q 'no memory was allocated' screen || fail "$(cat -v screen)"
   timeout 60 script -qec "stty cols 80 rows 30; TERM=nonsense '$knet' top $pid" screen >/dev/null && fail 'an unknown terminal'
   grep -q "terminal of type 'nonsense'" screen || fail "$(cat screen)"
+  timeout 60 script -qec "stty cols 80 rows 30; TERM=dumb '$knet' top $pid" screen >/dev/null && fail 'a terminal without a cursor'
+  grep -q "no screen on a terminal of type 'dumb': use --once" screen || fail "$(cat screen)"
   (sleep 100 | timeout 60 script -qec "stty cols 80 rows 30; TERM=xterm '$knet' top $pid --every 0.1s" screen >/dev/null; touch done) 7>&- &
   viewer=$!
   for _ in {1..500}; do grep -q 'by time' screen && break; sleep 0.02; done

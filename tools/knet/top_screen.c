@@ -151,10 +151,19 @@ static bool show(screen *s, int every_ms) {
     return false;
 }
 
+/* NULL: the terminal is not known, or can't move its cursor. */
+static SCREEN *make_screen(void) {
+    SCREEN *made = newterm(NULL, stdout, stdin);
+    if (!made || tigetstr("cup")) return made;
+    endwin();
+    delscreen(made);
+    return NULL;
+}
+
 kn_status kn__top_screen(kn__text *last, bool *program_ended, const kn__live *live,
                          kn__top_view *view, double every_s) {
     setlocale(__LC_CTYPE, "");
-    SCREEN *terminal = newterm(NULL, stdout, stdin);
+    SCREEN *terminal = make_screen();
     if (!terminal) {
         const char *type = getenv("TERM");
         return KN_FAIL(KN_ERR_UNSUPPORTED, "no screen on a terminal of type '%s': use --once",
