@@ -6,6 +6,7 @@
 #include "lines.h"
 #include "name.h"
 #include "notes.h"
+#include "utf8.h"
 
 enum { LABEL_MIN = 9, LABEL_CUT = 14, LABEL_WISH = 24 };
 
@@ -413,7 +414,25 @@ static void add_table(kn__text *text, const layout *l) {
     kn__text_puts(text, "\n");
 }
 
+/* From the given byte on: a character that is not ASCII becomes a '?' for each of its columns. */
+static void make_ascii(kn__text *text, size_t from) {
+    size_t to = from;
+    for (size_t at = from, n; at < text->length; at += n) {
+        const char *c = text->data + at;
+        int wide = kn__utf8_columns(c);
+        n = kn__utf8_bytes(c) ? kn__utf8_bytes(c) : 1;
+        if ((unsigned char)*c < 0x80) {
+            text->data[to++] = *c;
+        } else {
+            while (wide-- > 0) text->data[to++] = '?';
+        }
+    }
+    text->length = to;
+    if (text->data) text->data[to] = '\0';
+}
+
 void kn__table_add(kn__text *text, const kn__report *report, const kn__table_options *options) {
+    size_t before = text->length;
     layout l = make_layout(report, options);
     if (!options->bare) kn__notes_add_head(text, report, options);
     if (report->root.first || options->columns_2018) {
@@ -426,6 +445,7 @@ void kn__table_add(kn__text *text, const kn__report *report, const kn__table_opt
     l.lines.has_runs = l.shown[RUN_MAX];
     l.lines.has_rates = l.shown[FLOPS] || l.shown[BYTES];
     if (!options->bare) kn__notes_add_foot(text, report, &l.lines, l.shown[PEAK], options);
+    if (options->ascii) make_ascii(text, before);
     text->failed |= l.lines.failed;
     kn__lines_release(&l.lines);
 }

@@ -306,6 +306,22 @@ static void odd_rows_keep_the_columns(void **state) {
     kn__report_release(&report);
 }
 
+static void an_ascii_table_is_ascii(void **state) {
+    (void)state;
+    kn__report report;
+    kn__text text = {0};
+    make_network(&report);
+    kn__text_puts(&text, "before: é\n");
+    size_t before = text.length;
+    kn__table_add(&text, &report, &(kn__table_options){.min = 0.1, .ascii = true});
+    for (size_t i = before; i < text.length; i++) assert_true((unsigned char)text.data[i] < 0x80);
+    assert_int_equal(strlen(text.data), text.length);
+    assert_memory_equal(text.data, "before: é\n", before);
+    assert_non_null(strstr(text.data, "\n     ???????? > conv ")); /* two columns each */
+    kn__text_release(&text);
+    kn__report_release(&report);
+}
+
 static void an_empty_report_is_one_line(void **state) {
     (void)state;
     kn__report report;
@@ -364,5 +380,6 @@ int main(int argc, char **argv) {
         TEST(small_rows_are_folded_and_sole_children_joined),
         TEST(narrow_tables_of_several_runs_lose_the_spread_of_the_runs),
         TEST(short_notes_of_an_operation_have_no_line), TEST(lines_show_each_row_once),
-        TEST(an_empty_report_is_one_line), TEST(every_line_of_rows_is_as_wide_as_the_rule));
+        TEST(an_ascii_table_is_ascii), TEST(an_empty_report_is_one_line),
+        TEST(every_line_of_rows_is_as_wide_as_the_rule));
 }
