@@ -224,13 +224,13 @@ static const word words[] = {
      "every scope and kernel, for chrome://tracing (JSON) or, as FILE.pftrace, for Perfetto",
      FOR_TABLE | FILE_NAME, PATH, FIELD(trace)},
     {"trace_last", "N", set_trace_last,
-     "of it, of events or of a page's timeline, only the last N steps", FOR_TABLE | FOR_TRACE,
-     FUNCTION, 0},
+     "of it, of events or of a page's timeline, only the last N steps, up to 1000",
+     FOR_TABLE | FOR_TRACE, FUNCTION, 0},
     {"trace_slow", "TIME", set_trace_slow,
      "of it, only steps longer than TIME; with trace_last=N the N-1 steps before each too",
      FOR_TABLE | FOR_TRACE, FUNCTION, 0},
-    {"trace_max", "BYTES", set_trace_max, "most bytes of that file; 1G, of events 64M",
-     FOR_TABLE | FOR_FILE, FUNCTION, 0},
+    {"trace_max", "BYTES", set_trace_max,
+     "most bytes of that file, such as 512K; 1G, of events 64M", FOR_TABLE | FOR_FILE, FUNCTION, 0},
     {"csv", "FILE", NULL, "the rows for a spreadsheet", FOR_TABLE | FILE_NAME, PATH, FIELD(csv)},
     {"folded", "FILE", NULL, "stacks for flame graph tools", FOR_TABLE | FILE_NAME, PATH,
      FIELD(folded)},
@@ -246,13 +246,14 @@ static const word words[] = {
      FOR_TABLE | FOR_FLAME, FUNCTION, 0},
     {"sort", "time|calls|alloc|peak|gpu|name|first", set_sort, "order of rows; time", FOR_TABLE,
      FUNCTION, 0},
-    {"depth", "N", set_depth, "levels shown; 0 is all", FOR_TABLE, FUNCTION, 0},
-    {"top", "N", set_top, "the first N rows of each level, and a sum of the others; 0 is all",
-     FOR_TABLE, FUNCTION, 0},
+    {"depth", "N", set_depth, "levels shown, up to 200; 0 is all", FOR_TABLE, FUNCTION, 0},
+    {"top", "N", set_top,
+     "the first N rows of each level, up to 1000000, and a sum of the others; 0 is all", FOR_TABLE,
+     FUNCTION, 0},
     {"min", "PERCENT", set_min,
      "rows with less are summed up; 0 shows every row on a line of its own; 0.1", FOR_TABLE,
      FUNCTION, 0},
-    {"width", "N", set_width, "columns of the table at most; 0 is no limit; the terminal's",
+    {"width", "N", set_width, "columns of the table, up to 10000; 0 is no limit; the terminal's",
      FOR_TABLE, FUNCTION, 0},
     {"columns", "2018|all|spread", set_columns,
      "2018: time and allocations alone, as TimerOutputs had it; spread: min, p50, p99, max, "
@@ -263,7 +264,7 @@ static const word words[] = {
      FOR_TABLE, FUNCTION, 0},
     {"unicode", NULL, set_unicode, "other characters too, whatever the locale", FOR_TABLE, FUNCTION,
      0},
-    {"buf", "BYTES", set_buffer, "most memory of the timer's own; 64M", 0, FUNCTION, 0},
+    {"buf", "BYTES", set_buffer, "most memory of the timer's own, from 1M on; 64M", 0, FUNCTION, 0},
     {"cupti", "FILE", NULL, "libcupti, where the system doesn't find it",
      FOR_GPU | FILE_NAME | IS_READ, PATH, FIELD(cupti)},
     {"record", "FILE", NULL, "keep the raw records of the GPU, to play them again",
@@ -291,13 +292,15 @@ static void warn(kn__text *messages, const char *variable, const char *text, con
     kn__text_printf(messages, "\" %s\n", why);
 }
 
-/* Adds a line; the first one lists the known words. */
-static void complain(kn__text *messages, const char *variable, const char *text, const char *why) {
+/* Adds a line: with the values of a word, of a first one that is none with all words. */
+static void complain(kn__text *messages, const char *variable, const char *text, const char *why,
+                     const word *w) {
     bool is_first = messages->length == 0;
     warn(messages, variable, text, why);
-    if (!is_first || messages->failed) return;
+    if (messages->failed) return;
     messages->length--; /* the end of the line */
-    list_words(messages);
+    if (w && w->values) kn__text_printf(messages, ": %s=%s, %s", w->name, w->values, w->help);
+    if (!w && is_first) list_words(messages);
     kn__text_puts(messages, "\n");
 }
 
@@ -348,16 +351,29 @@ static void read_word(const list *l, const char *text) {
     const char *given = value ? value : "";
     kn__config changed = *l->config;
     if (!w) {
-        complain(l->messages, l->variable, text, "is not a word of the timer");
+        complain(l->messages, l->variable, text, "is not a word of the timer", w);
     } else if (!w->values != !value) {
-        complain(l->messages, l->variable, text, w->values ? "wants a value" : "takes no value");
+        complain(l->messages, l->variable, text, w->values ? "wants a value" : "takes no value", w);
     } else if (l->is_secure && w->about & FILE_NAME && strcmp(given, "-") != 0) {
         warn(l->messages, l->variable, text, "is ignored: this program is setuid or setgid");
     } else if (!apply(w, &changed, given)) {
-        complain(l->messages, l->variable, text, "has a value that does not fit");
+        complain(l->messages, l->variable, text, "has a value that does not fit", w);
     } else {
         *l->config = changed;
     }
+}
+
+/* The word of a file that this word's file is too; of two words the later one of the table says
+ * so. */
+static const word *same_file(const word *w, const kn__config *c) {
+    const char *path = (const char *)c + w->at;
+    if (w->kind != PATH || !*path) return NULL;
+    if (strcmp(path, "-") == 0 || strncmp(path, "/dev/", 5) == 0) return NULL;
+    for (const word *other = words; other < w; other++) {
+        const char *another = (const char *)c + other->at;
+        if (other->kind == PATH && strcmp(another, path) == 0) return other;
+    }
+    return NULL;
 }
 
 /* Words that are right, but say nothing beside the others. */
@@ -366,7 +382,13 @@ static void check_effect(const list *l, const char *text) {
     const word *w = word_of(text, &value);
     const kn__config *c = l->config;
     unsigned about = w ? w->about : 0;
-    if (about & FOR_TABLE && c->tier < KN__TIER_CPU) {
+    const word *other = w ? same_file(w, c) : NULL;
+    if (other) {
+        char why[80];
+        snprintf(why, sizeof why,
+                 "names the same file as %s=: only one of them is there at the end", other->name);
+        warn(l->messages, l->variable, text, why);
+    } else if (about & FOR_TABLE && c->tier < KN__TIER_CPU) {
         warn(l->messages, l->variable, text, "has no effect: nvtx makes no table");
     } else if (about & FOR_GPU && c->tier < KN__TIER_GPU_LITE) {
         warn(l->messages, l->variable, text, "has no effect without gpu, gpu-lite or full");

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "peaks.h"
+#include "text.h"
 
 enum { TEXT_BYTES = 512 };
 
@@ -74,10 +75,21 @@ static bool set_note(const char *key, const char *value) {
     return true;
 }
 
+static bool is_key(const char *key) {
+    size_t n = key ? strlen(key) : 0;
+    for (size_t i = 0; i < n; i++) {
+        if ((unsigned char)key[i] < 0x20 || key[i] == 0x7f || strchr("=,", key[i])) return false;
+    }
+    return n > 0 && n < KEY_BYTES;
+}
+
 kn_status kn_prof_note(const char *key, const char *value) {
-    if (!key || !*key || strlen(key) >= KEY_BYTES || strpbrk(key, "=,")) {
-        return KN_FAIL(KN_ERR_INVALID, "kn_prof_note: the key %.40s is %s", key ? key : "NULL",
-                       "not of 1 to 31 bytes without '=' and ','");
+    if (!is_key(key)) {
+        char shown[64] = "NULL";
+        kn__text text = kn__text_in(shown, sizeof shown);
+        kn__text_shown(&text, key ? key : "NULL", 40);
+        return KN_FAIL(KN_ERR_INVALID, "kn_prof_note: the key %s is %s", shown,
+                       "not of 1 to 31 bytes without '=', ',' and control characters");
     }
     if (value && strlen(value) >= NOTE_BYTES) {
         return KN_FAIL(KN_ERR_INVALID, "kn_prof_note: the value of %s has %zu bytes, at most 127",

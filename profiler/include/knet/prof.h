@@ -107,8 +107,8 @@ KN_API KN_MUST_CHECK kn_status kn_prof_report(const char *path);
 /* Adds "key=value" to what every report says of the run ("run" in JSON): a commit, a data set, an
  * option; knet diff warns about runs that differ there. A second value of a key replaces the first;
  * NULL removes it. The texts are copied. May be called from any thread, with the timer off too.
- * Errors: INVALID for a key that is NULL, empty, longer than 31 bytes or has '=' or ',' in it, for
- * a value longer than 127 bytes, and for a 17th key. */
+ * Errors: INVALID for a key that is NULL, empty, longer than 31 bytes or has '=', ',' or a control
+ * character in it, for a value longer than 127 bytes, and for a 17th key. */
 KN_API KN_MUST_CHECK kn_status kn_prof_note(const char *key, const char *value);
 
 /* Records scopes and the owner of each block of memory, without a report at exit, so that
