@@ -74,6 +74,27 @@ static void the_trace_of_some_steps_has_the_measured_ones(void **state) {
     }
 }
 
+static void files_are_where_the_program_was_started(void **state) {
+    (void)state;
+    outcome o = run("folder", "out=table.txt,json=./data.%p.json,json=data.json,trace=trace.json");
+    assert_int_equal(o.code, 0);
+    assert_string_equal(o.err, "");
+    assert_row(written("table.txt"), "\n step ", "3");
+    assert_non_null(strstr(written("data.json"), "\"forward\""));
+    assert_non_null(strstr(written("trace.json"), "\"forward\""));
+}
+
+static void steps_that_never_come_are_told_of(void **state) {
+    (void)state;
+    static const char *const words[] = {"skip=10", "steps=11-", "skip=20"};
+    for (int i = 0; i < 3; i++) {
+        outcome o = run("steps", words[i]);
+        assert_non_null(strstr(o.err, "nothing was measured: the program ended after 10 steps"));
+    }
+    outcome o = run("steps", "skip=9");
+    assert_null(strstr(o.err, "nothing was measured"));
+}
+
 static void a_report_can_be_written_before_the_end(void **state) {
     (void)state;
     outcome o = run("report", "out=/dev/null");
@@ -83,7 +104,7 @@ static void a_report_can_be_written_before_the_end(void **state) {
     assert_non_null(strstr(text, "\"schema\":\"knet.prof\""));
     assert_non_null(strstr(text, "\"notes\":\"data=new, commit=a \\\"b\\\"\""));
     o = run("bad notes", NULL);
-    assert_string_equal(o.out, "7 kn_prof_note: k16 is one key more than 16\n");
+    assert_string_equal(o.out, "8 kn_prof_note: k16 is one key more than 16\n");
     o = run("report", NULL);
     assert_int_equal(o.code, 1);
     assert_non_null(strstr(o.out, "the timer is off"));
@@ -334,6 +355,7 @@ int main(int argc, char **argv) {
         TEST(an_output_that_cannot_be_written_goes_to_stderr_with_the_reason),
         TEST(a_trace_that_lacks_events_is_told_of_with_the_word),
         TEST(the_trace_of_some_steps_has_the_measured_ones),
+        TEST(files_are_where_the_program_was_started), TEST(steps_that_never_come_are_told_of),
         TEST(a_report_can_be_written_before_the_end),
         TEST(reports_come_every_so_many_steps_and_at_exit),
         TEST(a_report_is_written_after_an_interval), TEST(a_signal_asks_for_a_report),

@@ -146,9 +146,9 @@ static int bad_notes(void) {
     char long_text[200];
     memset(long_text, 'x', sizeof long_text - 1);
     long_text[sizeof long_text - 1] = '\0';
-    const char *const keys[] = {NULL, "", "a=b", "a,b", long_text};
+    const char *const keys[] = {NULL, "", "a=b", "a,b", "a\nb", long_text};
     int n_refused = 0;
-    for (int i = 0; i < 5; i++) n_refused += kn_prof_note(keys[i], "1") == KN_ERR_INVALID;
+    for (int i = 0; i < 6; i++) n_refused += kn_prof_note(keys[i], "1") == KN_ERR_INVALID;
     n_refused += kn_prof_note("key", long_text) == KN_ERR_INVALID;
     for (int i = 0; i < 17; i++) {
         char key[8];
@@ -188,6 +188,11 @@ static int ten_steps(void) {
         kn_step();
     }
     return 0;
+}
+
+static int change_folder(void) {
+    if (mkdir("sub", 0777) != 0 || chdir("sub") != 0) return 1;
+    return plain() || rmdir("../sub") != 0;
 }
 
 /* Waits for a report of the timer's own, and prints a line. */
@@ -462,6 +467,7 @@ int main(int argc, char **argv) {
                 {"owners", owners},
                 {"fork report", fork_and_report},
                 {"steps", ten_steps},
+                {"folder", change_folder},
                 {"counters", counters},
                 {"nodes", many_nodes},
                 {"wait", wait_for_report},
