@@ -1,7 +1,6 @@
 #include "labels.h"
 
 #include <dlfcn.h>
-#include <knet/prof.h>
 #include <link.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -33,23 +32,31 @@ static bool is_inside(uintptr_t address, const struct dl_phdr_info *info) {
     return false;
 }
 
-/* Whether the timer is among the libraries that the program was started with. */
-static bool came_with_program(void) {
+/* A symbol that the timer exports. */
+typedef struct symbol {
+    const char *name;
+    const void *address;
+} symbol;
+
+/* Whether it is in a library that the program was started with. */
+static bool came_with_program(const symbol *ours) {
     void *program = dlopen(NULL, RTLD_LAZY);
-    bool found = program && dlsym(program, "kn_prof_on_") == &kn_prof_on_;
+    bool found = program && dlsym(program, ours->name) == ours->address;
     if (program) dlclose(program);
     return found;
 }
 
 /* The first object is the executable. */
 static int note_object(struct dl_phdr_info *info, size_t size, void *arg) {
-    (void)size, (void)arg;
+    (void)size;
     lasting[n_lasting++] = (uintptr_t)info->dlpi_phdr;
-    bool all = n_lasting > 1 || is_inside((uintptr_t)lasting, info) || came_with_program();
+    bool all = n_lasting > 1 || is_inside((uintptr_t)lasting, info) || came_with_program(arg);
     return !all || n_lasting == OBJECTS_MAX;
 }
 
-void kn__labels_start(void) { dl_iterate_phdr(note_object, NULL); }
+void kn__labels_start(const char *name, const void *address) {
+    dl_iterate_phdr(note_object, &(symbol){name, address});
+}
 
 bool kn__label_may_vanish(const char *label) {
     int n = atomic_load_explicit(&n_vanishing, memory_order_acquire);

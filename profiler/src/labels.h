@@ -10,8 +10,9 @@
 
 #include <stdbool.h>
 
-/* Records the libraries that the program was started with; once, when the timer is loaded. */
-void kn__labels_start(void);
+/* Records the libraries that the program was started with; once, when the timer is loaded. Name and
+ * address: of a variable that the timer exports. */
+void kn__labels_start(const char *name, const void *address);
 
 /* Whether the label is known to lie in a library that may be unloaded; a few comparisons. */
 bool kn__label_may_vanish(const char *label);

@@ -447,7 +447,7 @@ static bool is_child_of_run(void) {
 
 static void start_all(void) {
     kn__text messages = {0};
-    kn__labels_start();
+    kn__labels_start("kn_prof_on_", &kn_prof_on_);
     bool is_secure = getauxval(AT_SECURE);
     kn__config_read(&config, getenv("KNET_TIMER"), getenv("AUTOGRAD_TIMER"), is_secure, &messages);
     if (!config.unicode && !kn__locale_is_utf8()) config.ascii = true;
