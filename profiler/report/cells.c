@@ -80,11 +80,10 @@ size_t kn__path_start(char *out, size_t out_bytes) {
 }
 
 bool kn__path_prepend(char *out, size_t *at, const char *label, bool is_last) {
-    size_t length = strlen(label), slash = !is_last;
-    if (length + slash > *at) return false;
-    if (slash) out[--*at] = '/';
-    *at -= length;
-    memcpy(out + *at, label, length);
+    size_t length = strlen(label);
+    if (length + !is_last > *at) return false;
+    if (!is_last) out[--*at] = '/';
+    for (size_t i = length; i > 0; i--) out[--*at] = label[i - 1];
     return true;
 }
 

@@ -8,7 +8,7 @@
 
 enum {
     KN__READ_BYTES_MAX = 1 << 30, /* of a file: as much as a trace of the timer may have */
-    KN__READ_DEPTH_MAX = 300        /* of rows in rows */
+    KN__READ_DEPTH_MAX = 300      /* of rows in rows */
 };
 
 /* Reads a profile or a trace (read_trace.h) from memory; with events, the report has a timeline.

@@ -99,8 +99,8 @@ static const kn__opt table[] = {
      .initial = "table", .not_with = "json", .help = "form of the output",
      .remark =
          "folded: stacks for flame graph tools; flame: a flame graph (SVG); html: a page for a "
-         "browser; metrics: text for Prometheus; trace, pftrace: the events, for chrome://tracing and "
-         "Perfetto"},
+         "browser; metrics: text for Prometheus; trace, pftrace: the events, for chrome://tracing "
+         "and Perfetto"},
     {"weight", KN__OPT_CHOICE, AT(weight), .value_name = "OF", .choices = weights,
      .initial = "time", .only_with = "format=folded,flame",
      .help = "what the width of a flame shows"},
