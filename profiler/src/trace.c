@@ -519,7 +519,7 @@ kn_status kn__trace_finish(void) {
 void kn__trace_skipped(uint64_t *all, uint64_t *unbuffered) {
     pthread_mutex_lock(&lock);
     *unbuffered = is_only_shown ? 0 : atomic_load(&n_unbuffered);
-    *all = is_only_shown ? 0 : file.n_skipped + *unbuffered;
+    *all = *unbuffered + (is_only_shown || file.error ? 0 : file.n_skipped);
     pthread_mutex_unlock(&lock);
 }
 

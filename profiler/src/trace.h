@@ -52,7 +52,8 @@ void kn__trace_flush(kn__tree *tree);
 /* Writes what all threads have collected and closes the file. Errors: IO, when a write failed. */
 KN_MUST_CHECK kn_status kn__trace_finish(void);
 /* Events so far that the trace lacks; `unbuffered`: those of them that the timer had no memory for,
- * the others are beyond the file's bound. 0 without a file. */
+ * the others are beyond the file's bound. 0 without a file; after a write that failed, which is
+ * reported, none is beyond the bound. */
 void kn__trace_skipped(uint64_t *all, uint64_t *unbuffered);
 /* Adds the events that were kept in memory, after kn__trace_finish, and frees them; no-op
  * without events. */

@@ -479,6 +479,9 @@ static void failures_of_the_file_are_reported(void **state) {
     assert_ok(kn__trace_start("/dev/full", 0));
     run_scopes(NULL);
     assert_fails(kn__trace_finish(), KN_ERR_IO, "cannot write the trace to /dev/full");
+    uint64_t skipped, unbuffered;
+    kn__trace_skipped(&skipped, &unbuffered); /* no bound was reached */
+    assert_int_equal(skipped, 0);
     assert_ok(kn__trace_finish()); /* nothing is open */
     char deep[5000] = "/tmp/";
     memset(deep + 5, 'x', sizeof deep - 6);
