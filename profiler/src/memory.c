@@ -216,12 +216,14 @@ static void add_to_older(const kn__pool_use *use) {
     all->leaked += use->leaked;
 }
 
-/* A slot that none had, else that of a destroyed pool; NULL: there is none. */
+/* A slot that none had, else that of a destroyed pool, in turn; NULL: there is none. */
 static kn__pool_use *free_slot(const char *name) {
-    kn__pool_use *use = n_pools < KN__POOLS_MAX - 1 ? &pools[n_pools++] : NULL;
-    for (int i = 0; !use && i < KN__POOLS_MAX - 1; i++) {
-        if (pools[i].pool) continue;
-        use = &pools[i];
+    enum { SLOTS = KN__POOLS_MAX - 1 };
+    static int next;
+    kn__pool_use *use = n_pools < SLOTS ? &pools[n_pools++] : NULL;
+    for (int i = 0; !use && i < SLOTS; i++, next = (next + 1) % SLOTS) {
+        if (pools[next].pool) continue;
+        use = &pools[next];
         add_to_older(use);
         *use = (kn__pool_use){0};
     }
