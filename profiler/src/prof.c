@@ -415,7 +415,8 @@ static void start_gpu(void) {
                           : config.tier == KN__TIER_FULL   ? KN__CUPTI_CALLS
                                                            : KN__CUPTI_KERNELS;
     kn__cupti_options options = {config.cupti, tier, config.memory, config.record};
-    say_failure(kn__activity_start(kn__cupti_source(&options)));
+    kn_status status = kn__activity_start(kn__cupti_source(&options));
+    if (!is_child) say_failure(status);
 }
 
 static void add_live(kn__text *text) {
@@ -454,7 +455,10 @@ static void start_all(void) {
     is_child = is_child_of_run();
     if (is_child) kn__config_for_child(&config);
     if (config.help && !is_child) kn__config_help(&messages);
-    say(&messages);
+    if (is_child)
+        kn__text_release(&messages); /* the first process has said it */
+    else
+        say(&messages);
     kn__budget_set(config.buffer_bytes);
     if (config.tier != KN__TIER_OFF) start_clock(config.clock);
     if (config.tier >= KN__TIER_GPU_LITE) start_gpu();
