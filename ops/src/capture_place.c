@@ -73,6 +73,11 @@ static void place_note(kn_tensor *t, const kn__buffer *b) {
     t->line = made->line;
 }
 
+static char *input_in(const kn__plan *plan, int i) {
+    const kn__plan_input *in = &plan->inputs[i];
+    return (char *)plan->region->data + plan->buffers[in->buffer].offset + in->skew;
+}
+
 /* Views of inputs get theirs at each replay on the host. */
 static void views_set(kn__plan *plan) {
     char *region = plan->region->data;
@@ -82,8 +87,8 @@ static void views_set(kn__plan *plan) {
         const kn__buffer *b = &plan->buffers[v->buffer];
         place_note(v->t, b);
         if (v->input >= 0) {
-            if (!plan->on_gpu) continue;
-            b = &plan->buffers[plan->inputs[v->input].buffer];
+            if (plan->on_gpu) kn__frozen_set(v, input_in(plan, v->input) + v->at_bytes);
+            continue;
         }
         kn__frozen_set(v, (b->inside ? region + b->offset : b->data) + v->at_bytes);
     }
@@ -93,7 +98,7 @@ static void views_set(kn__plan *plan) {
         p->in_use = false;
     }
     for (int i = 0; i < plan->n_inputs && plan->on_gpu; i++)
-        plan->inputs[i].data = region + plan->buffers[plan->inputs[i].buffer].offset;
+        plan->inputs[i].data = input_in(plan, i);
 }
 
 /* --- work space of replayed calls --- */

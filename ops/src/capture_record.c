@@ -365,12 +365,15 @@ static void pass_record(kn__plan *plan, const kn__fuse_plan *p, const kn__fused 
 const kn__plan_hooks kn__plan_records = {call_record, work_taken, work_ended,
                                          pass_record, made,       claims};
 
-/* On a GPU. */
+/* On a GPU. Libraries choose by alignments of up to ALIGNED bytes. */
 kn_status kn__plan_inputs_place(kn__plan *plan) {
+    enum { ALIGNED = 16 };
     for (int i = 0; i < plan->n_inputs; i++) {
-        int64_t b = buffer_own(plan, plan->inputs[i].size_bytes);
+        kn__plan_input *in = &plan->inputs[i];
+        in->skew = (uint32_t)((uintptr_t)in->data % ALIGNED);
+        int64_t b = buffer_own(plan, in->size_bytes + in->skew);
         if (b < 0) return KN_FAIL(KN_ERR_OOM, "kn_capture_begin: no host memory");
-        plan->inputs[i].buffer = (uint32_t)b;
+        in->buffer = (uint32_t)b;
         plan->buffers[b].last = -1; /* no call reads it yet */
     }
     return KN_OK;

@@ -2,6 +2,7 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <cudnn.h>
+#include <knet/capture.h>
 
 #include "fake_gpu.h"
 #include "ops_test.h"
@@ -80,6 +81,26 @@ static void addresses_share_a_plan_from_16_bytes_on(void **state) {
     kn_tensor *odd = kn_slice(kn_ones(KN_SHAPE(5)), KN_SHAPE(1), KN_SHAPE(5));
     row_product(kn_reshape(odd, KN_SHAPE(1, 4)), w, 0);
     assert_int_equal(fake_gpu_calls("cublasLtMatmulAlgoGetHeuristic"), 2);
+}
+
+/* What is enqueued into the graph is what was recorded. */
+static void a_captured_input_keeps_its_alignment(void **state) {
+    (void)state;
+    KN_FRAME(.device = gpu);
+    kn_capture *capture = NULL;
+    int64_t n = new_size();
+    kn_tensor *all = kn_ones(KN_SHAPE(20, n)), *w = kn_ones(KN_SHAPE(8, n)), *y;
+    assert_ok(kn_capture_create(&capture, NULL));
+    for (int64_t at = 0; at < 5; at++) {
+        kn_tensor *x = kn_tensor_view(all, KN_SHAPE(10 + at, n), at);
+        fake_gpu_reset();
+        assert_ok(kn_capture_begin(capture, &x, 1));
+        y = kn_linear(x, w, KN_NONE);
+        assert_ok(kn_capture_end(capture, &y, 1));
+        assert_int_equal(fake_gpu_calls("cublasLtMatmulAlgoGetHeuristic"), 1);
+        assert_ok(kn_capture_launch(capture, &x, 1));
+    }
+    kn_capture_destroy(capture);
 }
 
 static void a_batch_of_products_is_one_call(void **state) {
@@ -522,6 +543,7 @@ int main(void) {
         CALLS_TEST(a_bias_is_added_by_the_product),
         CALLS_TEST(a_product_that_is_refused_twice_is_an_error),
         CALLS_TEST(addresses_share_a_plan_from_16_bytes_on),
+        CALLS_TEST(a_captured_input_keeps_its_alignment),
         CALLS_TEST(a_batch_of_products_is_one_call),
         CALLS_TEST(a_sum_of_no_products_is_cleared_or_left_alone),
         CALLS_TEST(gradients_of_a_row_take_one_launch),

@@ -3,10 +3,8 @@
  * While a step is recorded it runs as always, and each call of a kernel is noted. A replay makes
  * those calls again: no checks, no new tensors, no tape; all memory in between was placed when the
  * recording ended, in one block. On a GPU the calls are in a CUDA graph, and a replay is one
- * launch, after a copy of each input into that block. Record with inputs that begin at a multiple
- * of 16 bytes there: for the copies, which do, libraries may want more work space than for others,
- * and the step is refused (INTERNAL). Results have the same bits as without. A *plan* is one
- * recording; a capture keeps one for each list of shapes that its inputs had.
+ * launch, after a copy of each input into that block. Results have the same bits as without. A
+ * *plan* is one recording; a capture keeps one for each list of shapes that its inputs had.
  *
  *     kn_tensor *in[] = {x, y};
  *     if (kn_capture_has(step, in, 2)) {
