@@ -2,9 +2,9 @@
  *
  * A block freed on a stream belongs to the stream's open epoch. An epoch closes with one event,
  * recorded after every free it covers: when much was freed in it and the pool has several streams,
- * when blocks that it uses are wanted, or when another stream takes its memory. A stream that
- * waited for an epoch of another one may use all that was freed in it and before, with no further
- * event. All under the pool's lock. progress.h asks and waits for events. */
+ * when blocks that it uses are wanted or much, or when another stream takes its memory. A stream
+ * that waited for an epoch of another one may use all that was freed in it and before, with no
+ * further event. All under the pool's lock. progress.h asks and waits for events. */
 #ifndef KN_ALLOC_EPOCH_H
 #define KN_ALLOC_EPOCH_H
 

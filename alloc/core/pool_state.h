@@ -87,7 +87,8 @@ struct kn_pool {
     uint32_t n_events_kept, events_room;
     kn__waiter *waiters; /* freed and waiting */
     size_t waiting_bytes;
-    uint32_t poll_next; /* index of the stream to be asked first */
+    size_t unasked_bytes; /* that came to wait since frees last asked events */
+    uint32_t poll_next;   /* index of the stream to be asked first */
     struct kn__cache *caches;
     struct {
         kn_oom_fn fn;

@@ -1,5 +1,7 @@
 #include "core/progress.h"
 
+#include <limits.h>
+
 #include "checked.h"
 #include "core/arena.h"
 #include "core/streams.h"
@@ -43,6 +45,14 @@ void kn__epochs_close_used(kn_pool *pool) {
         /* A failure leaves the epoch open; whoever needs it next tries again. */
         if (last && last->epoch == stream->epoch) (void)kn__epoch_close(pool, stream);
     }
+}
+
+void kn__epochs_ask(kn_pool *pool) {
+    enum { ASKED_SHARE = 8 };
+    if (pool->unasked_bytes < pool->reserved / ASKED_SHARE) return;
+    pool->unasked_bytes = 0;
+    kn__epochs_close_used(pool);
+    kn__epochs_poll(pool, INT_MAX);
 }
 
 void kn__epochs_settle(kn_pool *pool) {

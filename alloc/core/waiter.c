@@ -33,6 +33,7 @@ void kn__waiter_enqueue(kn_pool *pool, kn__waiter *waiter) {
     KN_ASSERT(!waiter->block || waiter->block->state == KN__LIVE);
     KN__LIST_ADD(&pool->waiters, waiter);
     pool->waiting_bytes += bytes;
+    pool->unasked_bytes += bytes;
     if (waiter->block) {
         kn__block *block = waiter->block;
         kn__block_set(block, KN__WAITING, kn__stream_epoch(block->stream));

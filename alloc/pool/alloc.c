@@ -2,6 +2,7 @@
  */
 #include "core/arena.h"
 #include "core/poison.h"
+#include "core/progress.h"
 #include "core/reserve.h"
 #include "core/streams.h"
 #include "device/drivers.h"
@@ -286,6 +287,7 @@ static void slot_wait(kn_pool *pool, kn__slab *slab, uint32_t i) {
     *link = waiter->next;
     slab->n_waiting++;
     kn__waiter_enqueue(pool, waiter);
+    kn__epochs_ask(pool);
 }
 
 /* Into the thread's rack of the stream; into the slab if the slot has foreign uses, if its stream

@@ -2,6 +2,7 @@
 
 #include "core/arena.h"
 #include "core/poison.h"
+#include "core/progress.h"
 #include "core/streams.h"
 #include "device/observe.h"
 #include "pool/counts.h"
@@ -102,6 +103,7 @@ kn_status kn__large_free(kn_pool *pool, char *ptr) {
     if (KN__UNLIKELY(block->waiter)) {
         block->waiter->block = block;
         kn__waiter_enqueue(pool, block->waiter);
+        kn__epochs_ask(pool);
     } else {
         kn__arena_put_home(pool, block, kn__stream_epoch(home));
     }

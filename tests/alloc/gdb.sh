@@ -10,6 +10,6 @@ grep -q 'Breakpoint 1, ' <<<"$out" || { echo "$out"; echo "gdb can't run a progr
 for line in 'pool watched on sim7, 0x[0-9a-f]*: live 4\..* MiB, reserved .* MiB, waiting 2\.00 MiB, limit none, 2 streams' \
             ' live    stream 0x10, requested 3145728' ' slab    stream 0x10, slots of 1024: ' ' free    stream 0x10, epoch 1' \
             ' waiting stream 0x10, waits for epoch 1 of 0x20' ' hole    any stream' \
-            'stream 0x20: epoch 1 is open with 2\.00 MiB, 0 is finished, events of \[\]'; do
+            'stream 0x20: epoch 2 is open with 0 B, 0 is finished, events of \[1\]'; do
   grep -qE "$line" <<<"$out" || { echo "$out"; echo "no line '$line'"; exit 1; }
 done
