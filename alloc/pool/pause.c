@@ -89,11 +89,22 @@ static kn_status range_add(pause *p, const kn_pool *pool) {
     return KN_OK;
 }
 
+bool kn__pause_holds(const kn_pool *pool, const kn__block *block) {
+    for (const pause *p = pool->pauses; p; p = p->next) {
+        for (size_t i = 0; p->tag && i < p->n; i++) {
+            const piece *x = &p->pieces[i];
+            if (x->at < block->ptr + block->size && block->ptr < x->at + x->bytes) return true;
+        }
+    }
+    return false;
+}
+
+/* Memory that a tag's pause has dropped stays that one's: it has no contents to keep. */
 static kn_status segments_add(pause *p, const kn_pool *pool) {
     for (const kn__segment *s = pool->segments; s; s = s->next) {
-        if (!p->tag) KN_TRY(piece_add(p, s->ptr, s->size));
-        for (const kn__block *b = s->first; p->tag && b; b = b->right) {
-            if (is_tagged(b, p->tag)) KN_TRY(piece_add(p, b->ptr, b->size));
+        for (const kn__block *b = s->first; b; b = b->right) {
+            bool wanted = p->tag ? is_tagged(b, p->tag) : !kn__pause_holds(pool, b);
+            if (wanted) KN_TRY(piece_add(p, b->ptr, b->size));
         }
     }
     return KN_OK;
@@ -192,16 +203,6 @@ static void state_set(kn_pool *pool, const pause *p, bool paused) {
 kn_status kn__pause_refuses(const kn_pool *pool) {
     return KN_FAIL(KN_ERR_INVALID, "pool %s is paused; kn_pool_resume brings its memory back",
                    pool->name);
-}
-
-bool kn__pause_holds(const kn_pool *pool, const kn__block *block) {
-    for (const pause *p = pool->pauses; p; p = p->next) {
-        for (size_t i = 0; p->tag && i < p->n; i++) {
-            const piece *x = &p->pieces[i];
-            if (x->at < block->ptr + block->size && block->ptr < x->at + x->bytes) return true;
-        }
-    }
-    return false;
 }
 
 /* --- resume --- */

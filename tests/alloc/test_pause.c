@@ -280,6 +280,38 @@ static void host_keeps_contents_that_it_is_asked_to_keep(void **state) {
     kn_pool_destroy(pool);
 }
 
+/* Whichever pause ends first, the tag's own contents come back. */
+static void host_keeps_contents_of_a_tag_within_a_paused_pool(void **state) {
+    (void)state;
+    for (int all_at_once = 0; all_at_once < 2; all_at_once++) {
+        kn_pool *pool = NULL;
+        size_t of_tag = 0, rest = 0;
+        assert_ok(kn_pool_create(&pool, kn_device_host(), NULL));
+        char *x = tagged(pool, "weights", 4 * MiB + 512), *y = must_alloc(pool, 4 * MiB, NULL);
+        memset(x, 7, 4 * MiB + 512);
+        memset(y, 9, 4 * MiB);
+        kn_pause_options weights = {.tag = "weights", .keep = true};
+        assert_ok(kn_pool_pause(&of_tag, pool, &weights));
+        assert_ok(kn_pool_pause(&rest, pool, &KEEP));
+        assert_int_equal(kn_pool_paused_bytes(pool), of_tag + rest);
+        assert_true(kn_pool_paused_bytes(pool) <= stats_of(pool).reserved_bytes);
+        if (!all_at_once) {
+            assert_ok(kn_pool_resume(pool, "weights"));
+            for (size_t i = 0; i < 4 * MiB + 512; i++) assert_int_equal(x[i], 7);
+            x[2 * MiB] = 8; /* written meanwhile */
+        }
+        assert_ok(kn_pool_resume(pool, NULL));
+        for (size_t i = 0; i < 4 * MiB + 512; i++) {
+            assert_int_equal(x[i], !all_at_once && i == 2 * MiB ? 8 : 7);
+        }
+        for (size_t i = 0; i < 4 * MiB; i++) assert_int_equal(y[i], 9);
+        assert_ok(kn_pool_check(pool));
+        assert_ok(kn_free(pool, x));
+        assert_ok(kn_free(pool, y));
+        kn_pool_destroy(pool);
+    }
+}
+
 static void host_drops_a_tag_alone(void **state) {
     (void)state;
     kn_pool *pool = host_pool();
@@ -306,5 +338,6 @@ int main(void) {
         TEST(resume_keeps_to_the_limit_and_can_be_tried_again), TEST(handle_of_two_blocks_stays),
         TEST(resume_that_fails_half_way_gives_back_what_it_got), TEST(paused_pool_can_be_destroyed),
         TEST(every_call_fails_once_and_from_then_on),
-        TEST(host_keeps_contents_that_it_is_asked_to_keep), TEST(host_drops_a_tag_alone));
+        TEST(host_keeps_contents_that_it_is_asked_to_keep),
+        TEST(host_keeps_contents_of_a_tag_within_a_paused_pool), TEST(host_drops_a_tag_alone));
 }
