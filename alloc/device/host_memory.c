@@ -25,12 +25,13 @@ __attribute__((weak)) int mallctl(const char *name, void *old, size_t *old_bytes
 enum { HUGE_SHIFT = 21 };
 static const size_t HUGE_PAGE = (size_t)1 << HUGE_SHIFT;
 
+/* The kernel refuses what the machine can't have (MAP_NORESERVE would end the process later). */
 static void *pages_map(size_t size, size_t alignment) {
     if (alignment < HUGE_PAGE) alignment = HUGE_PAGE;
     size_t padded = size + alignment;
     void *raw = NULL;
-    KN__CALL("mmap", raw = mmap(NULL, padded, PROT_READ | PROT_WRITE,
-                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    KN__CALL("mmap",
+             raw = mmap(NULL, padded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     if (raw == MAP_FAILED) return NULL;
     uintptr_t start = (uintptr_t)raw, aligned = (start + alignment - 1) & ~(alignment - 1);
     if (aligned > start) munmap(raw, aligned - start);

@@ -1,5 +1,6 @@
 /* The host device and its memory; built twice, with jemalloc in the process and without. */
 #include <limits.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -227,6 +228,26 @@ static void limit_is_reported_with_its_figures(void **state) {
     kn_pool_destroy(pool);
 }
 
+/* The process would be killed when it writes them. */
+static void more_than_the_system_grants_is_out_of_memory(void **state) {
+    (void)state;
+    kn_pool *pool = kn_device_pool(kn_device_host());
+    kn_device_info info;
+    assert_ok(kn_device_info_read(&info, sizeof info, kn_device_host()));
+    size_t size = 16 * info.total_bytes;
+    void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at != MAP_FAILED) { /* this system grants all: vm.overcommit_memory is 1 */
+        munmap(at, size);
+        skip();
+    }
+    uint64_t reserved = stats_of(pool).reserved_bytes;
+    assert_fails(kn_alloc(&at, pool, size, NULL), KN_ERR_OOM, "pool cpu: out of memory");
+    assert_non_null(strstr(kn_last_error()->message, "; the device: cpu: m")); /* mmap, mallocx */
+    assert_null(at);
+    assert_true(stats_of(pool).reserved_bytes <= reserved);
+    assert_ok(kn_free(pool, must_alloc(pool, 1 * MiB, NULL)));
+}
+
 int main(void) {
     return RUN_TESTS(
         TEST(info_names_the_machine_and_the_backing), TEST(memory_can_be_written_everywhere),
@@ -235,5 +256,6 @@ int main(void) {
         TEST(freed_segments_return_to_the_system_at_once), TEST(segments_are_advised_to_be_huge),
         TEST(the_backing_takes_little_for_itself), TEST(decay_gives_memory_back_to_the_system),
         TEST(streams_and_events_are_program_order), TEST(copies_and_fills_happen),
-        TEST(limit_is_reported_with_its_figures));
+        TEST(limit_is_reported_with_its_figures),
+        TEST(more_than_the_system_grants_is_out_of_memory));
 }
