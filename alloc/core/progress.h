@@ -20,9 +20,9 @@ bool kn__epochs_sync_one(kn_pool *pool);
 /* The host waits for the device, for streams that are lost and epochs that no event can close;
  * false: nothing to wait for, or a stream is captured. */
 bool kn__epochs_recover(kn_pool *pool);
-/* The host waits for all; false: some stream can't be waited for. */
 /* Waits until nothing that was freed is in use; what can't be waited for stays aside. */
 void kn__epochs_sync(kn_pool *pool);
+/* The host waits for all; false: some stream can't be waited for. */
 bool kn__epochs_finish(kn_pool *pool);
 
 #endif

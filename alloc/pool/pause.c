@@ -8,7 +8,6 @@
 #include "checked.h"
 #include "core/grow.h"
 #include "core/poison.h"
-#include "core/progress.h"
 #include "device/registry.h"
 #include "pool/inspector.h"
 #include "pool/pause.h"
@@ -211,7 +210,7 @@ kn_status kn__pause_refuses(const kn_pool *pool) {
 static kn_status limit_check(kn_pool *pool, size_t bytes) {
     if (pool->limit == SIZE_MAX) return KN_OK;
     if (bytes <= pool->limit && pool->reserved > pool->limit - bytes) {
-        kn__epochs_sync(pool);
+        kn__pool_sync(pool);
         kn__trim(pool, pool->limit - bytes);
     }
     if (bytes <= pool->limit && pool->reserved <= pool->limit - bytes) return KN_OK;
@@ -270,7 +269,7 @@ kn_status kn_pool_resume(kn_pool *pool, const char *tag) {
 /* --- pause --- */
 
 static kn_status device_wait(kn_pool *pool) {
-    kn__epochs_sync(pool);
+    kn__pool_sync(pool);
     return pool->ordered ? KN_OK : pool->driver->device_sync(pool->impl);
 }
 

@@ -129,7 +129,7 @@ kn_status kn_pool_trim(kn_pool *pool, size_t keep_bytes) {
 kn_status kn_pool_sync(kn_pool *pool) {
     KN_TRY(kn__device_usable(pool->device));
     kn__pool_lock(pool);
-    kn__epochs_sync(pool);
+    kn__pool_sync(pool);
     kn__pool_unlock(pool);
     return KN_OK;
 }

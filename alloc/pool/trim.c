@@ -4,6 +4,11 @@
 #include "core/progress.h"
 #include "pool/cache.h"
 
+void kn__pool_sync(kn_pool *pool) {
+    kn__caches_flush(pool);
+    kn__epochs_sync(pool);
+}
+
 /* Finished memory first: what caches return merges with it, and finishes later. */
 void kn__trim(kn_pool *pool, size_t keep_bytes) {
     kn__epochs_settle(pool);

@@ -7,6 +7,10 @@
 /* trim.c: returns free memory until at most keep_bytes are reserved. Under the lock. */
 void kn__trim(kn_pool *pool, size_t keep_bytes);
 
+/* trim.c: waits until all that was freed is out of use, slots in threads' caches too. Under the
+ * lock. */
+void kn__pool_sync(kn_pool *pool);
+
 /* decay.c: returns memory that was idle for decay_ns. Under the lock. */
 void kn__decay(kn_pool *pool);
 

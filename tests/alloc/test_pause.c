@@ -169,6 +169,25 @@ static void resume_keeps_to_the_limit_and_can_be_tried_again(void **state) {
     fixture_end(&f);
 }
 
+/* Slots that the thread keeps of several streams fill the pool up to its limit. */
+static void resume_finds_room_in_threads_caches(void **state) {
+    (void)state;
+    fixture f = fixture_make(1 * GiB, false, &(kn_pool_options){.limit_bytes = 64 * MiB});
+    void *x = tagged(f.pool, "x", 40 * MiB);
+    assert_ok(kn_pool_pause(NULL, f.pool, &(kn_pause_options){.tag = "x"}));
+    for (int i = 0; i < 8; i++) {
+        kn_stream stream = new_stream(&f);
+        for (size_t size = 1000; size < 60000; size += size / 8) {
+            assert_ok(kn_free(f.pool, must_alloc(f.pool, size, stream)));
+        }
+    }
+    assert_true(stats_of(f.pool).reserved_bytes > 24 * MiB);
+    assert_ok(kn_pool_resume(f.pool, NULL));
+    assert_true(stats_of(f.pool).reserved_bytes <= 64 * MiB);
+    assert_ok(kn_free(f.pool, x));
+    fixture_end(&f);
+}
+
 /* Large requests are mapped in large handles, in which two blocks may lie. */
 static void handle_of_two_blocks_stays(void **state) {
     (void)state;
@@ -335,7 +354,8 @@ int main(void) {
         TEST(paused_tag_leaves_the_rest_of_the_pool_in_use),
         TEST(tags_and_the_rest_are_paused_and_resumed_one_by_one),
         TEST(wrong_calls_are_errors_and_change_nothing),
-        TEST(resume_keeps_to_the_limit_and_can_be_tried_again), TEST(handle_of_two_blocks_stays),
+        TEST(resume_keeps_to_the_limit_and_can_be_tried_again),
+        TEST(resume_finds_room_in_threads_caches), TEST(handle_of_two_blocks_stays),
         TEST(resume_that_fails_half_way_gives_back_what_it_got), TEST(paused_pool_can_be_destroyed),
         TEST(every_call_fails_once_and_from_then_on),
         TEST(host_keeps_contents_that_it_is_asked_to_keep),
