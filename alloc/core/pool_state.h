@@ -124,7 +124,7 @@ struct kn_pool {
     kn__tag_total tags[KN__TAGS]; /* folded counters */
 
     struct {
-        int64_t live;
+        int64_t live, tags[KN__TAGS];
         uint64_t reserved;
     } peaks[KN__PEAKS]; /* the outer parts' high-water marks */
     uint32_t n_peaks;

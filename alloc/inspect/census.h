@@ -81,5 +81,6 @@ void kn__owner_name(uint32_t owner, char *out, size_t out_bytes);
 const char *kn__tag_name(unsigned tag);
 /* The n tags with most live bytes; returns how many there are. Under the lock. */
 size_t kn__tags_read(kn_tag_stats *out, size_t n, const kn_pool *pool);
+void kn__tags_peaks(int64_t out[KN__TAGS], const kn_pool *pool); /* most that was live, by tag */
 
 #endif

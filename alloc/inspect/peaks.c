@@ -25,6 +25,7 @@ kn_status kn_pool_peaks_push(kn_pool *pool) {
     bool room = pool->n_peaks < KN__PEAKS;
     if (room) {
         pool->peaks[pool->n_peaks].live = (int64_t)stats.live_bytes_max;
+        kn__tags_peaks(pool->peaks[pool->n_peaks].tags, pool);
         pool->peaks[pool->n_peaks++].reserved = stats.reserved_bytes_max;
         kn__peaks_reset(pool);
     }
@@ -47,6 +48,10 @@ kn_status kn_pool_peaks_pop(kn_pool_peaks *out, kn_pool *pool) {
         uint64_t reserved = pool->peaks[pool->n_peaks].reserved;
         if (pool->live_max < live) pool->live_max = live;
         if (pool->reserved_max < reserved) pool->reserved_max = reserved;
+        const int64_t *tags = pool->peaks[pool->n_peaks].tags;
+        for (unsigned tag = 0; tag < KN__TAGS; tag++) {
+            if (pool->tags[tag].live_max < tags[tag]) pool->tags[tag].live_max = tags[tag];
+        }
     }
     kn__pool_unlock(pool);
     if (!any) {

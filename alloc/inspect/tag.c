@@ -92,6 +92,12 @@ static kn_tag_stats tag_stats(const kn_pool *pool, unsigned tag) {
                           .n_allocs = n_allocs};
 }
 
+void kn__tags_peaks(int64_t out[KN__TAGS], const kn_pool *pool) {
+    for (unsigned tag = 0; tag < KN__TAGS; tag++) {
+        out[tag] = (int64_t)tag_stats(pool, tag).live_bytes_max;
+    }
+}
+
 size_t kn__tags_read(kn_tag_stats *out, size_t n, const kn_pool *pool) {
     size_t found = 0;
     for (unsigned tag = 1; tag < KN__TAGS; tag++) {

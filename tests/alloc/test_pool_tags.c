@@ -82,6 +82,30 @@ static void peaks_are_exact_on_one_thread(void **state) {
     fixture_end(&f);
 }
 
+/* Of slots, which are counted in the thread's cache, and of blocks. */
+static void peaks_of_an_outer_part_survive_an_inner_one(void **state) {
+    (void)state;
+    const size_t sizes[] = {1 * KiB, 1 * MiB};
+    for (int i = 0; i < 2; i++) {
+        size_t unit = sizes[i];
+        fixture f = fixture_make(1 * GiB, false, NULL);
+        kn_tag_push("part");
+        assert_ok(kn_free(f.pool, must_alloc(f.pool, 8 * unit, NULL)));
+        assert_ok(kn_pool_peaks_push(f.pool));
+        assert_int_equal(tag_of(f.pool, "part").live_bytes_max, 0);
+        assert_ok(kn_free(f.pool, must_alloc(f.pool, 2 * unit, NULL)));
+        assert_int_equal(tag_of(f.pool, "part").live_bytes_max, 2 * unit);
+        assert_ok(kn_pool_peaks_pop(NULL, f.pool));
+        assert_int_equal(tag_of(f.pool, "part").live_bytes_max, 8 * unit);
+        assert_ok(kn_pool_peaks_push(f.pool));
+        assert_ok(kn_free(f.pool, must_alloc(f.pool, 16 * unit, NULL)));
+        assert_ok(kn_pool_peaks_pop(NULL, f.pool)); /* of the inner part it is the outer's too */
+        assert_int_equal(tag_of(f.pool, "part").live_bytes_max, 16 * unit);
+        kn_tag_pop();
+        fixture_end(&f);
+    }
+}
+
 static void the_tag_with_most_live_bytes_is_first(void **state) {
     (void)state;
     fixture f = fixture_make(1 * GiB, false, NULL);
@@ -255,6 +279,7 @@ static void names_beyond_the_table_share_a_tag(void **state) {
 int main(void) {
     return RUN_TESTS(
         TEST(a_block_counts_for_the_innermost_tag), TEST(peaks_are_exact_on_one_thread),
+        TEST(peaks_of_an_outer_part_survive_an_inner_one),
         TEST(the_tag_with_most_live_bytes_is_first), TEST(a_scope_ends_its_tag_on_every_way_out),
         TEST(a_null_name_is_no_tag_and_an_extra_pop_is_a_no_op),
         TEST(a_stack_too_deep_keeps_the_deepest_that_fits),

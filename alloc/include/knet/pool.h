@@ -204,9 +204,9 @@ KN_API KN_MUST_CHECK kn_status kn_pool_stat(uint64_t *out, const kn_pool *pool, 
 /* Starts the high-water marks again at the values of this moment: of live and reserved bytes, and
  * of the live bytes of each tag. As exact as kn_pool_stats_read. */
 KN_API void kn_pool_peaks_reset(kn_pool *pool);
-/* High-water marks of a part of a program: between a push and its pop they start again; the pop
- * returns them and gives the outer part its own again, which are never less. Up to 16 deep. Reset
- * only the innermost. */
+/* High-water marks of a part of a program: between a push and its pop they start again, tags' too;
+ * the pop returns the pool's and gives the outer part its own again, which are never less. Up to 16
+ * deep. Reset only the innermost. */
 typedef struct kn_pool_peaks {
     uint64_t live_bytes_max;     /* most that was live since the push */
     uint64_t reserved_bytes_max; /* most that was reserved */
