@@ -282,15 +282,15 @@ static planned *find_served(kn_plan *plan, const char *ptr) {
 static kn_status free_served(kn_plan *plan, char *ptr) {
     const event *e = plan->next < plan->n_events ? &plan->events[plan->next] : NULL;
     planned *b = e && e->is_free ? &plan->blocks[e->block] : NULL;
-    bool expected =
-        plan->state == KN_PLAN_SERVES && b && b->live && plan->region + b->offset == ptr;
+    bool serves = plan->inside && plan->state == KN_PLAN_SERVES;
+    bool expected = serves && b && b->live && plan->region + b->offset == ptr;
     if (KN__UNLIKELY(!expected)) {
         b = find_served(plan, ptr);
         if (!b) {
             return KN_FAIL(KN_ERR_INVALID, "kn_plan_free: %p is no live block of the plan",
                            (void *)ptr);
         }
-        if (plan->state == KN_PLAN_SERVES) mismatch(plan, "a free", b->size);
+        if (serves) mismatch(plan, "a free", b->size);
     } else {
         plan->next++;
     }

@@ -218,6 +218,23 @@ static void live_block_of_the_region_keeps_its_bytes(void **state) {
     end(&s);
 }
 
+/* Freed before the next step begins: that one is served. */
+static void free_between_two_steps_costs_the_next_nothing(void **state) {
+    (void)state;
+    steps s = begin(GiB);
+    play(&s);
+    assert_ok(kn_plan_begin(s.plan));
+    void *kept = plan_alloc(&s, size_of(0));
+    assert_ok(kn_plan_end(s.plan));
+    kn_plan_stats before = stats(&s);
+    assert_ok(kn_plan_free(s.plan, kept));
+    play(&s);
+    assert_int_equal(stats(&s).n_mismatches, before.n_mismatches);
+    assert_int_equal(stats(&s).n_pooled, before.n_pooled);
+    assert_int_equal(stats(&s).n_served - before.n_served, 3 * STEP_BLOCKS);
+    end(&s);
+}
+
 static void other_streams_allocate_from_the_pool(void **state) {
     (void)state;
     steps s = begin(GiB);
@@ -386,7 +403,9 @@ int main(void) {
         TEST(step_that_differs_falls_back_and_the_next_is_served),
         TEST(three_steps_that_differ_make_a_new_plan), TEST(mismatch_names_call_and_sizes),
         TEST(blocks_that_outlive_their_step_come_from_the_pool),
-        TEST(live_block_of_the_region_keeps_its_bytes), TEST(other_streams_allocate_from_the_pool),
+        TEST(live_block_of_the_region_keeps_its_bytes),
+        TEST(free_between_two_steps_costs_the_next_nothing),
+        TEST(other_streams_allocate_from_the_pool),
         TEST(block_that_another_stream_uses_is_not_planned),
         TEST(unplanned_use_elsewhere_ends_the_service),
         TEST(failed_region_is_out_of_memory_and_is_tried_again),
