@@ -138,7 +138,9 @@ static __attribute__((noinline)) kn_status alloc_slow(void **out, kn_pool *pool,
     if (size == 0) return KN_OK;
     if (KN__UNLIKELY(pool->dead)) return kn__dead(pool);
     if (KN__UNLIKELY(pool->paused)) return kn__pause_refuses(pool);
-    if (size > KN__SIZE_LIMIT || align > KN__SIZE_LIMIT) return kn__too_large(pool, size, align);
+    if (size > KN__SIZE_LIMIT || align > KN__SIZE_LIMIT) {
+        return kn__too_large(pool, size, align, stream);
+    }
     if (KN__READ(pool->decay_ns)) decay_tick(pool);
     unsigned size_class = aligned_class(pool, size + kn__red_zone(pool), align);
     return size_class < pool->n_size_classes ? alloc_small(out, pool, size, size_class, stream)
@@ -245,7 +247,7 @@ kn_status kn_pool_graph_alloc(void **out, kn_pool_graph *graph, size_t size, kn_
     if (size == 0) return KN_OK;
     if (KN__UNLIKELY(pool->dead)) return kn__dead(pool);
     if (KN__UNLIKELY(pool->paused)) return kn__pause_refuses(pool);
-    if (size > KN__SIZE_LIMIT) return kn__too_large(pool, size, KN__GRAIN);
+    if (size > KN__SIZE_LIMIT) return kn__too_large(pool, size, KN__GRAIN, handle);
     unsigned size_class = aligned_class(pool, size + kn__red_zone(pool), KN__GRAIN);
     return size_class < pool->n_size_classes
                ? alloc_small_graph(out, graph, pool, size, size_class, handle)

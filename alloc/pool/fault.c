@@ -1,5 +1,7 @@
 #include "pool/fault.h"
 
+#include <stdio.h>
+
 #include "device/observe.h"
 #include "device/thread.h"
 #include "pool/inspector.h"
@@ -42,13 +44,19 @@ kn_status kn__alloc_failed(kn_pool *pool, kn_status status, size_t wanted_bytes)
     return status;
 }
 
-kn_status kn__too_large(kn_pool *pool, size_t size, size_t align) {
+kn_status kn__too_large(kn_pool *pool, size_t size, size_t align, kn_stream stream) {
+    kn__oom_request oom = {.status = KN_ERR_OOM,
+                           .requested_bytes = size,
+                           .needed_bytes = size,
+                           .align = align,
+                           .stream = stream};
+    snprintf(oom.device_said, sizeof oom.device_said,
+             "%zu bytes aligned to %zu are more than any device has", size, align);
     kn__pool_lock(pool);
     pool->n_ooms++;
+    kn_status status = kn__inspect_oom(pool, &oom);
     kn__pool_unlock(pool);
-    tell_oom(pool, size);
-    return KN_FAIL(KN_ERR_OOM, "pool %s: %zu bytes aligned to %zu are more than any device has",
-                   pool->name, size, align);
+    return kn__alloc_failed(pool, status, size);
 }
 
 kn_status kn__dead(const kn_pool *pool) {

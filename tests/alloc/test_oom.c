@@ -239,6 +239,26 @@ static void memory_of_graphs_is_reported(void **state) {
     fixture_end(&f);
 }
 
+/* A size that is a mistake leaves a report too: it is the last failure, not an older one. */
+static void absurd_requests_are_reported(void **state) {
+    (void)state;
+    fixture f = fixture_make(64 * MiB, false, NULL);
+    void *live = must_alloc(f.pool, 3 * MiB, NULL), *none = NULL;
+    const size_t sizes[] = {128 * MiB, (size_t)1 << 50, SIZE_MAX - 1};
+    for (int i = 0; i < 3; i++) {
+        kn_status status = kn_alloc(&none, f.pool, sizes[i], NULL);
+        assert_int_equal(status, KN_ERR_OOM);
+        assert_non_null(strstr(kn_last_error()->message, "live 3.00 MiB"));
+        cJSON *root = report(f.pool);
+        assert_true(number(root, "requested_bytes") == (double)sizes[i]);
+        const char *said = cJSON_GetObjectItem(root, "device_said")->valuestring;
+        assert_true(!i == !strstr(said, "more than any device has"));
+        cJSON_Delete(root);
+    }
+    assert_ok(kn_free(f.pool, live));
+    fixture_end(&f);
+}
+
 static void without_a_failure_there_is_no_report(void **state) {
     (void)state;
     fixture f = fixture_make(64 * MiB, false, NULL);
@@ -326,6 +346,6 @@ int main(void) {
     return RUN_TESTS(TEST(the_error_path_takes_no_memory),
                      TEST(a_report_without_host_memory_leaves_the_older_one),
                      TEST(text_and_json_agree), TEST(memory_of_graphs_is_reported),
-                     TEST(without_a_failure_there_is_no_report),
+                     TEST(absurd_requests_are_reported), TEST(without_a_failure_there_is_no_report),
                      TEST(a_failed_request_fails_again));
 }

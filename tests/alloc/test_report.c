@@ -473,7 +473,7 @@ static void a_report_that_failed_leaves_the_next_one_the_first(void **state) {
 static void each_report_is_written_once(void **state) {
     (void)state;
     run_own("oom=sizes.json", "sizes_beyond_all_devices_fail");
-    assert_int_equal(n_lines_of_json("sizes.json"), 1);
+    assert_int_equal(n_lines_of_json("sizes.json"), 3); /* absurd sizes too */
 }
 
 static void the_longest_names_fit_a_report(void **state) {
