@@ -17,6 +17,13 @@ kn_status kn__options_info(kn_device_info *out, kn_device *device, bool pinned) 
     return pinned ? kn_device_info_read(out, sizeof *out, kn_device_host()) : KN_OK;
 }
 
+static kn_status check_limit(size_t limit_bytes, bool pinned, const kn_device_info *info,
+                             const char *function) {
+    if (info->kind == KN_DEVICE_HOST || pinned || limit_bytes <= info->total_bytes) return KN_OK;
+    return KN_FAIL(KN_ERR_INVALID, "%s: limit_bytes is %zu, but %s has %llu bytes", function,
+                   limit_bytes, info->name, (unsigned long long)info->total_bytes);
+}
+
 kn_status kn__options_check(const kn_pool_options *o, const kn_device_info *info,
                             const char *function) {
     for (int i = 0; i < 4; i++) {
@@ -35,10 +42,7 @@ kn_status kn__options_check(const kn_pool_options *o, const kn_device_info *info
         return KN_FAIL(KN_ERR_INVALID, "%s: slab_max_bytes is %zu, not in [%d, %d]", function,
                        o->slab_max_bytes, KN__PAGE, KN__SLAB_MAX);
     }
-    if (info->kind != KN_DEVICE_HOST && !o->pinned && o->limit_bytes > info->total_bytes) {
-        return KN_FAIL(KN_ERR_INVALID, "%s: limit_bytes is %zu, but %s has %llu bytes", function,
-                       o->limit_bytes, info->name, (unsigned long long)info->total_bytes);
-    }
+    KN_TRY(check_limit(o->limit_bytes, o->pinned, info, function));
     if (o->limit_bytes && o->soft_limit_bytes > o->limit_bytes) {
         return KN_FAIL(KN_ERR_INVALID,
                        "%s: soft_limit_bytes is %zu, above limit_bytes, which is %zu", function,
@@ -173,7 +177,10 @@ kn_status kn_pool_options_set(kn_pool *pool, const kn_pool_options *options) {
 }
 
 kn_status kn_pool_limit(kn_pool *pool, size_t limit_bytes) {
+    kn_device_info info;
     KN_TRY(kn__device_usable(pool->device));
+    KN_TRY(kn__options_info(&info, pool->device, pool->options.pinned));
+    KN_TRY(check_limit(limit_bytes, pool->options.pinned, &info, "kn_pool_limit"));
     kn__pool_lock(pool);
     pool->limit = limit_bytes ? limit_bytes : SIZE_MAX;
     pool->options.limit_bytes = limit_bytes;

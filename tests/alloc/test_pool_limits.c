@@ -90,6 +90,24 @@ static void lowered_limit_gives_back(void **state) {
     fixture_end(&f);
 }
 
+static void limit_beyond_the_device_is_refused_and_changes_nothing(void **state) {
+    (void)state;
+    fixture f = fixture_make(64 * MiB, false, NULL);
+    assert_ok(kn_pool_limit(f.pool, 16 * MiB));
+    const size_t sizes[] = {64 * MiB + 1, SIZE_MAX};
+    for (int i = 0; i < 2; i++) {
+        assert_fails(kn_pool_limit(f.pool, sizes[i]), KN_ERR_INVALID, "has 67108864 bytes");
+        assert_non_null(strstr(kn_last_error()->message, "kn_pool_limit: limit_bytes is "));
+        kn_pool_options options;
+        kn_pool_options_read(&options, sizeof options, f.pool);
+        assert_int_equal(options.limit_bytes, 16 * MiB);
+        assert_ok(kn_pool_options_set(f.pool, &options));
+        assert_ok(kn_pool_configure(f.pool, "decay=10s"));
+    }
+    assert_ok(kn_pool_limit(f.pool, 64 * MiB));
+    fixture_end(&f);
+}
+
 static void trim_keeps_the_requested_bytes(void **state) {
     (void)state;
     for (int plain = 0; plain < 2; plain++) {
@@ -251,9 +269,10 @@ int main(void) {
     return RUN_TESTS(
         TEST(option_errors_name_the_option), TEST(limit_holds_and_pool_stays_usable),
         TEST(requests_beyond_all_addresses_fail), TEST(fraction_of_the_device_is_a_limit),
-        TEST(lowered_limit_gives_back), TEST(trim_keeps_the_requested_bytes),
-        TEST(harvest_serves_a_request_that_fragments_cannot), TEST(harvest_stays_below_the_limit),
-        TEST(plain_segments_are_given_back_for_a_bigger_one),
+        TEST(lowered_limit_gives_back),
+        TEST(limit_beyond_the_device_is_refused_and_changes_nothing),
+        TEST(trim_keeps_the_requested_bytes), TEST(harvest_serves_a_request_that_fragments_cannot),
+        TEST(harvest_stays_below_the_limit), TEST(plain_segments_are_given_back_for_a_bigger_one),
         TEST(callback_may_free_the_wanted_memory),
         TEST(callback_that_allocates_is_not_called_for_that),
         TEST(soft_limit_asks_the_callback_before_it_grows));

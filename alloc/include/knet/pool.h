@@ -129,7 +129,8 @@ KN_API KN_MUST_CHECK kn_status kn_pool_options_set(kn_pool *pool, const kn_pool_
 KN_API KN_MUST_CHECK kn_status kn_pool_configure(kn_pool *pool, const char *words);
 /* Changes the limit of a pool; 0: no limit, nor a share of the device. If more is reserved, the
  * pool returns its free memory to the device and keeps the rest. A soft limit above it has no
- * effect; kn_pool_options_set rejects it. */
+ * effect; kn_pool_options_set rejects it. Errors: INVALID above the device's memory, which the host
+ * and pinned memory may exceed; the device's. */
 KN_API KN_MUST_CHECK kn_status kn_pool_limit(kn_pool *pool, size_t limit_bytes);
 
 /* Allocates memory for work on the stream; 0 bytes: NULL and KN_OK. Errors: OOM, with the bytes
