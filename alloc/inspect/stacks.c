@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checked.h"
 #include "core/meta.h"
 #include "core/pool_state.h"
 #include "device/observe.h"
@@ -18,7 +19,7 @@
 enum { DEPTH = 24, DEPTH_MAX = 64, OWN_FRAMES = 8, TEXT_BYTES = 4096 };
 
 typedef struct stack {
-    const kn_pool *pool; /* NULL: it is gone */
+    const kn_pool *pool;
     uint32_t id;
     uint64_t live_bytes, n_live, n_allocs;
     size_t trail_bytes; /* of its source: the frames' addresses, and fn's text */
@@ -139,6 +140,13 @@ static stack *add_stack(stack_slot *slot, uint64_t key, const kn_pool *pool, con
     kn__hash_use(&the.stacks, slot, key);
     slot->stack = s;
     return s;
+}
+
+static void stack_free(stack *s) {
+    KN_ASSERT(!s->n_live && !s->live_bytes);
+    kn__meta_free(&the.meta, (void *)(uintptr_t)s->trail, s->trail_bytes);
+    kn__meta_free(&the.meta, (void *)(uintptr_t)s->text, strlen(s->text) + 1);
+    kn__meta_free(&the.meta, s, sizeof *s);
 }
 
 static block_slot *find_block(const kn_pool *pool, const void *ptr) {
@@ -267,9 +275,14 @@ static void forget_pool(const kn_pool *pool) {
             i++;
         }
     }
-    for (size_t i = 0; i < the.stacks.n_slots; i++) {
-        const stack_slot *s = kn__hash_at(&the.stacks, sizeof *s, i);
-        if (s->key && s->stack->pool == pool) s->stack->pool = NULL;
+    for (size_t i = 0; i < the.stacks.n_slots;) {
+        stack_slot *s = kn__hash_at(&the.stacks, sizeof *s, i);
+        if (s->key && s->stack->pool == pool) {
+            stack_free(s->stack);
+            kn__hash_remove(&the.stacks, sizeof *s, s);
+        } else {
+            i++;
+        }
     }
 }
 

@@ -371,6 +371,41 @@ static void a_destroyed_pool_is_forgotten(void **state) {
     fixture_end(&f);
 }
 
+static size_t resident_pages(void) {
+    FILE *file = fopen("/proc/self/statm", "r");
+    unsigned long total = 0, resident = 0;
+    assert_int_equal(fscanf(file, "%lu %lu", &total, &resident), 2);
+    fclose(file);
+    return resident;
+}
+
+/* A program that makes pools again and again, each with stacks of its own. */
+static void stacks_of_destroyed_pools_take_no_memory(void **state) {
+    (void)state;
+    enum { TIMES = 4000, SETTLED = 500 };
+    fixture f = fixture_make(1 * GiB, false, NULL);
+    void *kept = NULL;
+    size_t before = 0;
+    lines = "kept k.c:1\n";
+    assert_ok(kn_stacks_begin(&given));
+    kept = must_alloc(f.pool, 1000, NULL);
+    lines = "gone, in a function with a name that takes more than a few bytes g.c:1\n";
+    for (int i = 0; i < TIMES; i++) {
+        kn_pool *pool = NULL;
+        assert_ok(kn_pool_create(&pool, kn_device_host(), NULL));
+        assert_ok(kn_free(pool, must_alloc(pool, 1000, NULL)));
+        kn_pool_destroy(pool);
+        if (i == SETTLED) before = resident_pages();
+    }
+    assert_true(resident_pages() <= before + 64);
+    char text[64];
+    assert_true(kn_block_stack(text, sizeof text, f.pool, kept) > 0);
+    assert_string_equal(text, "kept k.c:1\n");
+    assert_ok(kn_free(f.pool, kept));
+    kn_stacks_end();
+    fixture_end(&f);
+}
+
 typedef struct worker {
     kn_pool *pool;
     atomic_bool *stop;
@@ -453,6 +488,6 @@ int main(void) {
         TEST(snapshots_have_frames), TEST(out_of_memory_names_the_places_that_hold_most),
         TEST(other_observers_and_traces_see_everything),
         TEST(a_function_that_allocates_is_not_called_for_that), TEST(long_texts_are_cut),
-        TEST(a_destroyed_pool_is_forgotten), TEST(threads_allocate_while_stacks_begin_and_end),
-        TEST(a_child_of_fork_keeps_no_stacks));
+        TEST(a_destroyed_pool_is_forgotten), TEST(stacks_of_destroyed_pools_take_no_memory),
+        TEST(threads_allocate_while_stacks_begin_and_end), TEST(a_child_of_fork_keeps_no_stacks));
 }

@@ -51,7 +51,7 @@ KN_API size_t kn_block_stack(char *out, size_t out_bytes, kn_pool *pool, const v
 typedef struct kn_stack_use {
     uint64_t live_bytes, n_live; /* now, of one pool */
     uint64_t n_allocs;           /* so far */
-    const char *text;            /* borrowed until kn_stacks_end */
+    const char *text;            /* borrowed until kn_stacks_end, or the pool is destroyed */
 } kn_stack_use;
 /* Fills the first n of `out` with the stacks that hold most live bytes of the pool; returns how
  * many hold any. */
