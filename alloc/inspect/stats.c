@@ -69,6 +69,7 @@ _Static_assert(sizeof(kn_pool_stats) == N_COUNTERS * sizeof(uint64_t), "one list
 
 kn_status kn_pool_stat(uint64_t *out, const kn_pool *pool, const char *name) {
     int i = 0;
+    if (!name) return KN_FAIL(KN_ERR_INVALID, "kn_pool_stat: the name is NULL");
     while (i < N_COUNTERS && strcmp(COUNTERS[i].name, name) != 0) i++;
     if (i == N_COUNTERS) {
         return KN_FAIL(KN_ERR_INVALID, "kn_pool_stat: no counter is named \"%.64s\"", name);
@@ -263,7 +264,7 @@ static void write_streams(kn__writer *w, kn_pool *pool) {
 }
 
 kn_status kn__pool_print(kn_pool *pool, const char *path, bool append, const char *function) {
-    size_t n = strlen(path);
+    size_t n = path ? strlen(path) : 0;
     bool json = n > 5 && strcmp(path + n - 5, ".json") == 0;
     return kn__pool_save(pool, json, write_streams, path, append, function);
 }

@@ -95,6 +95,10 @@ static int save(const kn__text *text, const char *path, bool append) {
 }
 
 kn_status kn__writer_save(kn__writer *w, const char *path, bool append, const char *function) {
+    if (!path || !*path) {
+        kn__text_release(&w->text);
+        return KN_FAIL(KN_ERR_INVALID, "%s: the path is %s", function, path ? "empty" : "NULL");
+    }
     bool cut = w->text.failed;
     int error = cut ? ENOMEM : save(&w->text, path, append);
     kn__text_release(&w->text);

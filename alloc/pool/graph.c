@@ -20,6 +20,7 @@ struct kn_pool_graph {
 };
 
 kn_status kn_pool_graph_create(kn_pool_graph **out, kn_pool *pool) {
+    if (!pool) return KN_FAIL(KN_ERR_INVALID, "kn_pool_graph_create: the pool is NULL");
     if (pool->ordered || pool->pinned) {
         return KN_FAIL(KN_ERR_INVALID, "kn_pool_graph_create: pool %s has no streams to capture",
                        pool->name);

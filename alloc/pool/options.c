@@ -161,6 +161,7 @@ static kn_status check_fixed(const kn_pool *pool, const kn_pool_options *o) {
 
 kn_status kn_pool_options_set(kn_pool *pool, const kn_pool_options *options) {
     kn_device_info info;
+    if (!options) return KN_FAIL(KN_ERR_INVALID, "kn_pool_options_set: the options are NULL");
     KN_TRY(kn__device_usable(pool->device));
     KN_TRY(check_fixed(pool, options));
     KN_TRY(kn__options_info(&info, pool->device, options->pinned));

@@ -393,6 +393,28 @@ static void graph_that_runs_out_of_memory_stays_usable(void **state) {
     fixture_end(&f);
 }
 
+/* --- wrong calls --- */
+
+static void null_arguments_and_empty_paths_are_named(void **state) {
+    (void)state;
+    fixture f = fixture_make(64 * MiB, false, NULL);
+    kn_pool_graph *graph = NULL;
+    uint64_t value = 7;
+    void *none = NULL;
+    assert_fails(kn_pool_print(f.pool, NULL), KN_ERR_INVALID, "kn_pool_print: the path is NULL");
+    assert_fails(kn_pool_print(f.pool, ""), KN_ERR_INVALID, "kn_pool_print: the path is empty");
+    assert_fails(kn_pool_snapshot(f.pool, NULL), KN_ERR_INVALID, "the path is NULL");
+    assert_fails(kn_pool_snapshot(f.pool, ""), KN_ERR_INVALID, "the path is empty");
+    assert_int_equal(kn_alloc(&none, f.pool, 1 * GiB, NULL), KN_ERR_OOM);
+    assert_fails(kn_pool_oom_json(f.pool, NULL), KN_ERR_INVALID, "the path is NULL");
+    assert_fails(kn_pool_stat(&value, f.pool, NULL), KN_ERR_INVALID, "the name is NULL");
+    assert_int_equal(value, 7);
+    assert_fails(kn_pool_options_set(f.pool, NULL), KN_ERR_INVALID, "the options are NULL");
+    assert_fails(kn_pool_graph_create(&graph, NULL), KN_ERR_INVALID, "the pool is NULL");
+    assert_null(graph);
+    fixture_end(&f);
+}
+
 int main(void) {
     return RUN_TESTS(TEST(visit_shows_all_segments_and_their_parts),
                      TEST(preallocated_memory_serves_later_requests),
@@ -405,5 +427,6 @@ int main(void) {
                      TEST(block_of_a_graph_is_reused_by_the_graph_alone),
                      TEST(released_graph_keeps_its_memory_until_the_device_is_idle),
                      TEST(graph_without_a_pool_allocates_nothing),
-                     TEST(graph_that_runs_out_of_memory_stays_usable));
+                     TEST(graph_that_runs_out_of_memory_stays_usable),
+                     TEST(null_arguments_and_empty_paths_are_named));
 }

@@ -218,7 +218,7 @@ KN_API KN_MUST_CHECK kn_status kn_pool_peaks_push(kn_pool *pool);
 KN_API KN_MUST_CHECK kn_status kn_pool_peaks_pop(kn_pool_peaks *out, kn_pool *pool);
 /* Writes all counters, also by size class, stream and rung of the ladder, and the largest owners. A
  * path that ends in ".json" gets JSON; "-" is stderr; "%p" in a path is replaced by the process id.
- * Errors: IO, with the path. */
+ * Errors: INVALID for no path; IO, with the path. */
 KN_API KN_MUST_CHECK kn_status kn_pool_print(kn_pool *pool, const char *path);
 /* Takes memory from the device now, so that one later request of size_bytes on the stream, or
  * several smaller ones, need none: before a timed part of a program. It stays until it is trimmed
@@ -239,8 +239,8 @@ KN_API void kn_pool_flush_thread(kn_pool *pool);
  * stays aside. Errors: DEVICE in a child of fork(). */
 KN_API KN_MUST_CHECK kn_status kn_pool_sync(kn_pool *pool);
 /* Writes every segment and block as JSON: address, size, state and stream; for live blocks also the
- * bytes requested, the owner and the tag; blocks of a graph (pool_graph.h) are marked. Errors: IO,
- * with the path. */
+ * bytes requested, the owner and the tag; blocks of a graph (pool_graph.h) are marked. Errors:
+ * INVALID for no path; IO, with the path. */
 KN_API KN_MUST_CHECK kn_status kn_pool_snapshot(kn_pool *pool, const char *path);
 /* Walks the whole pool and cross-checks its bookkeeping; for tests, while no other thread is in the
  * pool (nor was at an earlier fork()). Errors: INTERNAL, with the first broken invariant. */
@@ -248,7 +248,7 @@ KN_API KN_MUST_CHECK kn_status kn_pool_check(kn_pool *pool);
 
 /* Writes a report of the last allocation that failed, as JSON: the request, the counters, the
  * largest owners, the rungs of the ladder that were tried. Errors: INVALID if no allocation has
- * failed; IO, with the path. */
+ * failed, or for no path; IO, with the path. */
 KN_API KN_MUST_CHECK kn_status kn_pool_oom_json(kn_pool *pool, const char *path);
 /* Tags name the purpose of memory. Each thread has a stack of tags; a block counts for the tag that
  * was innermost when it was allocated, whichever thread frees it. Names are copied, compared by
