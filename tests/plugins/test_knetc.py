@@ -5,6 +5,7 @@ import gc
 import io
 import os
 import pickle
+import re
 import runpy
 import shutil
 import subprocess
@@ -227,14 +228,16 @@ class Statistics(Case):
         self.pool.free(small)
 
     def test_limit_takes_bytes_text_and_shares(self):
-        for size in (64 * MIB, "64 MiB", "64M", 0.0625):
+        for size in (64 * MIB, "64 MiB", "64M", "66 MB", 0.0625):
             knetc.limit(0, size)
             with self.assertRaisesRegex(knetc.OutOfMemory, "65.*limit"):
                 self.pool.alloc(65 * MIB)
             self.pool.free(self.pool.alloc(60 * MIB))
-        for wrong in ("64 pears", "-1", 1.5, 0.0):
-            with self.assertRaises(ValueError):
+        for wrong in ("64 pears", "-1", ".", "1.2.3", "4 iB", 1.5, 0.0, -5, 1 << 70):
+            with self.assertRaisesRegex(ValueError, "limit: .*" + re.escape(str(wrong))):
                 knetc.limit(0, wrong)
+        with self.assertRaisesRegex(ValueError, "trim: -5"):
+            knetc.trim(keep=-5)
         knetc.limit(0)
 
     def test_options_change_by_words(self):

@@ -17,7 +17,9 @@ A device is PyTorch's number N, for "cuda:N". The libraries are found in $KNET_L
 loader. KNET_ALLOC has the options of the pools: see KNET_ALLOC=help.
 """
 import importlib
+import operator
 import re
+from decimal import Decimal
 
 from ._lib import Error, OutOfMemory, Pool, check
 from .history import record_history, stop_history
@@ -40,24 +42,33 @@ def install(framework="torch"):
     return importlib.import_module(f".for_{framework}", __name__).install()
 
 
-def _bytes(text):
-    found = re.fullmatch(r"\s*([0-9.]+)\s*([KMGT]?)(i?B)?\s*", text)
+def _bytes_of_text(text):
+    """Units as in KNET_ALLOC: GiB and G are 1024 to the third, GB is 1000 to the third."""
+    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(?:([KMGT])(iB|B)?|B)?\s*", text)
     if not found:
         raise ValueError(f"limit: {text!r} is no size; write a number, \"512 MiB\" or \"20G\"")
-    return int(float(found[1]) * 1024 ** " KMGT".index(found[2] or " "))
+    power = " KMGT".index(found[2] or " ")
+    return int(Decimal(found[1]) * (1000 if found[3] == "B" else 1024) ** power)
+
+
+def _bytes(function, size):
+    size = operator.index(size)
+    if not 0 <= size < 1 << 64:
+        raise ValueError(f"{function}: {size} is no number of bytes that memory can have")
+    return size
 
 
 def limit(device=0, size=None):
-    """Limits the bytes that the device's pool may reserve: a number, "20 GiB", or a share such as 0.5 of the device's
-    memory. None: no limit. If more is reserved, free memory is returned."""
+    """Limits the bytes that the device's pool may reserve: a number, "20 GiB" (or "20 GB", which is less), or a
+    share such as 0.5 of the device's memory. None or 0: no limit. If more is reserved, free memory is returned."""
     pool = Pool(device)
     if isinstance(size, str):
-        size = _bytes(size)
+        size = _bytes_of_text(size)
     elif isinstance(size, float):
         if not 0 < size <= 1:
             raise ValueError(f"limit: the share {size} is not in (0, 1]")
         size = int(size * pool.info()[0])
-    check(pool.lib.kn_pool_limit(pool.handle, size or 0))
+    check(pool.lib.kn_pool_limit(pool.handle, 0 if size is None else _bytes("limit", size)))
 
 
 def configure(words, device=0):
@@ -70,5 +81,6 @@ def configure(words, device=0):
 def trim(device=0, keep=0):
     """Waits until freed memory is out of use, and returns it to the device until `keep` bytes are reserved."""
     pool = Pool(device)
+    keep = _bytes("trim", keep)
     check(pool.lib.kn_pool_sync(pool.handle))
     check(pool.lib.kn_pool_trim(pool.handle, keep))
