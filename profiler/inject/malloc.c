@@ -208,9 +208,14 @@ void *realloc(void *ptr, size_t bytes) {
     return count(moved, bytes);
 }
 
+/* memalign of some allocators leaves errno alone when it fails; callers of its kin look at it. */
 void *memalign(size_t align, size_t bytes) {
     if (!ready()) return NULL;
-    return count(next.memalign(align, with_tail(bytes)), bytes);
+    int before = errno;
+    void *block = next.memalign(align, with_tail(bytes));
+    bool power = align && !(align & (align - 1));
+    if (!block && errno == before) errno = power ? ENOMEM : EINVAL;
+    return count(block, bytes);
 }
 
 void *aligned_alloc(size_t align, size_t bytes) { return memalign(align, bytes); }

@@ -1,5 +1,5 @@
 /* Takes memory in all ways that libc has, in NVTX ranges; knows nothing of the timer. The numbers
- * of bytes are sums that the test knows. usage: malloc_program [fork | threads | usable | early] */
+ * of bytes are sums that the test knows. usage: malloc_program [fork | threads | errors] */
 #include <errno.h>
 #include <malloc.h>
 #include <nvtx3/nvToolsExt.h>
@@ -24,6 +24,8 @@ static void *(*volatile get)(size_t) = malloc;
 static void (*volatile put)(void *) = free;
 static void *(*volatile get_zeros)(size_t, size_t) = calloc;
 static void *(*volatile change)(void *, size_t) = realloc;
+static void *(*volatile get_aligned)(size_t, size_t) = aligned_alloc;
+static void *(*volatile get_pages)(size_t) = pvalloc;
 static char *(*volatile copy)(const char *) = strdup;
 
 static void *kept, *before_main;
@@ -126,6 +128,22 @@ static void failures(void) {
     nvtxRangePop();
 }
 
+/* Of all allocators; some take any alignment. */
+static void errors(void) {
+    static const struct {
+        size_t align, bytes;
+        int error;
+    } cases[] = {{3, 10, EINVAL}, {0, 10, EINVAL}, {64, SIZE_MAX - 100, ENOMEM}};
+    for (int i = 0; i < 3; i++) {
+        errno = 0;
+        void *p = get_aligned(cases[i].align, cases[i].bytes);
+        CHECK(p ? cases[i].error == EINVAL : errno == cases[i].error);
+        put(p);
+    }
+    errno = 0;
+    CHECK(!get_pages(SIZE_MAX) && errno == ENOMEM);
+}
+
 static void *work(void *arg) {
     for (int i = 0; i < 200; i++) {
         nvtxRangePushA("thread"); /* 200 x (64 + 128) a thread */
@@ -162,6 +180,10 @@ int main(int argc, char **argv) {
         pthread_t threads[16];
         for (int i = 0; i < 16; i++) CHECK(!pthread_create(&threads[i], NULL, work, NULL));
         for (int i = 0; i < 16; i++) pthread_join(threads[i], NULL);
+        return 0;
+    }
+    if (strcmp(what, "errors") == 0) {
+        errors();
         return 0;
     }
     simple();

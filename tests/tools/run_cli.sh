@@ -107,6 +107,7 @@ malloc_others)   # programs of others, and other allocators
 a" | head -1; x=$(ls / | wc -l); true'; out_has '^a$'
   want 0 "$knet" run --malloc --timer out=t.txt -- "$program" spawn "$program" exit 0
   want 0 "$knet" run --malloc --timer 0 -- "$knet" run --malloc --timer out=u.txt -- "$malloc_program"
+  want 0 "$knet" run --malloc --timer 0 -- "$malloc_program" errors
   if [ -x /usr/bin/python3 ]; then
     want 0 "$knet" run --malloc --timer out=t.txt -- /usr/bin/python3 -c 'import json, threading; print(len(json.dumps(list(range(100000)))))'
     out_has '^688890$'
@@ -117,6 +118,7 @@ a" | head -1; x=$(ls / | wc -l); true'; out_has '^a$'
     [ -n "$library" ] || continue
     LD_PRELOAD=$library want 0 "$knet" run --malloc --timer csv=a.csv,out=t.txt -- "$malloc_program" threads
     grep -q '^"thread",.*,614400,6400,[0-9]*,614400,0,' a.csv || fail "$other: $(cat a.csv)"
+    LD_PRELOAD=$library want 0 "$knet" run --malloc --timer 0 -- "$malloc_program" errors
   done
   ;;
 nvtx_full)   # started ranges, marks, heaps, payloads
