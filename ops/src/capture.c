@@ -8,20 +8,6 @@
 #include "fuse.h"
 #include "run.h"
 
-typedef struct seen { /* inputs of which one step has run: kn_capture_run */
-    uint64_t key;
-} seen;
-
-struct kn_capture {
-    kn__plan **plans;
-    int n_plans, plans_max;
-    kn__plan *recording; /* NULL: none */
-    kn__plan *last;      /* recorded or replayed last */
-    uint64_t n_recorded, n_launches, clock;
-    uint64_t variant; /* of the plans that are found and recorded now */
-    kn__hash seen;
-};
-
 enum { PLANS_DEFAULT = 8 };
 
 /* --- life cycle --- */
@@ -51,7 +37,7 @@ static void plans_free(kn_capture *capture) {
     for (int i = 0; i < capture->n_plans; i++) kn__plan_free(capture->plans[i]);
     capture->n_plans = 0;
     capture->last = NULL;
-    kn__hash_clear(&capture->seen, sizeof(seen));
+    kn__hash_clear(&capture->seen, sizeof(kn__seen));
 }
 
 void kn_capture_destroy(kn_capture *capture) {
@@ -115,7 +101,7 @@ static kn_status input_check(const char *name, kn_tensor *t, int i, const kn_ten
                    kn_device_name(t->storage->device), kn_device_name(first->storage->device));
 }
 
-static kn_status inputs_check(const char *name, kn_tensor *const in[], int n_in) {
+kn_status kn__capture_inputs_check(const char *name, kn_tensor *const in[], int n_in) {
     KN_TRY(kn_check());
     if (n_in < 0) return KN_FAIL(KN_ERR_INVALID, "%s: n_in is %d", name, n_in);
     for (int i = 0; i < n_in; i++) KN_TRY(input_check(name, in[i], i, in[0]));
@@ -210,7 +196,7 @@ static kn_status plan_open(kn__plan *plan, kn__ops_thread *self, kn_tensor *cons
 }
 
 kn_status kn_capture_begin(kn_capture *capture, kn_tensor *const in[], int n_in) {
-    KN_TRY(inputs_check("kn_capture_begin", in, n_in));
+    KN_TRY(kn__capture_inputs_check("kn_capture_begin", in, n_in));
     kn__ops_thread *self = kn__ops_thread_get();
     if (!self) return kn_check();
     if (!capture) return KN_FAIL(KN_ERR_INVALID, "kn_capture_begin: capture is NULL");
@@ -344,14 +330,6 @@ static kn_status outs_note(kn__plan *plan, kn_tensor *const out[], int n_out) {
     return KN_OK;
 }
 
-static void region_release(void *region) { kn__region_drop(region); }
-
-kn_status kn__region_use(const kn_storage *s, kn_stream stream) {
-    if (!s->owner || s->owner->release_fn != region_release) return KN_OK;
-    const kn__plan_memory *region = s->owner->ctx;
-    return kn_block_use(region->pool, region->data, stream);
-}
-
 /* The tensor that replays write in place of t, with its data. */
 static kn_status out_move(kn__plan *plan, kn_tensor **out) {
     kn_tensor *t = *out;
@@ -360,7 +338,7 @@ static kn_status out_move(kn__plan *plan, kn_tensor **out) {
     if (!b->inside) return KN_OK;
     char *to = (char *)plan->region->data + b->offset + ((char *)t->data - b->data);
     KN_ASSERT(kn__region_has(plan->region, to));
-    kn_owner owner = {region_release, plan->region};
+    kn_owner owner = kn__region_owner(plan->region);
     kn_tensor *own =
         kn_tensor_adopt(plan->device, (kn_dtype)t->dtype, kn_tensor_shape(t), to, owner);
     if (!own) return kn_check();
@@ -538,7 +516,7 @@ static kn_status no_plan(kn_tensor *const in[], int n_in) {
 }
 
 kn_status kn_capture_launch(kn_capture *capture, kn_tensor *const in[], int n_in) {
-    KN_TRY(inputs_check("kn_capture_launch", in, n_in));
+    KN_TRY(kn__capture_inputs_check("kn_capture_launch", in, n_in));
     kn__ops_thread *self = kn__ops_thread_get();
     if (!self) return kn_check();
     if (!capture) return KN_FAIL(KN_ERR_INVALID, "kn_capture_launch: capture is NULL");
@@ -558,77 +536,4 @@ kn_tensor *kn_capture_out(kn_capture *capture, int i) {
     if (plan && i >= 0 && i < plan->n_out) return plan->out[i];
     return KN_FAIL_NULL(KN_ERR_INVALID, "kn_capture_out: there is no result %d of %d", i,
                         plan ? plan->n_out : 0);
-}
-
-/* --- kn_capture_run --- */
-
-static uint64_t key_of(const kn_capture *capture, kn_tensor *const in[], int n_in) {
-    uint64_t key = kn__hash_pair((uint64_t)n_in, capture->variant);
-    for (int i = 0; i < n_in; i++) {
-        key = kn__hash_pair(key, in[i]->dtype + 16u * in[i]->n_dims);
-        for (int d = 0; d < in[i]->n_dims; d++) key = kn__hash_pair(key, (uint64_t)in[i]->dim[d]);
-    }
-    return key;
-}
-
-static void seen_note(kn__hash *table, uint64_t key) {
-    if (kn__hash_get(table, sizeof(seen), key)) return;
-    if (kn__hash_is_full(table) && !kn__hash_grow(table, sizeof(seen), 64)) return;
-    kn__hash_put(table, sizeof(seen), key);
-}
-
-static kn_status outs_keep(kn_tensor *out[], int n_out) {
-    for (int i = 0; i < n_out; i++) {
-        if (!out[i])
-            return KN_FAIL(KN_ERR_INVALID, "kn_capture_run: the step left out[%d] NULL", i);
-        if (!kn_keep(out[i])) return kn_check();
-    }
-    return KN_OK;
-}
-
-static kn_status run_plain(kn_tensor *out[], int n_out, kn_tensor *const in[], kn_capture_fn step,
-                           void *ctx) {
-    KN_FRAME();
-    for (int i = 0; i < n_out; i++) out[i] = NULL;
-    KN_TRY(step(out, in, ctx));
-    KN_TRY(kn_check());
-    return outs_keep(out, n_out);
-}
-
-static kn_status run_recorded(kn_capture *capture, int n_out, kn_tensor *const in[], int n_in,
-                              kn_capture_fn step, void *ctx) {
-    kn_tensor **out = calloc((size_t)n_out + 1, sizeof(kn_tensor *));
-    if (!out) return KN_FAIL(KN_ERR_OOM, "kn_capture_run: no host memory");
-    kn_status status = kn_capture_begin(capture, in, n_in);
-    if (status == KN_OK) {
-        status = step(out, in, ctx);
-        if (status == KN_OK)
-            status = kn_capture_end(capture, out, n_out);
-        else
-            kn_capture_cancel(capture);
-    }
-    free(out);
-    return status;
-}
-
-kn_status kn_capture_run(kn_tensor *out[], int n_out, kn_capture *capture, kn_tensor *const in[],
-                         int n_in, kn_capture_fn step, void *ctx) {
-    KN_TRY(inputs_check("kn_capture_run", in, n_in));
-    if (!capture || !step) {
-        return KN_FAIL(KN_ERR_INVALID, "kn_capture_run: %s is NULL", capture ? "step" : "capture");
-    }
-    bool is_recorded = kn_capture_has(capture, in, n_in);
-    uint64_t key = key_of(capture, in, n_in);
-    if (!is_recorded && !kn__hash_get(&capture->seen, sizeof(seen), key)) {
-        KN_TRY(run_plain(out, n_out, in, step, ctx));
-        seen_note(&capture->seen, key);
-        return KN_OK;
-    }
-    KN_TRY(is_recorded ? kn_capture_launch(capture, in, n_in)
-                       : run_recorded(capture, n_out, in, n_in, step, ctx));
-    for (int i = 0; i < n_out; i++) {
-        kn_tensor *t = kn_capture_out(capture, i);
-        if (!t || !(out[i] = kn_tensor_alias(t))) return kn_check();
-    }
-    return KN_OK;
 }

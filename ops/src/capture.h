@@ -170,6 +170,24 @@ typedef struct kn__plan {
     int n_out;
 } kn__plan;
 
+typedef struct kn__seen { /* inputs of which one step has run: kn_capture_run */
+    uint64_t key;
+} kn__seen;
+
+struct kn_capture {
+    kn__plan **plans;
+    int n_plans, plans_max;
+    kn__plan *recording; /* NULL: none */
+    kn__plan *last;      /* recorded or replayed last */
+    uint64_t n_recorded, n_launches, clock;
+    uint64_t variant; /* of the plans that are found and recorded now */
+    kn__hash seen;
+};
+
+/* --- capture.c --- */
+/* Whether all can be read, and lie on one device. name: of the caller, for the message. */
+kn_status kn__capture_inputs_check(const char *name, kn_tensor *const in[], int n_in);
+
 /* --- capture_record.c --- */
 extern const kn__plan_hooks kn__plan_records;
 /* The buffer of a storage; one that is not known is from outside. -1: no memory. */
@@ -216,6 +234,8 @@ void kn__plan_watch_pass(const kn__plan *plan, const kn__prepared *p);
 /* Places buffers in a region, and sets the views' data. */
 kn_status kn__plan_place(kn__plan *plan);
 void kn__region_drop(kn__plan_memory *region);
+/* Of tensors in it: each holds a reference. */
+kn_owner kn__region_owner(kn__plan_memory *region);
 /* The stream uses the data of a captured result, if s is one. */
 kn_status kn__region_use(const kn_storage *s, kn_stream stream);
 static inline bool kn__region_has(const kn__plan_memory *region, const void *data) {

@@ -87,9 +87,9 @@ KN_API KN_MUST_CHECK kn_status kn_capture_begin(kn_capture *capture, kn_tensor *
                                                 int n_in);
 /* Ends the recording, keeps it as the plan for the shapes of the inputs, in place of one that there
  * was, and frees the tensors of the step. `out` lists results that are read after a replay. Errors:
- * the pending one; INVALID, with its op and place, if another tensor made inside lives on, in a slot
- * say: the step would not write that one again; UNSUPPORTED if it writes into an input on a GPU;
- * CUDA; OOM. After an error there is no plan, and the step has run once. */
+ * the pending one; INVALID, with its op and place, if another tensor made inside lives on, in a
+ * slot say: the step would not write that one again; UNSUPPORTED if it writes into an input on a
+ * GPU; CUDA; OOM. After an error there is no plan, and the step has run once. */
 KN_API KN_MUST_CHECK kn_status kn_capture_end(kn_capture *capture, kn_tensor *const out[],
                                               int n_out);
 /* Ends the recording without a plan, for a step that failed. No-op if nothing is recorded. */
@@ -110,9 +110,9 @@ KN_API kn_tensor *kn_capture_out(kn_capture *capture, int i);
 /* A step: sets out[0 … n_out - 1], tensors of the frame that is open when it is called (kn_keep
  * moves them out of a tape). */
 typedef kn_status (*kn_capture_fn)(kn_tensor *out[], kn_tensor *const in[], void *ctx);
-/* Runs a step: as it is when its inputs have new shapes, records it once that succeeded, and replays
- * it from then on. Sets out[i] to tensors of the caller's frame, which a later run with these shapes
- * may overwrite. Errors: the step's, and as kn_capture_end. */
+/* Runs a step: as it is when its inputs have new shapes, records it once that succeeded, and
+ * replays it from then on. Sets out[i] to tensors of the caller's frame, which a later run with
+ * these shapes may overwrite. Errors: the step's, and as kn_capture_end. */
 KN_API KN_MUST_CHECK kn_status kn_capture_run(kn_tensor *out[], int n_out, kn_capture *capture,
                                               kn_tensor *const in[], int n_in, kn_capture_fn step,
                                               void *ctx);

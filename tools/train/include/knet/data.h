@@ -38,9 +38,10 @@ typedef struct kn_loader_options {
     int64_t batch;     /* 0: 100 */
     uint64_t seed;     /* of the shuffle; a new order every epoch; the test split is not shuffled */
     kn_device *device; /* NULL: the host */
-    /* Every rank gets equally many samples; of a test split with `partial` the first ranks get one
-     * more where that leaves none out. 0, 0: one rank. */
-    int rank, n_ranks;
+    /* of n_ranks, each of which gets equally many samples; of a test split with `partial` the first
+     * ranks get one more where that leaves none out */
+    int rank;
+    int n_ranks;               /* 0: one */
     kn_split split;            /* KN_TRAIN is the default */
     int partial;               /* 1: also the last, smaller batch */
     const kn_augment *augment; /* of the training split; read at once; NULL: none */
