@@ -397,7 +397,7 @@ static void stacks_of_destroyed_pools_take_no_memory(void **state) {
         kn_pool_destroy(pool);
         if (i == SETTLED) before = resident_pages();
     }
-    assert_true(resident_pages() <= before + 64);
+    if (!TEST_SANITIZED) assert_true(resident_pages() <= before + 64); /* they keep freed memory */
     char text[64];
     assert_true(kn_block_stack(text, sizeof text, f.pool, kept) > 0);
     assert_string_equal(text, "kept k.c:1\n");

@@ -266,7 +266,7 @@ static size_t word_take(const char **line, char *bytes) {
 
 /* The words get counts that number them in this order. */
 static kn_status words_parse(kn_vocab *v, const char *line, char *bytes) {
-    int64_t left = INT64_MAX;
+    int64_t left = INT64_MAX - 1;
     while (*line) {
         size_t n = word_take(&line, bytes);
         KN_TRY(n ? word_count(&v->words, bytes, n)
