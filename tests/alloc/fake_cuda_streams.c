@@ -70,6 +70,20 @@ static void enqueue(cu_stream stream, op work) {
     fake_run_all();
 }
 
+void fake_cuda_copy(cu_stream stream, void *dst, const void *src, size_t size_bytes) {
+    op work = {.kind = OP_COPY, .dst = dst, .src = src, .size_bytes = size_bytes};
+    pthread_mutex_lock(&fake.lock);
+    enqueue(fake_stream_of(stream), work);
+    pthread_mutex_unlock(&fake.lock);
+}
+
+void fake_cuda_fill(cu_stream stream, void *dst, unsigned char byte, size_t size_bytes) {
+    op work = {.kind = OP_FILL, .dst = dst, .byte = byte, .size_bytes = size_bytes};
+    pthread_mutex_lock(&fake.lock);
+    enqueue(fake_stream_of(stream), work);
+    pthread_mutex_unlock(&fake.lock);
+}
+
 void fake_cuda_work(cu_stream stream, uint64_t ns) {
     pthread_mutex_lock(&fake.lock);
     enqueue(fake_stream_of(stream), (op){.kind = OP_WORK, .ticket = ns});

@@ -237,6 +237,77 @@ static void launches_may_change_their_stream(void **state) {
     kn_stream_destroy(gpu, other);
 }
 
+/* Reads its inputs alone: nothing else orders its replays. */
+static kn_tensor *solved(kn_tensor *const in[]) { return kn_triangular_solve(in[0], in[1], NULL); }
+
+typedef struct two_streams {
+    kn_stream a, b;
+    kn_capture *capture;
+} two_streams;
+
+static two_streams streams_make(void) {
+    two_streams s = {NULL, NULL, NULL};
+    assert_ok(kn_stream_create(&s.a, gpu));
+    assert_ok(kn_stream_create(&s.b, gpu));
+    assert_ok(kn_capture_create(&s.capture, NULL));
+    return s;
+}
+
+static void streams_end(two_streams *s) {
+    kn_capture_destroy(s->capture);
+    kn_stream_destroy(gpu, s->a);
+    kn_stream_destroy(gpu, s->b);
+}
+
+/* The recording moves its results on stream a, which is busy, while b replays. */
+static void the_first_replay_comes_after_the_recording(void **state) {
+    (void)state;
+    two_streams s = streams_make();
+    {
+        KN_FRAME(.device = gpu, .stream = s.a);
+        kn_tensor *in[] = {kn_ones(KN_SHAPE(2, 2)), numbers(1)}, *y;
+        assert_ok(kn_stream_sync(gpu, s.a));
+        assert_ok(kn_capture_begin(s.capture, in, 2));
+        y = solved(in);
+        fake_cuda_hold((cu_stream)s.a);
+        assert_ok(kn_capture_end(s.capture, &y, 1));
+        KN_FRAME(.device = gpu, .stream = s.b);
+        kn_tensor *next[] = {kn_ones(KN_SHAPE(2, 2)), numbers(20)};
+        assert_ok(kn_capture_launch(s.capture, next, 2));
+        fake_cuda_release((cu_stream)s.a);
+        assert_ok(kn_stream_sync(gpu, s.a));
+        assert_numbers(kn_capture_out(s.capture, 0), 20);
+    }
+    streams_end(&s);
+}
+
+static void results_that_another_stream_reads_keep_their_memory(void **state) {
+    (void)state;
+    two_streams s = streams_make();
+    KN_FRAME(.device = gpu, .stream = s.a);
+    kn_tensor *in[] = {kn_ones(KN_SHAPE(2, 2)), numbers(1)}, *y, *read;
+    assert_ok(kn_capture_begin(s.capture, in, 2));
+    y = solved(in);
+    assert_ok(kn_capture_end(s.capture, &y, 1));
+    assert_ok(kn_capture_launch(s.capture, in, 2));
+    {
+        KN_FRAME(.device = gpu, .stream = s.b);
+        kn_tensor *one = kn_ones(KN_SHAPE(2, 2));
+        assert_ok(kn_stream_sync(gpu, s.b));
+        fake_cuda_hold((cu_stream)s.b);
+        kn_tensor *late[] = {one, kn_capture_out(s.capture, 0)};
+        read = kn_keep(solved(late));
+    }
+    kn_capture_destroy(s.capture);
+    s.capture = NULL;
+    for (int i = 0; i < 8; i++) assert_non_null(kn_zeros(KN_SHAPE(2, 3)));
+    assert_ok(kn_stream_sync(gpu, s.a));
+    fake_cuda_release((cu_stream)s.b);
+    assert_numbers(read, 1);
+    kn_drop(read);
+    streams_end(&s);
+}
+
 static kn_status with_work_space(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
     (void)ctx;
     out[0] = kn_var(in[0], KN_SHAPE(0), false, NULL);
@@ -416,6 +487,8 @@ int main(void) {
                      TEST_WITH(replays_read_their_inputs_and_write_the_results, begin, end),
                      TEST_WITH(what_is_read_later_keeps_its_memory, begin, end),
                      TEST_WITH(launches_may_change_their_stream, begin, end),
+                     TEST_WITH(the_first_replay_comes_after_the_recording, begin, end),
+                     TEST_WITH(results_that_another_stream_reads_keep_their_memory, begin, end),
                      TEST_WITH(work_space_is_in_the_plan, begin, end),
                      TEST_WITH(what_a_graph_cannot_do_is_an_error, begin, end),
                      TEST_WITH(failing_calls_of_cuda_leave_no_plan, begin, end),

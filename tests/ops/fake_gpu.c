@@ -71,9 +71,11 @@ static void count(int *counter) {
     pthread_mutex_unlock(&lock);
 }
 
-void fake_gpu_work(const fake_work *work) {
-    if (work->kind == FAKE_FILL) memset(work->to, work->byte, work->size_bytes);
-    if (work->kind == FAKE_COPY) memmove(work->to, work->from, work->size_bytes);
+void fake_gpu_work(const void *stream, const fake_work *work) {
+    cu_stream s = (cu_stream)(uintptr_t)stream;
+    if (work->kind == FAKE_FILL)
+        fake_cuda_fill(s, work->to, (unsigned char)work->byte, work->size_bytes);
+    if (work->kind == FAKE_COPY) fake_cuda_copy(s, work->to, work->from, work->size_bytes);
     if (work->kind == FAKE_KERNEL && work->kernel >= 0) count(&fake_gpu.kernels[work->kernel].n);
 }
 
@@ -82,7 +84,7 @@ void fake_gpu_graph_launched(void) { count(&fake_gpu.counts.n_graphs); }
 /* A launch of its own, unless the stream is being captured. */
 static void enqueue(const void *stream, fake_work work, int *counter) {
     if (fake_graph_takes(stream, &work)) return;
-    fake_gpu_work(&work);
+    fake_gpu_work(stream, &work);
     if (counter) count(counter);
 }
 

@@ -121,10 +121,9 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
 
 FAKE_API cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
-    (void)stream;
     BEGIN;
     const struct CUgraph_st *graph = (cudaGraph_t)(void *)exec;
-    for (int i = 0; i < graph->n; i++) fake_gpu_work(&graph->work[i]);
+    for (int i = 0; i < graph->n; i++) fake_gpu_work(stream, &graph->work[i]);
     fake_gpu_graph_launched();
     return cudaSuccess;
 }

@@ -17,7 +17,7 @@ typedef struct fake_work {
 /* Takes the work if the stream is being captured. */
 bool fake_graph_takes(const void *stream, const fake_work *work);
 /* fake_gpu.c: does the work. */
-void fake_gpu_work(const fake_work *work);
+void fake_gpu_work(const void *stream, const fake_work *work);
 int fake_gpu_begin(const char *name);
 void fake_gpu_graph_launched(void);
 
