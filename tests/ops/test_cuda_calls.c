@@ -384,6 +384,11 @@ static void a_network_is_one_call_and_its_kind_is_described_once(void **state) {
     assert_int_equal(fake_gpu_calls("cudnnRNNForward"), 3);
     assert_int_equal(fake_gpu_calls("cudnnSetRNNDescriptor_v8"), 1);
     assert_int_equal(fake_gpu_kernels("dropout"), 0);
+    {
+        KN_FRAME(.math = KN_MATH_TF32);
+        for (int i = 0; i < 2; i++) assert_non_null(network(hidden, 0, NULL));
+    }
+    assert_int_equal(fake_gpu_calls("cudnnSetRNNDescriptor_v8"), 2); /* cores' math is another */
 }
 
 static void with_dropout_each_layer_is_a_call(void **state) {

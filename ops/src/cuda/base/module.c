@@ -11,8 +11,7 @@ static const kn_kernel_fn inner[KN_OP_COUNT] = {
 static kn_status run_in_context(kn_op_call *call) {
     bool pushed = false;
     KN_TRY(kn__gpu_enter(&pushed, call->device));
-    (void)
-        cudaGetLastError(); /* of the program, such as cudaErrorNotReady: a launch would find it */
+    (void)cudaGetLastError(); /* of the program's calls: a launch would find it */
     kn_status status = inner[call->op](call);
     kn__gpu_leave(pushed);
     return status;
