@@ -57,48 +57,58 @@ static kn_status tenfold(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
     return kn_check();
 }
 
+typedef struct pair {
+    kn_params *set;
+    kn_capture *capture;
+} pair;
+
+static pair pair_open(void) {
+    pair p = {NULL, NULL};
+    assert_ok(kn_params_create(&p.set, NULL));
+    assert_ok(kn_capture_create(&p.capture, NULL));
+    return p;
+}
+
+static void pair_close(pair *p) {
+    kn_capture_destroy(p->capture);
+    kn_params_destroy(p->set);
+}
+
 static void a_saved_result_that_the_next_replay_overwrites_is_an_error(void **state) {
     (void)state;
-    kn_params *set = NULL;
-    kn_capture *capture = NULL;
+    pair p = pair_open();
     KN_FRAME();
-    assert_ok(kn_params_create(&set, NULL));
-    assert_ok(kn_capture_create(&capture, NULL));
-    kn_tensor *w = kn_param(set, KN_SCALAR, (kn_init){KN_INIT_CONSTANT, 1, 0}, "w"), *y;
+    kn_tensor *w = kn_param(p.set, KN_SCALAR, (kn_init){KN_INIT_CONSTANT, 1, 0}, "w"), *y;
     kn_tensor *a = kn_full(KN_SCALAR, 1), *b = kn_full(KN_SCALAR, 7);
-    for (int i = 0; i < 3; i++) assert_ok(kn_capture_run(&y, 1, capture, &a, 1, tenfold, NULL));
+    for (int i = 0; i < 3; i++) assert_ok(kn_capture_run(&y, 1, p.capture, &a, 1, tenfold, NULL));
     for (int again = 0; again < 2; again++) {
         KN_TAPE();
-        assert_ok(kn_capture_launch(capture, &a, 1));
-        kn_tensor *loss = kn_mul(w, kn_capture_out(capture, 0));
+        assert_ok(kn_capture_launch(p.capture, &a, 1));
+        kn_tensor *loss = kn_mul(w, kn_capture_out(p.capture, 0));
         if (again) {
-            assert_ok(kn_capture_launch(capture, &b, 1));
+            assert_ok(kn_capture_launch(p.capture, &b, 1));
             assert_fails(kn_backward(loss), KN_ERR_INVALID, "written after it was saved");
         } else {
             assert_ok(kn_backward(loss));
             assert_values(kn_grad(w), 10);
         }
     }
-    kn_capture_destroy(capture);
-    kn_params_destroy(set);
+    pair_close(&p);
 }
 
 static void a_replay_that_writes_an_input_is_a_new_version_of_that_input(void **state) {
     (void)state;
-    kn_params *set = NULL;
-    kn_capture *capture = NULL;
+    pair p = pair_open();
     KN_FRAME();
-    assert_ok(kn_params_create(&set, NULL));
-    assert_ok(kn_capture_create(&capture, NULL));
-    kn_tensor *w = kn_param(set, KN_SCALAR, (kn_init){KN_INIT_CONSTANT, 1, 0}, "w");
+    kn_tensor *w = kn_param(p.set, KN_SCALAR, (kn_init){KN_INIT_CONSTANT, 1, 0}, "w");
     kn_tensor *first = kn_full(KN_SCALAR, 1);
-    assert_ok(kn_capture_begin(capture, &first, 1));
+    assert_ok(kn_capture_begin(p.capture, &first, 1));
     assert_ok(kn_axpy_into(first, 1, w));
-    assert_ok(kn_capture_end(capture, NULL, 0));
+    assert_ok(kn_capture_end(p.capture, NULL, 0));
     for (int reads_first = 0; reads_first < 2; reads_first++) {
         KN_TAPE();
         kn_tensor *a = kn_full(KN_SCALAR, 5), *loss = kn_mul(w, reads_first ? first : a);
-        assert_ok(kn_capture_launch(capture, &a, 1));
+        assert_ok(kn_capture_launch(p.capture, &a, 1));
         assert_values(a, 6);
         if (reads_first) {
             assert_ok(kn_backward(loss));
@@ -107,8 +117,7 @@ static void a_replay_that_writes_an_input_is_a_new_version_of_that_input(void **
             assert_fails(kn_backward(loss), KN_ERR_INVALID, "written after it was saved");
         }
     }
-    kn_capture_destroy(capture);
-    kn_params_destroy(set);
+    pair_close(&p);
 }
 
 /* --- plans --- */
@@ -176,22 +185,18 @@ static void counts_below_zero_are_refused(void **state) {
 
 static void row_sparse_gradients_are_refused_by_name(void **state) {
     (void)state;
-    kn_params *set = NULL;
-    kn_capture *capture = NULL;
+    pair p = pair_open();
     KN_FRAME();
-    assert_ok(kn_params_create(&set, NULL));
-    assert_ok(kn_capture_create(&capture, NULL));
-    kn_tensor *w = kn_param(set, KN_SHAPE(5, 2), (kn_init){KN_INIT_CONSTANT, 1, 0}, "words");
+    kn_tensor *w = kn_param(p.set, KN_SHAPE(5, 2), (kn_init){KN_INIT_CONSTANT, 1, 0}, "words");
     assert_ok(kn_param_sparse(w));
     kn_tensor *index = I64(KN_SHAPE(3), 1, 4, 1);
-    assert_ok(kn_capture_begin(capture, &index, 1));
+    assert_ok(kn_capture_begin(p.capture, &index, 1));
     {
         KN_TAPE();
         kn_tensor *loss = kn_sum(kn_embedding(w, index), KN_ALL, false);
         assert_fails(kn_backward(loss), KN_ERR_UNSUPPORTED, "the gradient of words is row-sparse");
     }
-    kn_capture_destroy(capture);
-    kn_params_destroy(set);
+    pair_close(&p);
 }
 
 /* --- records --- */

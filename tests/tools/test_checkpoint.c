@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "files.h"
+#include "checkpoint_dir.h"
 #include "test.h"
 
 /* A net with running means and random numbers of its own, and with gradients that are clipped by
@@ -66,20 +66,6 @@ static void run_close(run *r) {
 static kn_checkpoint all_of(run *r) {
     return (kn_checkpoint){
         .params = r->params, .optim = r->optim, .net = kn_model_net(r->model), .train = r->train};
-}
-
-static char dir[FILES_PATH_MAX], path[FILES_PATH_MAX + 32];
-
-static int dir_make(void **state) {
-    (void)state;
-    files_dir_make(dir);
-    snprintf(path, sizeof path, "%s/run.safetensors", dir);
-    return 0;
-}
-static int dir_remove(void **state) {
-    (void)state;
-    files_remove(dir);
-    return 0;
 }
 
 /* --- stopping and continuing --- */

@@ -5,22 +5,8 @@
 #include <knet/tape.h>
 #include <sys/stat.h>
 
-#include "files.h"
+#include "checkpoint_dir.h"
 #include "test.h"
-
-static char dir[FILES_PATH_MAX], path[FILES_PATH_MAX + 32];
-
-static int dir_make(void **state) {
-    (void)state;
-    files_dir_make(dir);
-    snprintf(path, sizeof path, "%s/run.safetensors", dir);
-    return 0;
-}
-static int dir_remove(void **state) {
-    (void)state;
-    files_remove(dir);
-    return 0;
-}
 
 typedef struct pair {
     kn_params *params;

@@ -15,13 +15,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "files.h"
+#include "checkpoint_dir.h"
 #include "test.h"
 
 enum { KILLS = 100, WEIGHTS = 40000 };
 
 extern char **environ;
-static char self[FILES_PATH_MAX], dir[FILES_PATH_MAX], path[FILES_PATH_MAX + 32];
+static char self[FILES_PATH_MAX];
 
 /* What both processes see: the number of the last save that returned. */
 typedef struct board {
@@ -197,18 +197,6 @@ static void a_save_that_ends_at_any_call_leaves_a_whole_file(void **state) {
     assert_true(atomic_load(&b->saved) > 100); /* 40 calls are some ten saves */
     job_close(&j);
     munmap(b, sizeof *b);
-}
-
-static int dir_make(void **state) {
-    (void)state;
-    files_dir_make(dir);
-    snprintf(path, sizeof path, "%s/run.safetensors", dir);
-    return 0;
-}
-static int dir_remove(void **state) {
-    (void)state;
-    files_remove(dir);
-    return 0;
 }
 
 int main(int argc, char **argv) {
