@@ -55,6 +55,8 @@ int fake_current_device(void) {
     return fake_thread.n_contexts ? fake_thread.stack[fake_thread.n_contexts - 1]->device : -1;
 }
 
+int fake_cuda_device(void) { return fake_current_device(); }
+
 cu_result fake_begin_in_context(const char *name) {
     cu_result result = fake_begin(name);
     if (result != KN__CU_SUCCESS) return result;

@@ -61,6 +61,8 @@ FAKE_API bool fake_cuda_has_failed(void);
 /* Work of a kernel or of the runtime: moves or fills bytes in the stream's turn. */
 FAKE_API void fake_cuda_copy(cu_stream stream, void *dst, const void *src, size_t size_bytes);
 FAKE_API void fake_cuda_fill(cu_stream stream, void *dst, unsigned char byte, size_t size_bytes);
+/* Of the thread's current context; -1: there is none, or another library's. */
+FAKE_API int fake_cuda_device(void);
 FAKE_API void fake_cuda_hold(cu_stream stream);
 FAKE_API void fake_cuda_release(cu_stream stream);
 /* Enqueues work that takes so long by a clock that nothing else advances: it begins once the work

@@ -149,6 +149,7 @@ cudaError_t __cudaGetKernel(cudaKernel_t *out, const void *host_function) {
 static cudaError_t launch(const void *host_function, const void *stream) {
     cudaError_t error = (cudaError_t)fake_gpu_begin("cudaLaunchKernel");
     if (error) return error;
+    fake_gpu.counts.device = fake_cuda_device();
     int i = fake_gpu.n_kernels - 1;
     while (i >= 0 && fake_gpu.kernels[i].host_function != host_function) i--;
     enqueue(stream, (fake_work){.kind = FAKE_KERNEL, .kernel = i}, &fake_gpu.counts.n_kernels);

@@ -19,6 +19,7 @@
 /* Work that was enqueued since the reset. */
 typedef struct fake_gpu_counts {
     int n_kernels;      /* of the module */
+    int device;         /* whose context was current at the last launch of a kernel */
     int n_products;     /* cublasLtMatmul */
     int n_convolutions; /* cudnnBackendExecute */
     int n_fills;        /* cudaMemsetAsync, cuMemsetD8Async */

@@ -83,7 +83,7 @@ static void addresses_share_a_plan_from_16_bytes_on(void **state) {
     assert_int_equal(fake_gpu_calls("cublasLtMatmulAlgoGetHeuristic"), 2);
 }
 
-/* What is enqueued into the graph is what was recorded. */
+/* The graph gets the plan that was recorded. */
 static void a_captured_input_keeps_its_alignment(void **state) {
     (void)state;
     KN_FRAME(.device = gpu);
@@ -501,6 +501,18 @@ static void a_thread_without_a_context_gets_one_once(void **state) {
     assert_int_equal(fake_cuda_count().n_contexts, 1);
 }
 
+static void kernels_run_in_the_context_of_their_gpu(void **state) {
+    (void)state;
+    static const char *const names[] = {"managed:1", "cuda:1", "managed:0", "cuda:0"};
+    for (int i = 0; i < 4; i++) {
+        kn_device *device = NULL;
+        assert_ok(kn_device_find(&device, names[i]));
+        KN_FRAME(.device = device);
+        assert_non_null(kn_relu(kn_ones(KN_SHAPE(100))));
+        assert_int_equal(fake_gpu_count().device, i < 2);
+    }
+}
+
 static void the_callers_context_is_put_back(void **state) {
     (void)state;
     cu_context own = fake_cuda_foreign_context();
@@ -572,5 +584,6 @@ int main(void) {
         CALLS_TEST(parameters_that_lie_elsewhere_are_an_error),
         CALLS_TEST(calls_that_fail_leave_no_descriptors),
         CALLS_TEST(a_thread_without_a_context_gets_one_once),
+        CALLS_TEST(kernels_run_in_the_context_of_their_gpu),
         CALLS_TEST(the_callers_context_is_put_back), CALLS_TEST(a_lost_gpu_is_logged_once));
 }

@@ -112,7 +112,7 @@ static kn_status primary_of(CUcontext *out, int gpu) {
     return KN_OK;
 }
 
-/* A device's number never changes: the name is read once. */
+/* A device's number never changes: the name is parsed once, without a call of the driver. */
 int kn__gpu_index(const kn_device *device) {
     static _Atomic(const kn_device *) known[KN__GPUS_MAX];
     for (int i = 0; i < KN__GPUS_MAX; i++) {
