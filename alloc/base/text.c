@@ -82,8 +82,8 @@ void kn__text_printf(kn__text *text, const char *fmt, ...) {
     va_end(again);
 }
 
-/* Adds the string's first character, or "\xE9" for a byte that is none; returns where the next one
- * begins. */
+/* Adds the string's first character, or "\xE9" for an invalid byte; returns the start of the next
+ * one. */
 static const char *add_character(kn__text *text, const char *string) {
     size_t n = kn__utf8_bytes(string);
     if (n) {

@@ -9,9 +9,9 @@
 void kn__epochs_poll(kn_pool *pool, int n_queries);
 /* Closes those of streams that freed blocks wait for. */
 void kn__epochs_close_used(kn_pool *pool);
-/* After a free that has to wait. Requests look for such memory when they find no other; where they
- * are rare it would pile up, long done with. So the frees close and poll too, whenever a share of
- * what is reserved waits anew. The block may be gone then. */
+/* Call it after a free whose block still waits for another stream. Closes and polls once such
+ * blocks add up to a share of the reserved memory, because requests poll only when they find no
+ * other memory. May merge the block. */
 void kn__epochs_ask(kn_pool *pool);
 /* Closes and polls all; merges the blocks of finished epochs. */
 void kn__epochs_settle(kn_pool *pool);

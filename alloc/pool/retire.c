@@ -47,7 +47,8 @@ void kn_stream_destroy(kn_device *device, kn_stream stream) {
 
 /* --- streams of threads --- */
 
-/* Streams of threads are never destroyed: what was written on one may be read after its thread. */
+/* Streams of threads are never destroyed: tensors that were written on one may outlive its thread.
+ */
 static bool idle_put(kn_device *device, kn_stream stream) {
     if (device->n_idle_streams == device->idle_streams_cap) {
         int cap = device->idle_streams_cap ? 2 * device->idle_streams_cap : 16;

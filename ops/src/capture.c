@@ -460,7 +460,8 @@ static kn_status replay(kn_capture *capture, kn__plan *plan, kn_tensor *const in
     plan->used = ++capture->clock;
     capture->last = plan;
     capture->n_launches++;
-    for (int i = 0; i < plan->n_out; i++) { /* what was saved of the last replay's is lost */
+    for (int i = 0; i < plan->n_out;
+         i++) { /* tapes that saved the last results find a new version */
         kn_storage *s = plan->out[i]->storage;
         s->version += kn__region_has(plan->region, s->data);
     }

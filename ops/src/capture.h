@@ -102,7 +102,7 @@ typedef struct kn__plan_input {
     char *data;
     size_t size_bytes;
     uint32_t buffer; /* on a GPU: its copy in the region */
-    uint32_t skew;   /* of the copy, in bytes: it is as aligned as what was recorded */
+    uint32_t skew;   /* of the copy, in bytes: keeps the alignment of the recorded input */
     int64_t dim[KN_DIMS_MAX];
     uint8_t n_dims, dtype;
     bool written;

@@ -292,7 +292,7 @@ static void warn(kn__text *messages, const char *variable, const char *text, con
     kn__text_printf(messages, "\" %s\n", why);
 }
 
-/* Adds a line: with the values of a word, of a first one that is none with all words. */
+/* Adds a line that lists the values of a word; for the first unknown word, all words. */
 static void complain(kn__text *messages, const char *variable, const char *text, const char *why,
                      const word *w) {
     bool is_first = messages->length == 0;

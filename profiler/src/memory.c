@@ -216,7 +216,7 @@ static void add_to_older(const kn__pool_use *use) {
     all->leaked += use->leaked;
 }
 
-/* A slot that none had, else that of a destroyed pool, in turn; NULL: there is none. */
+/* An unused slot, else one of a destroyed pool, in turn; NULL if all pools live. */
 static kn__pool_use *free_slot(const char *name) {
     enum { SLOTS = KN__POOLS_MAX - 1 };
     static int next;

@@ -19,7 +19,7 @@ void kn__trace_file_start(kn__trace_file *f, uint64_t bytes_max);
 void kn__trace_file_events(kn__trace_file *f, kn__trace_thread *thread, const kn__trace_event *e,
                            size_t n);
 void kn__trace_file_record(kn__trace_file *f, const kn__record *record, uint32_t launch);
-/* Writes what was added so far. */
+/* Writes the events added so far. */
 void kn__trace_file_flush(kn__trace_file *f);
 /* Writes the end, with the number of all events that the file lacks, and frees the text; fd stays
  * open. */

@@ -65,7 +65,7 @@ static void many_streams_record_an_event_for_each_64_mib(void **state) {
 }
 
 /* Blocks of random lives on several streams; `lent_percent` of them are used on a second one too.
- * The device ends its work every `lag` calls, 0: at once. What is reserved in the end. */
+ * The device ends its work every `lag` calls, 0: at once. */
 typedef struct lending {
     size_t n_streams, size_min, size_max, lent_percent, lag;
 } lending;
@@ -99,8 +99,8 @@ static uint64_t reserved_after(const lending *l) {
     return reserved;
 }
 
-/* Memory used on a second stream costs little more than other memory: what the device has not done
- * yet, and a share that the pool has not asked about. Nobody waits for the device. */
+/* Memory used on a second stream costs little more than other memory: the pending work, and the
+ * share that the pool has not polled. The pool never waits for the device. */
 static void lent_memory_does_not_pile_up(void **state) {
     (void)state;
     const lending cases[] = {

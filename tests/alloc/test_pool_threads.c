@@ -321,7 +321,7 @@ static void *thread_stream(void *ctx) {
     return NULL;
 }
 
-/* What was written on it may be read later, so it lives on. */
+/* Tensors that were written on the stream may outlive the thread. */
 static void stream_of_a_thread_that_ended_is_the_next_ones(void **state) {
     (void)state;
     fixture f = fixture_make(64 * MiB, false, NULL);

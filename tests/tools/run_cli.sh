@@ -47,7 +47,7 @@ exits)   # the program's own, its signals and its streams too
   ;;
 children)   # no table of a process without ranges; one of each that has some
   want 0 "$knet" run --timer out=t.txt,wrong -- bash -c 'ls / >/dev/null; true | cat; true'
-  [ "$(grep -c wrong err)" = 1 ] || fail "a wrong word is told once: $(cat err)"
+  [ "$(grep -c wrong err)" = 1 ] || fail "a wrong word is reported once: $(cat err)"
   want 0 "$knet" run --timer out=t.txt -- bash -c 'ls / >/dev/null; true | cat; true'
   [ ! -s err ] || fail "a child printed: $(cat err)"
   [ "$(grep -c 'no scope was opened' t.txt)" = 1 ] || fail "$(cat t.txt)"

@@ -19,7 +19,7 @@ typedef struct kn__train_files {
 /* Writes an epoch. A file that can't be written is a warning: it doesn't end the training. */
 void kn__train_files_add(kn__train_files *files, const kn_epoch *epoch);
 void kn__train_files_release(kn__train_files *files);
-/* The learning rate of a checkpoint; 0: there is none. */
+/* Returns the learning rate of a checkpoint; 0 if it has no rate. */
 double kn__rate_saved(const char *checkpoint);
 void kn__epoch_json(kn__text *out, const kn_epoch *epoch);
 /* FNV-1a over the bytes of all parameters: equal exactly when training went the same way. */

@@ -37,7 +37,7 @@ typedef struct kn__train_session {
     kn_loader *train, *test;
     kn__train_files files;
     kn_progress bar;
-    int64_t n_steps; /* that the bar was told of */
+    int64_t n_steps; /* that the bar shows */
     kn__output report;
     kn_train_result result;
     kn_epoch *epochs; /* the finished ones */
