@@ -46,16 +46,45 @@ static kn_tensor *shaped(const kn__back *b, int i, kn_tensor *dx) {
     return dx;
 }
 
-/* y [...,O] = x [...,I]·wᵀ + b, w [O,I] */
-kn_tensor *kn__rule_linear(kn__back *b, int i) {
+/* Whether the gradient of a linear op's bias comes with that of its weight: on a GPU, where this
+ * saves a launch. */
+static bool bias_with_weight(const kn__back *b) {
+    return !b->pass->again && b->g->n && kn__back_wants(b, 1) && kn__back_wants(b, 2) &&
+           kn__saved_in(b, 0)->n && kn_tensor_device(b->g) != kn_device_host();
+}
+
+/* Both, into the places that they have or delivered; as a rule's result for the weight. */
+static kn_tensor *weight_bias_back(kn__back *b, kn_tensor *x, kn_tensor *g) {
+    kn_op_call call;
+    kn_op_call_init(&call, KN_OP_linear_weight_bias, NULL, KN_LIST_(x, g), 2);
+    call.want = 3;
+    for (unsigned r = 2; r-- > 0;) { /* the bias's place is before the weight's */
+        bool fresh, adds = KN_CLASS_REAL >> b->g->dtype & 1;
+        kn_tensor *to = kn__back_sink(b, 1 + (int)r, &fresh);
+        if (kn_pending()) return NULL;
+        if (!to || !(fresh || adds)) continue;
+        call.out[r] = to;
+        call.given |= (uint8_t)(1u << r), call.accumulate |= (uint8_t)(!fresh << r);
+    }
+    unsigned given = call.given;
+    if (!kn_op_run(&call)) return NULL;
+    if (!(given & 2) && kn__back_deliver(b, 2, call.out[1]) < 0) return NULL;
+    return given & 1 ? KN_NONE : call.out[0];
+}
+
+/* y [...,O] = x [...,I]·wᵀ + b, w [O,I]. both: the bias's gradient comes with the weight's. */
+static kn_tensor *linear_back(kn__back *b, int i, bool both) {
     kn_tensor *g = as_matrix(b->g); /* [rows,O] */
+    if (i == 2 && both) return KN_NONE;
     if (i == 2) {
         kn_attr_axes rows = {.mask = 1};
         return KN_GIVE(b, i, sum, &rows, g);
     }
     if (i == 1) {
         kn_attr_matmul product = {true, false};
-        return KN_GIVE(b, i, matmul, &product, g, as_matrix(kn__saved_in(b, 0)));
+        kn_tensor *x = as_matrix(kn__saved_in(b, 0));
+        if (g && x && both) return weight_bias_back(b, x, g);
+        return KN_GIVE(b, i, matmul, &product, g, x);
     }
     kn_attr_matmul product = {false, false};
     kn_tensor *w = kn__saved_in(b, 1);
@@ -63,6 +92,10 @@ kn_tensor *kn__rule_linear(kn__back *b, int i) {
     kn_tensor *dx = KN_CALL(matmul, &product, g, w);
     return dx ? shaped(b, i, dx) : NULL;
 }
+
+kn_tensor *kn__rule_linear(kn__back *b, int i) { return linear_back(b, i, bias_with_weight(b)); }
+/* The bias's gradient is there. */
+static kn_tensor *linear_rest(kn__back *b, int i) { return linear_back(b, i, false); }
 
 /* --- convolution: y = conv(x, w) + b is linear in each of x, w, b --- */
 
@@ -176,7 +209,7 @@ kn_status kn__rule_linear_act(kn__back *b) {
     const kn_attr_act *attr = kn__back_attr(b);
     bool bias = kn__back_wants(b, 2);
     KN_TRY(act_back(b, attr->act, b->g->n_dims - 1, &bias));
-    return layer_back(b, KN_OP_linear, bias, kn__rule_linear);
+    return layer_back(b, KN_OP_linear, bias, bias ? kn__rule_linear : linear_rest);
 }
 
 kn_status kn__rule_conv_act(kn__back *b) {

@@ -36,6 +36,8 @@
  * matmul          a, b                (acc) c [...,M,N]; a [...,M,K] or, trans_a, [...,K,M]; one
  *                                     product for each of the leading dimensions, broadcast
  * linear linear_act  x, w, b|NONE     y [...,O]; x [...,I], w [O,I], b [O]; act.act of it
+ * linear_weight_bias  x, g            gᵀ·x [O,I] and g's sum over rows [O]; x [R,I], g [R,O], none
+ *                                     empty (both may be added to)
  * kron            a, b                c [M·P,N·Q] of a [M,N], b [P,Q]: kron.h
  * tri_scale       x                   like x: its parts times the weights of attr, 0 where one is 0
  * cholesky        a                   L [...,N,N], zeros above the diagonal; NaN throughout if a is
@@ -213,6 +215,8 @@ KN_API void kn__work_end(kn_op_call *call, int keep);
 /* For kernels that know f32 and f64 alone: runs the kernel on f32 copies of a call's f16 or bf16
  * tensors, and rounds the results. Where it pays, kernels do without: they read 16 bits. */
 KN_API kn_status kn__widened(kn_op_call *call, kn_kernel_fn kernel);
+/* The sum of linear_weight_bias, by a device's kernel of sums. */
+KN_API kn_status kn__linear_bias_back(const kn_op_call *call, kn_kernel_fn reduce);
 static inline bool kn__is_half(unsigned dtype) { return dtype == KN_F16 || dtype == KN_BF16; }
 
 /* What truncated_normal's kernels get. */

@@ -170,6 +170,28 @@ bool kn__infer_linear(kn_op_call *call) {
     return kn__shaped(call, 0, x->n_dims, dim);
 }
 
+/* --- linear's gradients by w and b in one: gᵀ·x [O,I] and g's sum over rows [O] --- */
+
+bool kn__infer_linear_weight_bias(kn_op_call *call) {
+    const kn_tensor *x = call->in[0], *g = call->in[1];
+    if (x->n_dims != 2 || g->n_dims != 2 || x->dim[0] != g->dim[0] || !x->n || !g->n) {
+        return kn_op_call_fail(call, KN_ERR_SHAPE, "x must be [R,I] and g [R,O], not empty");
+    }
+    const int64_t weight[] = {g->dim[1], x->dim[1]};
+    return kn__shaped(call, 0, 2, weight) && kn__shaped(call, 1, 1, weight);
+}
+
+kn_status kn__linear_bias_back(const kn_op_call *call, kn_kernel_fn reduce) {
+    kn_attr_axes rows = {.mask = 1};
+    kn_op_call part = *call;
+    part.op = KN_OP_sum, part.n_in = 1, part.n_out = 1, part.want = 1, part.attr = &rows;
+    part.accumulate = call->accumulate >> 1 & 1;
+    part.in = &call->in[1], part.out[0] = call->out[1];
+    kn_status status = reduce(&part);
+    kn__work_end(&part, call->n_work);
+    return status;
+}
+
 kn_tensor *(kn_linear)(kn_tensor *x, kn_tensor *w, kn_tensor *b) {
     return KN_CALL(linear, NULL, x, w, b);
 }

@@ -57,12 +57,14 @@ FAKE_API void fake_cuda_fail(const char *function, int nth, int n_times, cu_resu
 /* Whether the last script made a call fail. */
 FAKE_API bool fake_cuda_has_failed(void);
 
-/* Work on a held stream runs when the stream is released. */
 /* Work of a kernel or of the runtime: moves or fills bytes in the stream's turn. */
 FAKE_API void fake_cuda_copy(cu_stream stream, void *dst, const void *src, size_t size_bytes);
 FAKE_API void fake_cuda_fill(cu_stream stream, void *dst, unsigned char byte, size_t size_bytes);
 /* Of the thread's current context; -1: there is none, or another library's. */
 FAKE_API int fake_cuda_device(void);
+/* Calls run(data) in the stream's turn, and frees data. It calls no function of the driver. */
+FAKE_API void fake_cuda_run(cu_stream stream, void (*run)(void *data), void *data);
+/* Work on a held stream runs when the stream is released. */
 FAKE_API void fake_cuda_hold(cu_stream stream);
 FAKE_API void fake_cuda_release(cu_stream stream);
 /* Enqueues work that takes so long by a clock that nothing else advances: it begins once the work

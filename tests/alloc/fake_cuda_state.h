@@ -22,11 +22,12 @@ enum {
 
 typedef enum { SEGMENT = 1, PINNED, RANGE, HANDLE, MAPPING, EVENT, STREAM, OWN_STREAM } object_kind;
 
-typedef enum { OP_COPY = 1, OP_FILL, OP_RECORD, OP_WAIT, OP_WORK } op_kind;
+typedef enum { OP_COPY = 1, OP_FILL, OP_RECORD, OP_WAIT, OP_WORK, OP_RUN } op_kind;
 typedef struct op {
     op_kind kind;
     struct op *next;
-    void *dst;
+    void *dst; /* OP_RUN: its data */
+    void (*run)(void *data);
     const void *src;
     size_t size_bytes;
     unsigned char byte;

@@ -35,6 +35,10 @@ static bool run_first(cu_stream stream) {
     if (work->kind == OP_WAIT && work->event->reached < work->ticket) return false;
     if (work->kind == OP_COPY) memmove(work->dst, work->src, work->size_bytes);
     if (work->kind == OP_FILL) memset(work->dst, work->byte, work->size_bytes);
+    if (work->kind == OP_RUN) {
+        work->run(work->dst);
+        free(work->dst);
+    }
     if (work->kind == OP_RECORD && work->event->reached < work->ticket) {
         work->event->reached = work->ticket;
         work->event->at_ns = stream->busy_until_ns;
@@ -81,6 +85,12 @@ void fake_cuda_fill(cu_stream stream, void *dst, unsigned char byte, size_t size
     op work = {.kind = OP_FILL, .dst = dst, .byte = byte, .size_bytes = size_bytes};
     pthread_mutex_lock(&fake.lock);
     enqueue(fake_stream_of(stream), work);
+    pthread_mutex_unlock(&fake.lock);
+}
+
+void fake_cuda_run(cu_stream stream, void (*run)(void *data), void *data) {
+    pthread_mutex_lock(&fake.lock);
+    enqueue(fake_stream_of(stream), (op){.kind = OP_RUN, .run = run, .dst = data});
     pthread_mutex_unlock(&fake.lock);
 }
 

@@ -27,7 +27,8 @@ static struct {
     } calls[FUNCTIONS_MAX];
     const char *fail_function;
     int fail_in, fail_times, fail_error;
-    int compute_type, epilogue, matrix_type, n_descriptors;
+    int n_descriptors;
+    fake_product product; /* the last one */
     int n_chains;
 } fake_gpu;
 
@@ -76,6 +77,7 @@ void fake_gpu_work(const void *stream, const fake_work *work) {
     if (work->kind == FAKE_FILL)
         fake_cuda_fill(s, work->to, (unsigned char)work->byte, work->size_bytes);
     if (work->kind == FAKE_COPY) fake_cuda_copy(s, work->to, work->from, work->size_bytes);
+    if (work->kind == FAKE_PRODUCT) fake_product_run(s, &work->product);
     if (work->kind == FAKE_KERNEL && work->kernel >= 0) count(&fake_gpu.kernels[work->kernel].n);
 }
 
@@ -226,21 +228,6 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t *out) {
     return CUBLAS_STATUS_SUCCESS;
 }
 
-static void note_product(cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a) {
-    cudaDataType_t matrix_type = CUDA_R_32F;
-    cublasComputeType_t compute_type = CUBLAS_COMPUTE_32F;
-    cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-    size_t n = 0;
-    cublasLtMatmulDescGetAttribute(product, CUBLASLT_MATMUL_DESC_COMPUTE_TYPE, &compute_type,
-                                   sizeof compute_type, &n);
-    cublasLtMatmulDescGetAttribute(product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
-                                   sizeof epilogue, &n);
-    cublasLtMatrixLayoutGetAttribute(a, CUBLASLT_MATRIX_LAYOUT_TYPE, &matrix_type,
-                                     sizeof matrix_type, &n);
-    fake_gpu.compute_type = compute_type, fake_gpu.epilogue = epilogue;
-    fake_gpu.matrix_type = matrix_type;
-}
-
 FAKE_API cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtHandle_t lt, cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
     cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -271,11 +258,14 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t lt, cublasLtMatmulDesc_t product,
                               cublasLtMatrixLayout_t c_d, void *d, cublasLtMatrixLayout_t d_d,
                               const cublasLtMatmulAlgo_t *algo, void *workspace,
                               size_t workspace_bytes, cudaStream_t stream) {
-    (void)lt, (void)alpha, (void)a, (void)a_d, (void)b, (void)b_d, (void)beta, (void)c, (void)c_d;
-    (void)d, (void)d_d, (void)algo, (void)workspace, (void)workspace_bytes;
-    note_product(product, a_d);
+    (void)lt, (void)c_d, (void)algo, (void)workspace, (void)workspace_bytes;
+    fake_product p = {.a = a, .b = b, .c = c, .d = d};
+    fake_product_describe(&p, product, (cublasLtMatrixLayout_t[]){a_d, b_d, d_d}, alpha, beta);
+    pthread_mutex_lock(&lock);
+    fake_gpu.product = p;
+    pthread_mutex_unlock(&lock);
     BEGIN_OF(cublasStatus_t);
-    enqueue(stream, (fake_work){.kind = FAKE_PRODUCT}, &fake_gpu.counts.n_products);
+    enqueue(stream, (fake_work){.kind = FAKE_PRODUCT, .product = p}, &fake_gpu.counts.n_products);
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -565,8 +555,11 @@ void fake_gpu_reset(void) {
     for (int i = 0; i < fake_gpu.n_kernels; i++) fake_gpu.kernels[i].n = 0;
     fake_gpu.fail_times = fake_gpu.n_chains = 0;
     pthread_mutex_unlock(&lock);
+    fake_products_compute(false);
     fake_cuda_reset();
 }
+
+void fake_gpu_compute_products(void) { fake_products_compute(true); }
 
 void fake_gpu_fail(const char *function, int nth, int n_times, int error) {
     pthread_mutex_lock(&lock);
@@ -577,7 +570,7 @@ void fake_gpu_fail(const char *function, int nth, int n_times, int error) {
     pthread_mutex_unlock(&lock);
 }
 
-int fake_gpu_compute_type(void) { return fake_gpu.compute_type; }
-int fake_gpu_matrix_type(void) { return fake_gpu.matrix_type; }
-int fake_gpu_epilogue(void) { return fake_gpu.epilogue; }
+int fake_gpu_compute_type(void) { return fake_gpu.product.compute_type; }
+int fake_gpu_matrix_type(void) { return fake_gpu.product.matrix_type; }
+int fake_gpu_epilogue(void) { return fake_gpu.product.epilogue; }
 int fake_gpu_descriptors(void) { return fake_gpu.n_descriptors; }

@@ -3,7 +3,8 @@
  *
  * Kernels, products and convolutions do nothing: they are counted. Whatever they should have
  * written keeps its old bytes, so only what depends on no result can be tested: which work is
- * enqueued, with which parameters, and what follows from errors. Fills and copies are done.
+ * enqueued, with which parameters, and what follows from errors. Fills and copies are done, and
+ * products of f32 where a test asks for it.
  * Work enqueued on a captured stream makes a graph, and each launch of it does that work.
  *
  * Link a program with fake_gpu. The loader then takes these functions for the module's, for they
@@ -36,10 +37,10 @@ FAKE_API int fake_gpu_calls(const char *function);
 /* Clears counts and scripts, the driver's too. */
 FAKE_API void fake_gpu_reset(void);
 
-/* Makes the n-th call (1, 2, …) of `function` and every later one, n_times in all, return `error`,
- * a code of its library. Only for functions that return a status. */
 /* The runtime's last error of this thread, as a call of the program leaves it. */
 FAKE_API void fake_gpu_last_error(int error);
+/* Makes the n-th call (1, 2, …) of `function` and every later one, n_times in all, return `error`,
+ * a code of its library. Only for functions that return a status. */
 FAKE_API void fake_gpu_fail(const char *function, int nth, int n_times, int error);
 
 /* The last product: its compute type, epilogue and the type of its first matrix
@@ -47,6 +48,8 @@ FAKE_API void fake_gpu_fail(const char *function, int nth, int n_times, int erro
 FAKE_API int fake_gpu_compute_type(void);
 FAKE_API int fake_gpu_epilogue(void);
 FAKE_API int fake_gpu_matrix_type(void);
+/* From now on, until the next reset: products of f32 are computed, as their descriptions say. */
+FAKE_API void fake_gpu_compute_products(void);
 /* Whether cuDNN says that biases of recurrent networks lie elsewhere than they do. */
 FAKE_API void fake_gpu_misplace(bool on);
 /* Graphs that exist. */

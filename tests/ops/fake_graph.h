@@ -3,6 +3,7 @@
 #define KNET_FAKE_GRAPH_H
 
 #include "fake_gpu.h"
+#include "fake_product.h"
 
 typedef enum { FAKE_KERNEL = 1, FAKE_PRODUCT, FAKE_CONVOLUTION, FAKE_FILL, FAKE_COPY } fake_kind;
 typedef struct fake_work {
@@ -12,6 +13,7 @@ typedef struct fake_work {
     const void *from;
     int byte;
     size_t size_bytes;
+    fake_product product;
 } fake_work;
 
 /* Takes the work if the stream is being captured. */

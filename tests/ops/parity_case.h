@@ -33,6 +33,8 @@
 parity_case *parity_add(kn_op op, parity_compare compare);
 /* The case that was added last. */
 parity_case *parity_last(void);
+/* The last n cases again, in f16 and in bf16. */
+void parity_halves_of(int n);
 /* Calls body(shape) for shapes of pointwise ops. */
 void parity_each_shape(void (*body)(kn_op op, parity_operand shape), kn_op op);
 /* The cases of pointwise rows: parity_rows.c. */

@@ -31,8 +31,7 @@ void parity_each_shape(void (*body)(kn_op op, parity_operand shape), kn_op op) {
     body(op, OPERAND(UNIFORM, 2, 1, 1031, 17));
 }
 
-/* The last n cases again, in f16 and in bf16. */
-static void halves_of(int n) {
+void parity_halves_of(int n) {
     for (int i = table->n - n, end = table->n; i < end; i++)
         for (int half = KN_F16; half <= KN_BF16; half++) {
             parity_case *c = parity_add(table->cases[i].op, table->cases[i].compare), named = *c;
@@ -64,7 +63,7 @@ static void fill_cases(void) {
 static void relu_bias_of(int axis, bool accumulate, parity_operand x) {
     parity_case *c = parity_add(KN_OP_relu_bias_back, COMPARE_CLOSE);
     c->n_in = 2, c->in[0] = like(x, FILL_TIES), c->in[1] = x, c->out[0] = like(x, FILL_GUARD);
-    c->out[1] = U(x.shape.dim[axis]), c->accumulate = accumulate;
+    c->out[1] = U(x.shape.dim[axis]), c->accumulate = accumulate ? 2 : 0;
     if (!accumulate) c->out[1].fill = FILL_GUARD;
     ATTR(c, kn_attr_axes, ((1u << x.shape.n_dims) - 1) & ~(1u << axis), false);
 }
@@ -121,7 +120,7 @@ static void product_cases(void) {
         matmul_of(1, 300, 40, trans, false);
         matmul_of(100, 784, 10, trans, false);
     }
-    halves_of(5); /* one of them accumulates */
+    parity_halves_of(5); /* one of them accumulates */
     matmul_of(256, 512, 256, 0, true);
     matmul_of(3, 0, 4, 0, false);
     matmul_of(3, 0, 4, 2, true);
@@ -134,7 +133,7 @@ static void product_cases(void) {
     linear_of(U(100, 64), U(100, 10), 10, true);
     linear_of(U(100, 64), U(100, 10), 10, false);
     linear_of(U(3, 5, 17), U(3, 5, 9), 9, true);
-    halves_of(3);
+    parity_halves_of(3);
     linear_of(U(11), U(1), 1, true);
     linear_of(U(1, 1), U(1, 1), 1, true);
     linear_of(U(2, 0), U(2, 3), 3, true);
@@ -222,9 +221,9 @@ static void conv_cases(void) {
     conv_of((geometry){100, 1, 20, {28, 28}, {5, 5}, conv_attr(2, 1, 0, 1, 1, false)}, true);
     conv_of((geometry){50, 20, 50, {12, 12}, {5, 5}, conv_attr(2, 1, 0, 1, 1, false)}, true);
     conv_of((geometry){4, 16, 32, {14, 14}, {3, 3}, conv_attr(2, 1, 1, 1, 1, false)}, true);
-    halves_of(4);
+    parity_halves_of(4);
     conv_of((geometry){2, 3, 5, {9, 7}, {3, 2}, conv_attr(2, 1, 1, 1, 1, true)}, false);
-    halves_of(4);
+    parity_halves_of(4);
     conv_of((geometry){3, 4, 6, {11, 8}, {3, 3}, conv_attr(2, 2, 1, 1, 2, false)}, true);
     conv_of((geometry){2, 8, 8, {10, 10}, {3, 3}, conv_attr(2, 1, 1, 1, 8, false)}, false);
     conv_of((geometry){2, 3, 4, {13, 13}, {3, 3}, conv_attr(2, 1, 2, 2, 1, true)}, true);
@@ -251,7 +250,7 @@ static void conv_act_cases(void) {
             conv_act_of(plain, U(3, 6, 10, 10), given, (kn_act)act);
             conv_act_of(odd, U(2, 5, 7, 6), given, (kn_act)act);
         }
-    halves_of(4);
+    parity_halves_of(4);
     geometry line = {2, 3, 4, {16}, {3}, conv_attr(1, 1, 1, 1, 1, false)};
     conv_act_of(line, U(2, 4, 16), 3, KN_ACT_RELU);
     geometry none = {0, 3, 4, {6, 6}, {3, 3}, conv_attr(2, 1, 0, 1, 1, false)};
@@ -319,15 +318,15 @@ static void pool_cases(void) {
                                 .ceil = 1, .inside = inside);
         all.dilation[1] = 2;
         pool_of(2, 2, (int64_t[]){5, 8, 6}, all);
-        halves_of(25);
+        parity_halves_of(25);
         kn_attr_pool line = POOL(1, .window = {5, 1, 1}, .stride = {3, 1, 1}, .padding = {2, 0, 0},
                                  .ceil = 1, .inside = inside);
         pool_of(2, 3, (int64_t[]){19}, line);
     }
     pool_of(5, 4, (int64_t[]){12, 12}, POOL(2, .window = {2, 2, 1}, .stride = {2, 2, 1}));
-    halves_of(5);
+    parity_halves_of(5);
     pool_of(2, 3, (int64_t[]){7, 5}, POOL(2, .window = {3, 3, 1}, .size = {3, 2}));
-    halves_of(5);
+    parity_halves_of(5);
     pool_of(1, 2, (int64_t[]){5, 6, 11},
             POOL(3, .window = {2, 2, 5}, .stride = {0, 2, 0}, .size = {7, 3, 3}));
     pool_of(3, 1, (int64_t[]){40}, POOL(1, .window = {8, 1, 1}, .size = {6}));
@@ -340,7 +339,7 @@ static void pool_cases(void) {
         kn_attr_pool attr = POOL(2, .window = {3, 3, 1}, .stride = {3, 3, 1},
                                  .padding = {padding, padding, 0}, .ceil = 1, .skip_nan = kind % 2);
         set_attr(c, &attr, sizeof attr);
-        halves_of(1);
+        parity_halves_of(1);
     }
 }
 

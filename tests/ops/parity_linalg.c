@@ -21,6 +21,28 @@ static void activated(int64_t rows, int64_t inputs, int64_t outputs, bool bias, 
     ATTR(c, kn_attr_act, (int32_t)act);
 }
 
+/* accumulate: bit 0: into the weight's gradient; bit 1: into the bias's. */
+static void weight_bias_of(int64_t rows, int64_t inputs, int64_t outputs, unsigned accumulate) {
+    parity_case *c = parity_add(KN_OP_linear_weight_bias, COMPARE_CLOSE);
+    c->n_in = 2, c->in[0] = U(rows, inputs), c->in[1] = U(rows, outputs);
+    c->out[0] = U(outputs, inputs), c->out[1] = U(outputs), c->accumulate = (uint8_t)accumulate;
+    for (int r = 0; r < 2; r++) {
+        if (!(accumulate >> r & 1)) c->out[r].fill = FILL_GUARD;
+    }
+}
+
+static void weight_gradients(void) {
+    weight_bias_of(128, 784, 64, 0);
+    weight_bias_of(100, 64, 10, 0);
+    parity_halves_of(2);
+    for (unsigned accumulate = 1; accumulate < 4; accumulate++)
+        weight_bias_of(37, 131, 20, accumulate);
+    weight_bias_of(1, 1, 1, 0);
+    weight_bias_of(1, 300, 7, 0);
+    weight_bias_of(1501, 5, 3, 2);
+    weight_bias_of(2000, 1, 1, 0);
+}
+
 static void products(void) {
     broadcast_product(U(3, 5, 7), U(7, 4), U(3, 5, 4), 0, false);
     broadcast_product(U(5, 7), U(3, 7, 4), U(3, 5, 4), 0, true);
@@ -28,6 +50,7 @@ static void products(void) {
     broadcast_product(U(2, 1, 1, 5, 6), U(3, 4, 6, 2), U(2, 3, 4, 5, 2), 0, false);
     broadcast_product(U(30, 33, 17), U(30, 17, 9), U(30, 33, 9), 0, true);
     broadcast_product(U(1, 3, 0), U(4, 0, 2), U(4, 3, 2), 0, false);
+    weight_gradients();
     for (int act = KN_ACT_RELU; act <= KN_ACT_GELU; act++) {
         activated(100, 64, 10, true, (kn_act)act);
         activated(301, 203, 151, true, (kn_act)act);

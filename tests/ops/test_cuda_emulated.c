@@ -32,6 +32,7 @@ kn_status kn__cuda_status(cudaError_t error, const char *what) {
 
 #define kn__cuda_matmul NULL
 #define kn__cuda_linear NULL
+#define kn__cuda_linear_weight_bias NULL
 #define kn__cuda_cholesky kn__small_cholesky
 #define kn__cuda_solve kn__small_solve
 #define kn__cuda_inverse kn__small_inverse

@@ -15,19 +15,22 @@ typedef struct product { /* c [batch,m,n] = act(op(a)·op(b) (+ bias along n)), 
     const void *a, *b;
     void *c;
     const kn_tensor *bias; /* NULL: none */
+    bool sums;             /* bias [m] is a result: the sums of op(a) over k */
 } product;
+
+enum bias_use { BIAS_NONE, BIAS_ADDED, BIAS_SUMS };
 
 typedef struct lt_key {
     int64_t batch, m, n, k;
     uint32_t gpu, alignment_bytes;
-    uint8_t dtype, trans_a, trans_b, bias, accumulate, math; /* math: as asked for */
-    uint8_t act, one;                                        /* one: 1: a, 2: b */
+    uint8_t dtype, trans_a, trans_b, accumulate, math; /* math: as asked for */
+    uint8_t bias, act, one;                            /* bias: a bias_use; one: 1: a, 2: b */
 } lt_key;
 
 typedef struct lt_plan {
     kn__cached_plan cached;
     lt_key key;
-    bool bias_apart;   /* the epilogue is not supported: kernels add the bias and activate */
+    bool bias_apart;   /* the epilogue is not supported: kernels do its work */
     kn_math_mode math; /* as it is */
     cublasLtMatrixLayoutOpaque_t a, b, c;
     cublasLtMatmulDescOpaque_t product;
@@ -88,9 +91,12 @@ static cublasComputeType_t compute_type_of(const lt_plan *p) {
                                      : CUBLAS_COMPUTE_32F;
 }
 
-/* cublasLt's gelu is the one by tanh: ours, by erf, stays a kernel. */
+/* cublasLt's gelu is the one by tanh: ours, by erf, stays a kernel. Its BGRADB sums what it calls
+ * B, our a, over k, and can't add to what is there. */
 static cublasLtEpilogue_t epilogue_of(const lt_key *key, bool fused) {
     if (!fused) return CUBLASLT_EPILOGUE_DEFAULT;
+    if (key->bias == BIAS_SUMS)
+        return key->accumulate ? CUBLASLT_EPILOGUE_DEFAULT : CUBLASLT_EPILOGUE_BGRADB;
     if (key->act == KN_ACT_RELU)
         return key->bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
     return key->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
@@ -175,10 +181,10 @@ static kn_status choose(lt_plan *p, cublasLtHandle_t lt, const kn_tensor *bias, 
 
 /* Versions differ in how they refuse an epilogue: whatever the error, kernels can do its work. */
 static kn_status choose_epilogue(lt_plan *p, cublasLtHandle_t lt, const kn_tensor *bias) {
-    p->bias_apart = false;
     bool fused = epilogue_of(&p->key, true) != CUBLASLT_EPILOGUE_DEFAULT;
+    p->bias_apart = false;
     if (fused && choose(p, lt, bias, true) == KN_OK) return KN_OK;
-    p->bias_apart = fused;
+    p->bias_apart = true;
     return choose(p, lt, bias, false);
 }
 
@@ -235,7 +241,8 @@ static lt_key key_of(const kn_op_call *call, const product *x) {
     key.alignment_bytes = alignment_of(x);
     key.dtype = call->out[0]->dtype;
     key.trans_a = x->trans_a, key.trans_b = x->trans_b;
-    key.bias = x->bias != NULL, key.accumulate = kn__adds(call);
+    key.bias = !x->bias ? BIAS_NONE : x->sums ? BIAS_SUMS : BIAS_ADDED;
+    key.accumulate = x->sums ? call->accumulate & 3 : kn__adds(call);
     key.act = (uint8_t)x->act, key.one = (uint8_t)(x->one_a | x->one_b << 1);
     key.math = (uint8_t)(key.dtype == KN_F32 ? call->math : KN_MATH_STRICT);
     return key;
@@ -268,6 +275,7 @@ static kn_status execute(const kn_op_call *call, const product *x, lt_plan *p, c
 /* What the epilogue left to do. */
 static kn_status finish(const kn_op_call *call, const product *x, bool bias_apart) {
     kn_tensor *y = call->out[0];
+    if (x->sums) return bias_apart ? kn__linear_bias_back(call, kn__cuda_reduce) : KN_OK;
     if (bias_apart && x->bias) KN_TRY(kn__bias_add(call, y, x->bias, y->n_dims - 1));
     bool acts = x->act == KN_ACT_GELU || (bias_apart && x->act);
     return acts ? kn__activate(call, x->act) : KN_OK;
@@ -401,4 +409,19 @@ kn_status kn__cuda_linear(kn_op_call *call) {
                  .bias = call->in[2] == KN_NONE ? NULL : call->in[2]};
     if (call->op == KN_OP_linear_act) x.act = (kn_act)((const kn_attr_act *)call->attr)->act;
     return run(call, &x);
+}
+
+kn_status kn__cuda_linear_weight_bias(kn_op_call *call) {
+    const kn_tensor *x = call->in[0], *g = call->in[1];
+    product p = {.batch = 1,
+                 .m = g->dim[1],
+                 .n = x->dim[1],
+                 .k = x->dim[0],
+                 .trans_a = true,
+                 .a = g->data,
+                 .b = x->data,
+                 .c = call->out[0]->data,
+                 .bias = call->out[1],
+                 .sums = true};
+    return run(call, &p);
 }

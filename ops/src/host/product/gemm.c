@@ -405,3 +405,13 @@ kn_status kn__host_linear(kn_op_call *call) {
     if (call->op == KN_OP_linear_act) gemm.act = (kn_act)((const kn_attr_act *)call->attr)->act;
     return kn__gemm_parallel(call, &gemm, b == KN_NONE ? NULL : b->data);
 }
+
+kn_status kn__host_linear_weight_bias(kn_op_call *call) {
+    kn_attr_matmul product = {true, false};
+    kn_op_call part = *call;
+    part.op = KN_OP_matmul, part.n_out = 1, part.want = 1, part.attr = &product;
+    part.in = (kn_tensor *const[]){call->in[1], call->in[0]};
+    kn_status status = kn__host_matmul(&part);
+    kn__work_end(&part, call->n_work);
+    return status < 0 ? status : kn__linear_bias_back(call, kn__host_reduce);
+}
