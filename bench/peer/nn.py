@@ -38,6 +38,16 @@ def attention(q, k, v, causal=False):
     return F.softmax(scores, 3) @ v
 
 
+def block(x, weights, wide, narrow):
+    """A block of a transformer encoder of 8 heads."""
+    def normed(x):
+        return F.layer_norm(x, x.shape[2:])
+    qkv = F.linear(normed(x), weights[:768]).view(8, 128, 3, 8, 32).permute(2, 0, 3, 1, 4)
+    y = attention(qkv[0], qkv[1], qkv[2]).transpose(1, 2).reshape(8, 128, 256)
+    x = x + F.linear(y, weights[768:])
+    return x + F.linear(F.gelu(F.linear(normed(x), wide)), narrow)
+
+
 def angles(steps, width):
     rates = 10000.0 ** (-torch.arange(0, width, 2) / width)
     both = torch.outer(torch.arange(steps), rates).repeat(1, 2)
@@ -58,6 +68,7 @@ arrays.CASES = {
     "gru_t150_b64_h100": lambda x, w: recurrent(torch.gru, 100, 3, x, w),
     "lstm_256": lambda x, w: recurrent(torch.lstm, 256, 4, x, w),
     "tanh_128": lambda x, w: recurrent(torch.rnn_tanh, 128, 1, x, w),
+    "transformer_block": block,
     "attention_t1024": attention,
     "attention_causal_t1024": lambda q, k, v: attention(q, k, v, True),
     # conv
