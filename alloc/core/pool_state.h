@@ -111,6 +111,7 @@ struct kn_pool {
 
     struct kn__pause *pauses; /* memory that was dropped; see pool/pause.c */
     bool paused;              /* all of it */
+    bool half_paused;         /* some of that has memory: an error left it so */
     uint64_t dropped;         /* bytes that have no memory with their tags */
     size_t fast_before;       /* fast_max, before */
 

@@ -131,6 +131,12 @@ static kn_status piece_map(kn_pool *pool, piece *x) {
     return status;
 }
 
+static bool has_memory(const pause *p) {
+    size_t i = 0;
+    while (i < p->n && !p->pieces[i].mapped) i++;
+    return i < p->n;
+}
+
 /* --- contents --- */
 
 /* Free memory in it may be marked as not to be read. */
@@ -194,6 +200,7 @@ static void state_set(kn_pool *pool, const pause *p, bool paused) {
     }
     KN_ASSERT(pool->paused != paused);
     pool->paused = paused;
+    pool->half_paused = paused && has_memory(p);
     if (paused) pool->fast_before = KN__READ(pool->fast_max);
     KN__WRITE(pool->fast_max, paused ? 0 : pool->fast_before);
     pool->size_max = paused ? 0 : KN__SIZE_LIMIT;
@@ -217,18 +224,23 @@ static kn_status limit_check(kn_pool *pool, size_t bytes) {
     return kn__over_limit(pool, bytes);
 }
 
-static kn_status memory_back(kn_pool *pool, pause *p) {
+/* All, or where that fails none. */
+static kn_status pieces_map(kn_pool *pool, pause *p) {
     kn_status status = KN_OK;
-    size_t missing = p->bytes;
-    if (!p->ranged) return KN_OK;
-    for (size_t i = 0; i < p->n; i++) missing -= p->pieces[i].mapped;
-    KN_ASSERT(missing <= p->bytes);
-    KN_TRY(limit_check(pool, missing));
     for (size_t i = 0; i < p->n && status == KN_OK; i++) status = piece_map(pool, &p->pieces[i]);
     if (status == KN_OK) return KN_OK;
     kn_error error = *kn_last_error();
     for (size_t i = 0; i < p->n; i++) (void)piece_unmap(pool, &p->pieces[i]);
     return kn_fail_at(error.file, error.line, status, "%s", error.message);
+}
+
+static kn_status memory_back(kn_pool *pool, pause *p) {
+    size_t missing = p->bytes;
+    if (!p->ranged) return KN_OK;
+    for (size_t i = 0; i < p->n; i++) missing -= p->pieces[i].mapped;
+    KN_ASSERT(missing <= p->bytes);
+    KN_TRY(limit_check(pool, missing));
+    return pieces_map(pool, p);
 }
 
 static kn_status bring_back(kn_pool *pool, pause *p) {
@@ -244,7 +256,11 @@ static kn_status resume_locked(kn_pool *pool, bool all, unsigned tag, bool *foun
             continue;
         }
         *found = true;
-        KN_TRY(bring_back(pool, p));
+        kn_status status = bring_back(pool, p);
+        if (status < 0) {
+            if (!p->tag) pool->half_paused = has_memory(p);
+            return status;
+        }
         state_set(pool, p, false);
         *link = p->next;
         pause_destroy(p);

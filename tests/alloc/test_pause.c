@@ -128,6 +128,57 @@ static void tags_and_the_rest_are_paused_and_resumed_one_by_one(void **state) {
     fixture_end(&f);
 }
 
+/* On a device, and below a limit, of half a gigabyte. */
+static void freed_memory_of_a_resumed_tag_makes_room_for_the_paused_pool(void **state) {
+    (void)state;
+    for (int limited = 0; limited < 2; limited++) {
+        kn_pool_options limit = {.limit_bytes = 512 * MiB};
+        fixture f = fixture_make(limited ? 2 * GiB : 512 * MiB, false, limited ? &limit : NULL);
+        void *x = tagged(f.pool, "a", 300 * MiB);
+        assert_ok(kn_pool_pause(NULL, f.pool, &(kn_pause_options){.tag = "a"}));
+        void *y = must_alloc(f.pool, 400 * MiB, NULL);
+        assert_ok(kn_pool_pause(NULL, f.pool, NULL));
+        assert_ok(kn_pool_resume(f.pool, "a"));
+        assert_fails(kn_pool_resume(f.pool, NULL), KN_ERR_OOM, "");
+        assert_ok(kn_free(f.pool, x));
+        if (limited) assert_ok(kn_free(f.pool, y));
+        assert_ok(kn_pool_sync(f.pool));
+        assert_ok(kn_pool_trim(f.pool, 0));
+        assert_ok(kn_pool_check(f.pool));
+        assert_int_equal(kn_sim_bytes(f.sim), 0);
+        assert_ok(kn_pool_resume(f.pool, NULL));
+        if (!limited) {
+            kn_sim_work(f.sim, NULL, y, 400 * MiB, 1);
+            assert_ok(kn_free(f.pool, y));
+        }
+        x = must_alloc(f.pool, 420 * MiB, NULL);
+        kn_sim_work(f.sim, NULL, x, 420 * MiB, 2);
+        assert_ok(kn_free(f.pool, x));
+        kn_sim_drain(f.sim);
+        fixture_end(&f);
+    }
+}
+
+static void memory_that_a_failed_resume_got_back_is_not_trimmed(void **state) {
+    (void)state;
+    fixture f = fixture_make(1 * GiB, false, NULL);
+    void *x = must_alloc(f.pool, 8 * MiB, NULL), *y = must_alloc(f.pool, 8 * MiB, NULL);
+    assert_ok(kn_pool_pause(NULL, f.pool, &KEEP));
+    kn_sim_fail(f.sim, KN_SIM_COPY, 1, false);
+    assert_true(kn_pool_resume(f.pool, NULL) < 0);
+    uint64_t bytes = kn_sim_bytes(f.sim);
+    assert_true(bytes >= 16 * MiB);
+    assert_ok(kn_free(f.pool, x));
+    assert_ok(kn_pool_sync(f.pool));
+    assert_ok(kn_pool_trim(f.pool, 0));
+    assert_int_equal(kn_sim_bytes(f.sim), bytes);
+    assert_ok(kn_pool_resume(f.pool, NULL));
+    kn_sim_work(f.sim, NULL, y, 8 * MiB, 1);
+    assert_ok(kn_free(f.pool, y));
+    assert_ok(kn_pool_trim(f.pool, 0));
+    fixture_end(&f);
+}
+
 static void wrong_calls_are_errors_and_change_nothing(void **state) {
     (void)state;
     fixture f = fixture_make(1 * GiB, false, NULL), plain = fixture_make(1 * GiB, true, NULL);
@@ -353,6 +404,8 @@ int main(void) {
         TEST(pause_waits_for_work_that_uses_the_memory),
         TEST(paused_tag_leaves_the_rest_of_the_pool_in_use),
         TEST(tags_and_the_rest_are_paused_and_resumed_one_by_one),
+        TEST(freed_memory_of_a_resumed_tag_makes_room_for_the_paused_pool),
+        TEST(memory_that_a_failed_resume_got_back_is_not_trimmed),
         TEST(wrong_calls_are_errors_and_change_nothing),
         TEST(resume_keeps_to_the_limit_and_can_be_tried_again),
         TEST(resume_finds_room_in_threads_caches), TEST(handle_of_two_blocks_stays),
