@@ -234,12 +234,17 @@ static kn_status pieces_map(kn_pool *pool, pause *p) {
     return kn_fail_at(error.file, error.line, status, "%s", error.message);
 }
 
+/* The pool's own free memory may be what the device lacks. */
 static kn_status memory_back(kn_pool *pool, pause *p) {
     size_t missing = p->bytes;
     if (!p->ranged) return KN_OK;
     for (size_t i = 0; i < p->n; i++) missing -= p->pieces[i].mapped;
     KN_ASSERT(missing <= p->bytes);
     KN_TRY(limit_check(pool, missing));
+    kn_status status = pieces_map(pool, p);
+    if (status != KN_ERR_OOM || has_memory(p)) return status;
+    kn__pool_sync(pool);
+    kn__trim(pool, 0);
     return pieces_map(pool, p);
 }
 

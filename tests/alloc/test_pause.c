@@ -239,6 +239,21 @@ static void resume_finds_room_in_threads_caches(void **state) {
     fixture_end(&f);
 }
 
+static void resume_finds_room_in_the_pools_free_memory(void **state) {
+    (void)state;
+    fixture f = fixture_make(512 * MiB, false, NULL);
+    void *x = tagged(f.pool, "x", 300 * MiB);
+    assert_ok(kn_pool_pause(NULL, f.pool, &(kn_pause_options){.tag = "x", .keep = true}));
+    void *y = must_alloc(f.pool, 400 * MiB, NULL);
+    assert_fails(kn_pool_resume(f.pool, "x"), KN_ERR_OOM, "");
+    assert_ok(kn_free(f.pool, y));
+    assert_ok(kn_pool_resume(f.pool, "x"));
+    kn_sim_work(f.sim, NULL, x, 300 * MiB, 1);
+    assert_ok(kn_free(f.pool, x));
+    kn_sim_drain(f.sim);
+    fixture_end(&f);
+}
+
 /* Large requests are mapped in large handles, in which two blocks may lie. */
 static void handle_of_two_blocks_stays(void **state) {
     (void)state;
@@ -408,9 +423,9 @@ int main(void) {
         TEST(memory_that_a_failed_resume_got_back_is_not_trimmed),
         TEST(wrong_calls_are_errors_and_change_nothing),
         TEST(resume_keeps_to_the_limit_and_can_be_tried_again),
-        TEST(resume_finds_room_in_threads_caches), TEST(handle_of_two_blocks_stays),
-        TEST(resume_that_fails_half_way_gives_back_what_it_got), TEST(paused_pool_can_be_destroyed),
-        TEST(every_call_fails_once_and_from_then_on),
+        TEST(resume_finds_room_in_threads_caches), TEST(resume_finds_room_in_the_pools_free_memory),
+        TEST(handle_of_two_blocks_stays), TEST(resume_that_fails_half_way_gives_back_what_it_got),
+        TEST(paused_pool_can_be_destroyed), TEST(every_call_fails_once_and_from_then_on),
         TEST(host_keeps_contents_that_it_is_asked_to_keep),
         TEST(host_keeps_contents_of_a_tag_within_a_paused_pool), TEST(host_drops_a_tag_alone));
 }

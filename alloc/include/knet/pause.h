@@ -44,9 +44,10 @@ typedef struct kn_pause_options {
  * there; where even that fails the error says so, and the pool is to be resumed. */
 KN_API KN_MUST_CHECK kn_status kn_pool_pause(size_t *dropped_bytes, kn_pool *pool,
                                              const kn_pause_options *options);
-/* Gets the memory back, at the same addresses, with the contents that were kept. tag: of one pause;
- * NULL: of all. Errors: INVALID if it isn't paused; OOM, or the device's: what can't come back
- * stays paused, and can be resumed later. */
+/* Gets the memory back, at the same addresses, with the contents that were kept; the pool's own
+ * free memory is returned where the device or the limit has no room. tag: of one pause; NULL: of
+ * all. Errors: INVALID if it isn't paused; OOM, or the device's: what can't come back stays paused,
+ * and can be resumed later. */
 KN_API KN_MUST_CHECK kn_status kn_pool_resume(kn_pool *pool, const char *tag);
 /* Bytes that are paused: dropped, and not resumed. */
 KN_API size_t kn_pool_paused_bytes(kn_pool *pool);
