@@ -22,9 +22,9 @@ typedef struct piece {
 
 typedef struct kn__pause {
     struct kn__pause *next;
-    unsigned tag; /* 0: the whole pool */
-    bool ranged;  /* pieces of the range, not of plain segments */
-    piece *pieces;
+    unsigned tag;  /* 0: the whole pool */
+    bool ranged;   /* pieces of the range, not of plain segments */
+    piece *pieces; /* in order of address */
     size_t n, room;
     size_t bytes; /* of all pieces */
     char *copy;   /* their contents in turn; NULL: not kept */
@@ -88,14 +88,31 @@ static kn_status range_add(pause *p, const kn_pool *pool) {
     return KN_OK;
 }
 
-bool kn__pause_holds(const kn_pool *pool, const kn__block *block) {
-    for (const pause *p = pool->pauses; p; p = p->next) {
-        for (size_t i = 0; p->tag && i < p->n; i++) {
-            const piece *x = &p->pieces[i];
-            if (x->at < block->ptr + block->size && block->ptr < x->at + x->bytes) return true;
+/* The pause's first piece that ends after the address; NULL: none. */
+static const piece *piece_after(const pause *p, const char *at) {
+    size_t low = 0, high = p->n;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (p->pieces[middle].at + p->pieces[middle].bytes <= at) {
+            low = middle + 1;
+        } else {
+            high = middle;
         }
     }
+    return low < p->n ? &p->pieces[low] : NULL;
+}
+
+bool kn__pause_holds(const kn_pool *pool, const kn__block *block) {
+    for (const pause *p = pool->pauses; p; p = p->next) {
+        const piece *x = p->tag ? piece_after(p, block->ptr) : NULL;
+        if (x && x->at < block->ptr + block->size) return true;
+    }
     return false;
+}
+
+static int by_address(const void *a, const void *b) {
+    const piece *x = a, *y = b;
+    return (x->at > y->at) - (x->at < y->at);
 }
 
 /* Memory that a tag's pause has dropped stays that one's: it has no contents to keep. */
@@ -106,6 +123,7 @@ static kn_status segments_add(pause *p, const kn_pool *pool) {
             if (wanted) KN_TRY(piece_add(p, b->ptr, b->size));
         }
     }
+    if (p->n) qsort(p->pieces, p->n, sizeof *p->pieces, by_address);
     return KN_OK;
 }
 

@@ -413,6 +413,44 @@ static void host_drops_a_tag_alone(void **state) {
     kn_pool_destroy(pool);
 }
 
+/* In several segments, the later ones where a large one was, so that they are in no order of
+ * address; no two pieces touch. */
+static void host_refuses_to_free_each_block_of_a_paused_tag(void **state) {
+    (void)state;
+    enum { N = 300 };
+    kn_pool *pool = host_pool();
+    char *tagged_blocks[N], *others[N];
+    size_t dropped = 0;
+    void *place = must_alloc(pool, 256 * MiB, NULL);
+    for (int i = 0; i < N; i++) {
+        if (i == N / 2) {
+            assert_ok(kn_free(pool, place));
+            assert_ok(kn_pool_trim(pool, 0));
+        }
+        tagged_blocks[i] = tagged(pool, "x", 256 * KiB + 512);
+        others[i] = must_alloc(pool, 128 * KiB, NULL);
+        others[i][0] = tagged_blocks[i][0] = 1;
+    }
+    assert_ok(kn_pool_pause(&dropped, pool, &(kn_pause_options){.tag = "x", .keep = true}));
+    assert_true(dropped >= N * 256 * KiB && dropped < N * 384 * KiB);
+    for (int i = 0; i < N; i++) {
+        assert_fails(kn_free(pool, tagged_blocks[i]), KN_ERR_INVALID, "is paused");
+        if (i % 2) assert_ok(kn_free(pool, others[i]));
+    }
+    assert_ok(kn_pool_pause(NULL, pool, &KEEP));
+    assert_true(kn_pool_paused_bytes(pool) <= stats_of(pool).reserved_bytes);
+    assert_ok(kn_pool_resume(pool, NULL));
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(tagged_blocks[i][0], 1);
+        assert_ok(kn_free(pool, tagged_blocks[i]));
+        if (i % 2) continue;
+        assert_int_equal(others[i][0], 1);
+        assert_ok(kn_free(pool, others[i]));
+    }
+    assert_ok(kn_pool_check(pool));
+    kn_pool_destroy(pool);
+}
+
 int main(void) {
     return RUN_TESTS(
         TEST(paused_pool_holds_no_memory_and_keeps_its_addresses),
@@ -427,5 +465,6 @@ int main(void) {
         TEST(handle_of_two_blocks_stays), TEST(resume_that_fails_half_way_gives_back_what_it_got),
         TEST(paused_pool_can_be_destroyed), TEST(every_call_fails_once_and_from_then_on),
         TEST(host_keeps_contents_that_it_is_asked_to_keep),
-        TEST(host_keeps_contents_of_a_tag_within_a_paused_pool), TEST(host_drops_a_tag_alone));
+        TEST(host_keeps_contents_of_a_tag_within_a_paused_pool), TEST(host_drops_a_tag_alone),
+        TEST(host_refuses_to_free_each_block_of_a_paused_tag));
 }
