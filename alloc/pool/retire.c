@@ -61,14 +61,29 @@ static bool idle_put(kn_device *device, kn_stream stream) {
     return true;
 }
 
+/* The thread's memory on the stream is for other streams to take, once its work is done; the pool
+ * keeps its record of the stream for the next thread. */
+static void pool_release(kn_pool *pool, kn_stream handle) {
+    kn_pool_flush_thread(pool);
+    kn__pool_lock(pool);
+    kn__stream *stream = kn__stream_lookup(pool, kn__stream_known_key(pool, handle), NULL);
+    if (stream) (void)kn__epoch_close(pool, stream); /* else whoever needs it tries again */
+    kn__pool_unlock(pool);
+}
+
+/* No memory for the list: no thread will have the stream. */
+static void stream_release(kn_device *device, kn_stream stream) {
+    kn__registry_lock();
+    for (kn_pool *pool = device->pools; pool; pool = pool->link) pool_release(pool, stream);
+    bool kept = idle_put(device, stream);
+    kn__registry_unlock();
+    if (!kept) kn_stream_retire(device, stream);
+}
+
 static void end_streams(kn__thread *thread) {
     for (int i = 0; i < thread->n_streams; i++) {
         kn_device *device = thread->stream_devices[i];
-        if (!kn__device_alive(device)) continue;
-        kn_stream_retire(device, thread->streams[i]);
-        kn__registry_lock();
-        (void)idle_put(device, thread->streams[i]); /* no memory: it is left alone */
-        kn__registry_unlock();
+        if (kn__device_alive(device)) stream_release(device, thread->streams[i]);
     }
     thread->n_streams = 0;
 }

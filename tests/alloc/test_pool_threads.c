@@ -17,6 +17,7 @@ typedef struct worker {
     uint64_t seed;
     int n_failed;
     _Atomic(void *) *ring; /* blocks handed over; NULL: an empty place */
+    void *left;            /* a block that is still live */
 } worker;
 
 static uint64_t next_random(uint64_t *state) {
@@ -180,7 +181,7 @@ static void run_workers(fixture *f, void *(*fn)(void *), bool own_streams) {
     worker workers[THREADS];
     for (int i = 0; i < THREADS; i++) {
         kn_stream stream = own_streams ? new_stream(f) : NULL;
-        workers[i] = (worker){f->pool, f->sim, stream, test_random(), 0, ring};
+        workers[i] = (worker){f->pool, f->sim, stream, test_random(), 0, ring, NULL};
         assert_int_equal(pthread_create(&threads[i], NULL, fn, &workers[i]), 0);
     }
     for (int i = 0; i < THREADS; i++) {
@@ -351,6 +352,69 @@ static void stream_of_a_thread_that_ended_is_the_next_ones(void **state) {
     fixture_end(&f);
 }
 
+static void *leave_a_block(void *ctx) {
+    worker *w = ctx;
+    void *gone = NULL;
+    w->n_failed += kn_stream_of_thread(&w->stream, kn_pool_device(w->pool)) != KN_OK;
+    w->n_failed += kn_alloc(&w->left, w->pool, 2 * MiB, w->stream) != KN_OK;
+    w->n_failed += kn_alloc(&gone, w->pool, 1000, w->stream) != KN_OK;
+    w->n_failed += kn_free(w->pool, gone) != KN_OK;
+    return NULL;
+}
+
+/* The block keeps the pool's record of its stream, which the next thread's blocks use too. */
+static void block_that_outlives_its_thread_costs_no_record_of_a_stream(void **state) {
+    (void)state;
+    enum { N = 60, BLOCKS = 64 * 1024 }; /* records of 60 blocks and more */
+    fixture f = fixture_make(1 * GiB, false, NULL);
+    void *blocks[N];
+    uint64_t metadata = 0, reserved = 0;
+    for (int i = 0; i < N; i++) {
+        worker w = {.pool = f.pool, .sim = f.sim};
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, leave_a_block, &w), 0);
+        pthread_join(thread, NULL);
+        assert_int_equal(w.n_failed, 0);
+        blocks[i] = w.left;
+        if (i == 1) metadata = stats_of(f.pool).metadata_bytes;
+        if (i == 1) reserved = stats_of(f.pool).reserved_bytes;
+    }
+    assert_true(stats_of(f.pool).metadata_bytes <= metadata + BLOCKS);
+    assert_true(stats_of(f.pool).reserved_bytes <= reserved + (N + 2) * 2 * MiB);
+    for (int i = 0; i < N; i++) assert_ok(kn_free(f.pool, blocks[i]));
+    fixture_end(&f);
+}
+
+static void *work_and_end(void *ctx) {
+    worker *w = ctx;
+    void *ptr = NULL;
+    w->n_failed += kn_stream_of_thread(&w->stream, kn_pool_device(w->pool)) != KN_OK;
+    w->n_failed += kn_alloc(&ptr, w->pool, 40 * MiB, w->stream) != KN_OK;
+    kn_sim_work(w->sim, w->stream, ptr, 40 * MiB, 1);
+    w->n_failed += kn_free(w->pool, ptr) != KN_OK;
+    return NULL;
+}
+
+static void memory_of_a_thread_that_ended_is_every_streams_once_its_work_is_done(void **state) {
+    (void)state;
+    fixture f = fixture_make(1 * GiB, false, NULL);
+    kn_stream own = new_stream(&f);
+    assert_ok(kn_free(f.pool, must_alloc(f.pool, 1 * MiB, own)));
+    worker w = {.pool = f.pool, .sim = f.sim};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, work_and_end, &w), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(w.n_failed, 0);
+    kn_sim_drain(f.sim);
+    uint64_t reserved = stats_of(f.pool).reserved_bytes;
+    void *ptr = must_alloc(f.pool, 40 * MiB, own);
+    kn_sim_work(f.sim, own, ptr, 40 * MiB, 2);
+    assert_int_equal(stats_of(f.pool).reserved_bytes, reserved);
+    assert_int_equal(stats_of(f.pool).n_syncs, 0);
+    assert_ok(kn_free(f.pool, ptr));
+    fixture_end(&f);
+}
+
 static atomic_int n_told; /* of the pool "raced" */
 static void count_raced(kn_pool *pool) { n_told += strcmp(kn_pool_name(pool), "raced") == 0; }
 static pthread_barrier_t together;
@@ -390,5 +454,7 @@ int main(void) {
                      TEST(host_pool_takes_any_thread), TEST(statistics_and_trim_go_on_meanwhile),
                      TEST(pools_come_and_go_under_living_threads),
                      TEST(stream_of_a_thread_that_ended_is_the_next_ones),
+                     TEST(block_that_outlives_its_thread_costs_no_record_of_a_stream),
+                     TEST(memory_of_a_thread_that_ended_is_every_streams_once_its_work_is_done),
                      TEST(observer_attached_meanwhile_hears_of_a_pool_once));
 }
