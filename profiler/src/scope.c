@@ -50,7 +50,7 @@ static kn_scope open_extra(kn__tree *tree, kn__tree_node *node, uint64_t site) {
 }
 
 /* `start` is cleared before `ticks` grows: a reader that sees the new sum and the old start reads
- * `start` again and knows (report.c). */
+ * `start` again and knows (take.c). */
 static inline void add_call(kn__tree *tree, kn__tree_node *node, uint64_t spent) {
     double x = (double)(int64_t)spent;
     kn__node_times *times = node->times;

@@ -19,15 +19,35 @@ typedef struct reading {
     uint64_t now;
 } reading;
 
-/* The ticks of a node, those of an open call included. The writer clears `start` before it adds to
- * `ticks`, so an unchanged `start` says that no call ended between the two readings of it. */
-static uint64_t read_ticks(const kn__tree_node *node, uint64_t now, bool *open) {
+typedef struct count {
+    uint64_t ticks, n_calls; /* those of an open call included */
+    uint64_t n_ended;
+    bool open;
+} count;
+
+/* The writer clears `start`, then adds to `ticks`, then to `n_calls`, so where the first and the
+ * last are unchanged no call ended between the two readings of them. */
+static count read_count(const kn__tree_node *node, uint64_t now) {
     for (;;) {
         uint64_t start = KN__LOAD(node->start), ticks = KN__LOAD(node->ticks);
-        if (KN__LOAD(node->start) != start) continue;
-        *open = start != 0;
-        return ticks + (*open && now > start ? now - start : 0);
+        uint64_t n = KN__LOAD(node->n_calls);
+        if (KN__LOAD(node->start) != start || KN__LOAD(node->n_calls) != n) continue;
+        ticks += start && now > start ? now - start : 0;
+        return (count){ticks, n + (start != 0), n, start != 0};
     }
+}
+
+/* A thread that is preempted after it read the clock at a call's end, and before it counts the
+ * call, shows that as open for so long, and then less or none of it. A report doesn't take back
+ * what one before has shown: calls since then add to that the least that a call took. One report at
+ * a time. */
+static void never_less(kn__tree_node *node, count *c) {
+    uint64_t calls = KN__LOAD(node->shown_calls), ticks = KN__LOAD(node->shown_ticks);
+    if (c->n_ended > calls) ticks += (c->n_ended - calls) * KN__LOAD(node->ticks_min);
+    if (c->ticks < ticks) c->ticks = ticks;
+    if (c->n_calls < calls) c->n_calls = calls;
+    KN__STORE(node->shown_ticks, c->ticks);
+    KN__STORE(node->shown_calls, c->n_calls);
 }
 
 static void add_mark(kn__row *row, int64_t peak, int64_t peak_most, int64_t rise) {
@@ -76,14 +96,15 @@ static void add_threads(kn__row *row, const kn__tree_node *node, const kn__tree 
     row->n_tree_threads = n;
 }
 
-static kn_status add_times(kn__row *row, const kn__tree_node *node, const reading *r) {
-    bool open = false;
-    uint64_t ticks = read_ticks(node, r->now, &open), ended = KN__LOAD(node->n_calls);
-    row->open |= open;
+static kn_status add_times(kn__row *row, kn__tree_node *node, const reading *r) {
+    count c = read_count(node, r->now);
+    uint64_t ended = c.n_ended;
+    never_less(node, &c);
+    row->open |= c.open;
     row->is_kernel = false;
-    row->n_calls += ended + open;
-    add_threads(row, node, r->tree, ended + open);
-    row->time_ns += kn__clock_ns(ticks, r->tick_ns);
+    row->n_calls += c.n_calls;
+    add_threads(row, node, r->tree, c.n_calls);
+    row->time_ns += kn__clock_ns(c.ticks, r->tick_ns);
     row->flops += KN__LOAD(node->flops);
     row->moved_bytes += KN__LOAD(node->moved_bytes);
     if (ended) {
@@ -209,7 +230,7 @@ static kn_status add_external(kn__report *report) {
 /* `inner`: the highest mark of memory of the children that are open. */
 static kn_status add_children(kn__report *report, kn__row *row, const kn__tree_node *node,
                               const reading *r, int64_t *inner) {
-    const kn__tree_node *child = KN__LOAD(node->first_child);
+    kn__tree_node *child = KN__LOAD(node->first_child);
     for (; child; child = KN__LOAD(child->next)) {
         kn__row *child_row = kn__report_row(report, row, child->label);
         int64_t inside = 0;

@@ -1,5 +1,6 @@
 /* Reports of the running program. Taking one never stops a thread: an open scope is
- * read with the time that it has spent so far.
+ * read with the time that it has spent so far. One at a time: each shows no less than the one
+ * before.
  */
 #ifndef KN_PROFILER_TAKE_H
 #define KN_PROFILER_TAKE_H

@@ -72,6 +72,7 @@ struct kn__tree_node {
     uint64_t n_calls_before;      /* when the thread before ended */
     kn__count n_threads;          /* that called it and ended */
     kn__count flops, moved_bytes; /* of calls of kn_prof_metric, those of scopes inside apart */
+    kn__count shown_ticks, shown_calls; /* in the last report, whose thread writes them (take.c) */
 
     /* Memory: marks are the thread's (KN__STORE and KN__LOAD), the rest stands under the lock. */
     int64_t hwm_saved, live_before, live_max_before; /* of the call that is open */
