@@ -156,6 +156,7 @@ __attribute__((noinline)) static kn_scope open_slow(const char *key, const char 
         parent = node->parent;
         if (parent->opened->parent == parent) parent->opened->after = node;
     }
+    kn__tree_use(tree, node);
     return kn__tree_fast == tree ? open_fast(tree, parent, node, site)
                                  : open_extra(tree, node, site);
 }

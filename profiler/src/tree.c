@@ -142,21 +142,24 @@ void kn__tree_place(kn__tree *tree, kn__tree_node *node, const char *where) {
     if (copy) KN__STORE(node->where, memcpy(copy, where, length));
 }
 
-/* No scope is open: a node without calls of this thread has no such child. */
-static void count_thread(kn__tree_node *parent) {
-    for (kn__tree_node *node = parent->first_child; node; node = node->next) {
-        if (node->n_calls == node->n_calls_before) continue;
+/* No scope is open. */
+static void count_thread(kn__tree *tree) {
+    for (kn__tree_node *node = tree->used, *next; node != &tree->root; node = next) {
+        next = node->next_used;
         KN__STORE(node->n_calls_before, node->n_calls);
         KN__STORE(node->n_threads, node->n_threads + 1);
-        count_thread(node);
+        node->next_used = NULL;
+        node->opened = node->after = &never;
     }
+    tree->used = &tree->root;
+    tree->root.opened = &never;
 }
 
 static void leave_thread(void *arg) {
     kn__tree *tree = arg;
     if (atomic_load(&kn__forked)) return;
     kn__scope_close_all(tree);
-    count_thread(&tree->root);
+    count_thread(tree);
     kn__trace_flush(tree);
     KN_ASSERT(tree->current == &tree->root); /* the next thread starts at the top */
     kn__tree_mine = NULL;
@@ -172,7 +175,7 @@ static kn__tree *make_tree(void) {
     if (!tree) return NULL;
     memset(tree, 0, sizeof *tree);
     tree->root.label = "";
-    tree->current = &tree->root;
+    tree->current = tree->used = &tree->root;
     tree->root.after = tree->root.opened = &never;
     return tree;
 }

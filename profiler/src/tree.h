@@ -67,7 +67,8 @@ struct kn__tree_node {
         };
         kn__trace_name name;
     };
-    uint64_t first_start; /* when it was made */
+    kn__tree_node *next_used; /* see kn__tree_use */
+    uint64_t first_start;     /* when it was made */
     kn__count ticks_first;
     uint64_t n_calls_before;      /* when the thread before ended */
     kn__count n_threads;          /* that called it and ended */
@@ -107,6 +108,7 @@ struct kn__tree {
     int64_t hwm;
     uint64_t n_events;
     const void *last_block; /* allocated last, and nothing since */
+    kn__tree_node *used;    /* nodes that this thread has opened; the last is the root */
 
     /* Lookup of children by (parent, label), when the guess was wrong. */
     kn__hash children; /* of kn__child */
@@ -136,6 +138,14 @@ kn__tree *kn__tree_get(void);
  * NULL when the tree is full; it is counted then. */
 kn__tree_node *kn__tree_child(kn__tree *tree, kn__tree_node *parent, const char *key,
                               const char *label);
+
+/* This thread opens the node. No guess (scope.c) outlives a thread, so the first opening of each
+ * node by a thread is none of the fast path's. */
+static inline void kn__tree_use(kn__tree *tree, kn__tree_node *node) {
+    if (node->next_used) return;
+    node->next_used = tree->used;
+    tree->used = node;
+}
 
 /* Copies the scope's place in the source, at its first call. Other threads read with KN__LOAD. */
 void kn__tree_place(kn__tree *tree, kn__tree_node *node, const char *where);

@@ -249,6 +249,19 @@ static void a_scope_shows_the_memory_of_its_threads(void **state) {
     cJSON_Delete(json);
 }
 
+/* On the fast path, which opens no scope for the first time. */
+static void a_row_counts_threads_that_take_turns(void **state) {
+    (void)state;
+    assert_int_equal(run("turns", "nomem,json=data.json,out=/dev/null").code, 0);
+    cJSON *json = written_json("data.json");
+    const cJSON *turn = nth(json, "scopes", 0), *inside = nth(turn, "children", 0);
+    assert_string_equal(cJSON_GetObjectItem(turn, "label")->valuestring, "turn");
+    assert_true(number(turn, "n_threads") == 3);
+    assert_true(number(inside, "n_threads") == 3 && number(inside, "n_calls") == 9);
+    assert_true(number(nth(turn, "children", 1), "n_threads") == 1);
+    cJSON_Delete(json);
+}
+
 static void labels_of_unloaded_plugins_stay_their_own(void **state) {
     (void)state;
     outcome o = run("plugins", "1");
@@ -331,6 +344,7 @@ int main(int argc, char **argv) {
         TEST(scopes_of_a_thread_that_ended_are_in_the_table),
         TEST(threads_may_run_on_while_the_table_is_printed), TEST(a_forked_child_prints_nothing),
         TEST(memory_columns_show_the_allocations_of_a_scope),
+        TEST(a_row_counts_threads_that_take_turns),
         TEST(a_wrong_word_is_reported_and_the_program_continues), TEST(help_prints_the_grammar),
         TEST(only_the_steps_asked_for_are_measured), TEST(a_trace_has_the_last_or_the_slow_steps),
         TEST(a_resume_does_not_bring_other_steps_back), TEST(the_first_step_has_no_time),

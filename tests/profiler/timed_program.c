@@ -347,6 +347,26 @@ static int two_threads(void) {
     return 0;
 }
 
+static void *take_a_turn(void *arg) {
+    KN_SCOPE("turn");
+    for (int i = 0; i < 3; i++) {
+        KN_SCOPE("inside");
+    }
+    if (arg) {
+        KN_SCOPE("of the last");
+    }
+    return NULL;
+}
+
+static int threads_in_turn(void) {
+    for (int i = 0; i < 3; i++) {
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, take_a_turn, i == 2 ? &thread : NULL) != 0) return 1;
+        pthread_join(thread, NULL);
+    }
+    return 0;
+}
+
 static kn_pool *pool_of_all;
 
 static void *allocate_at_random(void *arg) {
@@ -487,7 +507,8 @@ int main(int argc, char **argv) {
                 {"closed stderr", closed_stderr},
                 {"closed files", closed_files},
                 {"fork and count", count_files_of_child},
-                {"two threads", two_threads}};
+                {"two threads", two_threads},
+                {"turns", threads_in_turn}};
     if (argc > 3 && strcmp(argv[1], "plugins") == 0) {
         return load_plugins((const char *const *)argv + 2, argc - 2);
     }
