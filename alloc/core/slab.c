@@ -59,7 +59,7 @@ kn__slab *kn__slab_create(kn_pool *pool, kn__block *block, unsigned size_class, 
 }
 
 static void slab_destroy(kn_pool *pool, kn__slab *slab) {
-    KN_ASSERT(slab->n_free == slab->n_slots && !slab->n_waiting && !slab->shared);
+    KN_ASSERT(slab->n_free == slab->n_slots && !kn__slab_n_waiting(slab) && !slab->shared);
     kn__block *block = slab->block;
     kn__pages_set(&pool->pages, slab->base, block->size >> KN__PAGE_SHIFT, 0);
     unlink_partial(slab);
@@ -99,6 +99,14 @@ unsigned kn__slab_take(kn__stream *stream, unsigned size_class, kn__slot_ref *ou
 void kn__slab_put_edge(kn_pool *pool, kn__slab *slab) {
     if (slab->n_free == 1) link_partial(slab);
     if (slab->n_free == slab->n_slots) slab_destroy(pool, slab);
+}
+
+unsigned kn__slab_n_waiting(const kn__slab *slab) {
+    unsigned n = 0;
+    for (int word = 0; word < KN__SLAB_SLOTS / 64; word++) {
+        n += (unsigned)__builtin_popcountll(slab->waiting[word]);
+    }
+    return n;
 }
 
 void kn__slab_move(kn__slab *slab, kn__stream *stream) {

@@ -37,13 +37,14 @@ struct kn__slab {
     kn__stream *stream;
     uint64_t inverse; /* ceil(2^32 / grains of a slot); see kn__slab_find */
     uint32_t slot_bytes;
-    uint16_t size_class, n_slots, n_free, n_waiting;
+    uint16_t size_class, n_slots, n_free;
     uint16_t depth_bytes; /* of kn__slot_ref: the most slots of the class in a rack */
     kn__block *block;
     kn__slab *next, *prev; /* in the stream's partial list */
     kn__waiter *shared;    /* live slots that other streams use */
     uint64_t free[KN__SLAB_SLOTS / 64];
-    kn__slot slots[]; /* n_slots, and one that is never live behind them */
+    uint64_t waiting[KN__SLAB_SLOTS / 64]; /* freed; other streams may still use them */
+    kn__slot slots[];                      /* n_slots, and one that is never live behind them */
 };
 
 size_t kn__slab_bytes(const kn__stream *stream, unsigned size_class); /* of the next one */
@@ -61,6 +62,14 @@ static inline void kn__slab_put(kn_pool *pool, kn__slab *slab, uint32_t slot) {
     unsigned n_free = ++slab->n_free;
     if (n_free == 1 || n_free == slab->n_slots) kn__slab_put_edge(pool, slab);
 }
+static inline bool kn__slab_waits(const kn__slab *slab, uint32_t slot) {
+    return slab->waiting[slot / 64] >> slot % 64 & 1;
+}
+static inline void kn__slab_set_waits(kn__slab *slab, uint32_t slot, bool waits) {
+    KN_ASSERT(slot < slab->n_slots && kn__slab_waits(slab, slot) != waits);
+    slab->waiting[slot / 64] ^= 1ull << slot % 64;
+}
+unsigned kn__slab_n_waiting(const kn__slab *slab);
 /* Makes it another stream's; its block is the caller's to move. */
 void kn__slab_move(kn__slab *slab, kn__stream *stream);
 

@@ -74,7 +74,7 @@ static void waiter_finish(kn_pool *pool, kn__waiter *waiter) {
     if (waiter->block) {
         kn__arena_put_home(pool, waiter->block, waiter->block->epoch); /* that of its free */
     } else if (waiter->slab) {
-        waiter->slab->n_waiting--;
+        kn__slab_set_waits(waiter->slab, waiter->slot, false);
         kn__slab_put(pool, waiter->slab, waiter->slot);
     }
     waiter_destroy(pool, waiter);

@@ -21,7 +21,7 @@ static void visit_slab(kn__census *c, const kn__slab *slab) {
     kn__class_use *use = &c->classes[slab->size_class];
     use->n_slabs++;
     use->n_slots += slab->n_slots;
-    use->n_waiting += slab->n_waiting;
+    use->n_waiting += kn__slab_n_waiting(slab);
     for (unsigned i = 0; i < slab->n_slots; i++) {
         if (!KN__READ(slab->slots[i].use)) continue;
         use->n_live++;

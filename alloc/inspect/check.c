@@ -29,7 +29,7 @@ static unsigned cached_slots(const kn_pool *pool, const kn__slab *slab) {
 }
 
 static kn_status check_slab(const kn_pool *pool, const kn__slab *slab, totals *t) {
-    unsigned n_live = 0, n_free = 0;
+    unsigned n_live = 0, n_free = 0, n_waiting = kn__slab_n_waiting(slab);
     for (unsigned i = 0; i < slab->n_slots; i++) {
         bool live = KN__READ(slab->slots[i].use) != 0;
         bool unused = slab->free[i / 64] >> i % 64 & 1;
@@ -41,13 +41,13 @@ static kn_status check_slab(const kn_pool *pool, const kn__slab *slab, totals *t
     unsigned n_cached = cached_slots(pool, slab);
     EXPECT(n_free == slab->n_free, "the slab at %p has %u free slots, not %u", (void *)slab->base,
            n_free, slab->n_free);
-    EXPECT(n_live + n_free + n_cached + slab->n_waiting == slab->n_slots,
+    EXPECT(n_live + n_free + n_cached + n_waiting == slab->n_slots,
            "the slab at %p has %u live, %u free, %u cached and %u waiting slots of %u",
-           (void *)slab->base, n_live, n_free, n_cached, slab->n_waiting, slab->n_slots);
+           (void *)slab->base, n_live, n_free, n_cached, n_waiting, slab->n_slots);
     EXPECT(kn__page_get(&pool->pages, slab->base) == ((uintptr_t)slab | KN__PAGE_IS_SLAB),
            "the page map doesn't know the slab at %p", (void *)slab->base);
     t->live += (uint64_t)n_live * slab->slot_bytes;
-    t->waiting += (uint64_t)slab->n_waiting * slab->slot_bytes;
+    t->waiting += (uint64_t)n_waiting * slab->slot_bytes;
     return KN_OK;
 }
 

@@ -82,12 +82,6 @@ static kn_pool_part part_of(const visit *v, const kn__block *block, kn_part_kind
                           .tag = ""};
 }
 
-static bool slot_waits(const kn_pool *pool, const kn__slab *slab, uint32_t i) {
-    const kn__waiter *w = slab->n_waiting ? pool->waiters : NULL;
-    while (w && (w->slab != slab || w->slot != i)) w = w->next;
-    return w != NULL;
-}
-
 static bool visit_slab(const visit *v, const kn__slab *slab) {
     bool ended = false;
     for (uint32_t i = 0; i < slab->n_slots && !ended; i++) {
@@ -95,7 +89,7 @@ static bool visit_slab(const visit *v, const kn__slab *slab) {
         kn_pool_part part = part_of(v, slab->block, use ? KN_PART_LIVE : KN_PART_FREE);
         part.ptr = slab->base + (size_t)i * slab->slot_bytes;
         part.size_bytes = slab->slot_bytes;
-        if (!use && slot_waits(v->pool, slab, i)) part.kind = KN_PART_WAITING;
+        if (!use && kn__slab_waits(slab, i)) part.kind = KN_PART_WAITING;
         if (use) {
             part.requested = kn__slot_requested(use);
             part.tag = kn__slot_tag(use) ? kn__tag_name(kn__slot_tag(use)) : "";

@@ -287,7 +287,7 @@ static void slot_wait(kn_pool *pool, kn__slab *slab, uint32_t i) {
     KN_ASSERT(*link);
     kn__waiter *waiter = *link;
     *link = waiter->next;
-    slab->n_waiting++;
+    kn__slab_set_waits(slab, i, true);
     kn__waiter_enqueue(pool, waiter);
     kn__epochs_ask(pool);
 }

@@ -35,6 +35,12 @@ static bool look(void *ctx, const kn_pool_part *part) {
     return s->n == s->ends_at;
 }
 
+static kn_part_kind kind_of(kn_pool *pool, const void *ptr) {
+    seen s = {.wanted = ptr};
+    kn_pool_visit(pool, look, &s);
+    return s.found.kind;
+}
+
 static void visit_shows_all_segments_and_their_parts(void **state) {
     (void)state;
     for (int plain = 0; plain < 2; plain++) {
@@ -52,6 +58,7 @@ static void visit_shows_all_segments_and_their_parts(void **state) {
         assert_ok(kn_block_use(f.pool, late, t));
         assert_ok(kn_free(f.pool, late));
         assert_ok(kn_free(f.pool, gone));
+        assert_int_equal(kind_of(f.pool, soon), KN_PART_WAITING);
         for (int i = 0; i < 2; i++) {
             const void *wanted = i ? large : small;
             seen x = {.wanted = wanted};
