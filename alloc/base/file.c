@@ -42,6 +42,20 @@ bool kn__path_expand(char *out, size_t out_bytes, const char *path) {
     return !*path;
 }
 
+static char start_folder[KN__PATH_EXPANDED_BYTES]; /* "": not known */
+
+void kn__start_folder_set(void) {
+    if (!getcwd(start_folder, sizeof start_folder)) start_folder[0] = '\0';
+}
+
+const char *kn__path_from_start(char out[KN__PATH_EXPANDED_BYTES], const char *path) {
+    char here[KN__PATH_EXPANDED_BYTES];
+    if (*path == '/' || strcmp(path, "-") == 0 || !start_folder[0]) return path;
+    if (getcwd(here, sizeof here) && strcmp(here, start_folder) == 0) return path;
+    int n = snprintf(out, KN__PATH_EXPANDED_BYTES, "%s/%s", start_folder, path);
+    return n > 0 && n < KN__PATH_EXPANDED_BYTES ? out : path;
+}
+
 /* While it is quiet, this thread gets neither SIGPIPE (the reader has gone) nor SIGXFSZ (the file
  * may not grow): calls fail with EPIPE and EFBIG. */
 typedef struct quiet {

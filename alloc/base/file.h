@@ -11,6 +11,13 @@ enum { KN__PATH_EXPANDED_BYTES = 4096 };
  * one) for each "%r"; false: it has no room, and `out` holds its begin. */
 bool kn__path_expand(char *out, size_t out_bytes, const char *path);
 
+/* Remembers the folder of now as the one where the program was started. */
+void kn__start_folder_set(void);
+/* Where a file is that the environment names: where the program was started, wherever it is now.
+ * Returns `path`, or `out` with the folder before it; a path that would be too long stays as it is.
+ */
+const char *kn__path_from_start(char out[KN__PATH_EXPANDED_BYTES], const char *path);
+
 /* Writes all of it; returns 0 or an errno. A reader that has gone and a file that may not grow are
  * errors, not signals: a report that can't be written must not end the program. */
 int kn__write_all(int fd, const void *bytes, size_t length);

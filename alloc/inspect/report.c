@@ -48,6 +48,7 @@ __attribute__((constructor)) static void start(void) {
     /* Not in a setuid program, whose files its user must not choose. */
     kn__alloc_config_read(&config, secure_getenv("KNET_ALLOC"), &messages);
     reader = getpid();
+    kn__start_folder_set();
     pthread_atfork(NULL, NULL, fork_child);
     if (config.help) kn__alloc_config_help(&messages);
     say("%s", text);
@@ -63,8 +64,9 @@ __attribute__((constructor)) static void start(void) {
 /* The first report replaces the file of another run, the others are appended to it. */
 static void report(kn_pool *pool, const char *path, bool *begun, const char *name,
                    kn_status (*write_fn)(kn_pool *, const char *, bool, const char *)) {
+    char full[KN__PATH_EXPANDED_BYTES];
     pthread_mutex_lock(&files);
-    kn_status status = write_fn(pool, path, *begun, name);
+    kn_status status = write_fn(pool, kn__path_from_start(full, path), *begun, name);
     if (status == KN_OK) *begun = true;
     say_failure(status);
     pthread_mutex_unlock(&files);

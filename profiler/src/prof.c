@@ -38,8 +38,7 @@
 int kn_prof_on_;
 
 static kn__config config;
-static char start_dir[KN__PATH_EXPANDED_BYTES]; /* "": not known */
-static bool report_at_exit;                     /* false again in a forked child */
+static bool report_at_exit; /* false again in a forked child */
 static bool
     is_child; /* of a program under `knet run`: writes nothing without a scope or a counter */
 
@@ -200,22 +199,13 @@ enum { N_TARGETS = sizeof targets / sizeof *targets };
 
 static void say_failure(kn_status status);
 
-/* A file that a word names is where the program was started, wherever it is now. A path that would
- * be too long stays as it is. */
-static const char *from_start(char out[KN__PATH_EXPANDED_BYTES], const char *file) {
-    char here[KN__PATH_EXPANDED_BYTES];
-    if (*file == '/' || strcmp(file, "-") == 0 || !start_dir[0]) return file;
-    if (getcwd(here, sizeof here) && strcmp(here, start_dir) == 0) return file;
-    int n = snprintf(out, KN__PATH_EXPANDED_BYTES, "%s/%s", start_dir, file);
-    return n > 0 && n < KN__PATH_EXPANDED_BYTES ? out : file;
-}
-
 static kn_status write_report(kn__report *report, const char *path, const target *as) {
     char full[KN__PATH_EXPANDED_BYTES];
     kn__text text = {0};
     if (as->add == add_html && !report->timeline) say_failure(kn__trace_shown(report));
     as->add(&text, report, path);
-    kn_status status = kn__text_write(&text, path == as->file ? from_start(full, path) : path);
+    if (path == as->file) path = kn__path_from_start(full, path);
+    kn_status status = kn__text_write(&text, path);
     kn__text_release(&text);
     return status;
 }
@@ -431,7 +421,7 @@ static void start_live(void) { kn__live_start(add_live); }
 
 /* Reports what fails to start and continues with the rest. */
 static void start_tables(void) {
-    if (!getcwd(start_dir, sizeof start_dir)) start_dir[0] = '\0';
+    kn__start_folder_set();
     say_failure(config.memory ? observe() : kn__memory_start(false));
     if (is_traced() || is_shown()) start_trace();
     start_steps();

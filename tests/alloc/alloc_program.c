@@ -1,11 +1,13 @@
 /* A program for test_report.c to run under all kinds of KNET_ALLOC. alloc_program [WORD …]:
  * "oom" runs out of memory, "named" uses a pool of its own as well and destroys it, "fork" has a
- * child that exits, "exit" ends in the middle with blocks that are live. */
+ * child that exits, "exit" ends in the middle with blocks that are live, "folder" starts with a
+ * change to a new one. */
 #include <knet/pool.h>
 #include <knet/sim.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -39,6 +41,7 @@ static kn_status named(kn_device *device) {
 static kn_status work(int argc, char **argv) {
     kn_device *device = NULL;
     void *small = NULL, *large = NULL;
+    if (has(argc, argv, "folder") && (mkdir("sub", 0700) != 0 || chdir("sub") != 0)) return 1;
     KN_TRY(kn_device_find(&device, "sim"));
     kn_pool *pool = kn_device_pool(device);
     if (!pool) return kn_check();

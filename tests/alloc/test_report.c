@@ -530,6 +530,15 @@ static void setuid_programs_write_no_files(void **state) {
     assert_false(there("a.txt") || there("b.txt") || there("c.txt") || there("d.txt"));
 }
 
+static void files_are_where_the_program_was_started(void **state) {
+    (void)state;
+    static const char *const names[] = {"from.txt", "from.json", "from.oom", "from.kntrace"};
+    run("stats=from.txt,snapshot=from.json,oom=./from.oom,trace=from.kntrace", "folder oom");
+    for (int i = 0; i < 4; i++) {
+        if (!there(names[i])) fail_msg("there is no %s", names[i]);
+    }
+}
+
 int main(int argc, char **argv) {
     if (argc > 2) return run_one(argv[2]);
     if (argc < 2 || !mkdtemp(dir)) return 1;
@@ -545,7 +554,7 @@ int main(int argc, char **argv) {
         TEST(threads_that_fail_at_once_leave_a_line_each),
         TEST(a_report_that_failed_leaves_the_next_one_the_first), TEST(each_report_is_written_once),
         TEST(the_longest_names_fit_a_report), TEST(a_slow_file_blocks_only_its_writer),
-        TEST(setuid_programs_write_no_files));
+        TEST(files_are_where_the_program_was_started), TEST(setuid_programs_write_no_files));
     char command[64];
     snprintf(command, sizeof command, "rm -rf %s", dir);
     return system(command) || failed;

@@ -132,9 +132,29 @@ static void a_file_that_several_write_is_whole_at_any_time(void **state) {
     assert_int_equal(w.n_torn, 0);
 }
 
+static void a_relative_path_is_that_of_the_start(void **state) {
+    (void)state;
+    char here[KN__PATH_EXPANDED_BYTES], out[KN__PATH_EXPANDED_BYTES];
+    char wanted[KN__PATH_EXPANDED_BYTES + 8], longest[KN__PATH_EXPANDED_BYTES];
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = '\0';
+    assert_non_null(getcwd(here, sizeof here));
+    assert_string_equal(kn__path_from_start(out, "a/b"), "a/b"); /* no start is known */
+    kn__start_folder_set();
+    assert_string_equal(kn__path_from_start(out, "a/b"), "a/b");
+    assert_int_equal(chdir("/"), 0);
+    snprintf(wanted, sizeof wanted, "%s/a/b", here);
+    assert_string_equal(kn__path_from_start(out, "a/b"), wanted);
+    assert_string_equal(kn__path_from_start(out, "/a/b"), "/a/b");
+    assert_string_equal(kn__path_from_start(out, "-"), "-");
+    assert_ptr_equal(kn__path_from_start(out, longest), longest);
+    assert_int_equal(chdir(here), 0);
+}
+
 int main(void) {
     return RUN_TESTS(TEST(a_reader_that_has_gone_is_an_error_and_no_signal),
                      TEST(a_signal_of_the_program_stays_pending), TEST(a_closed_file_is_an_error),
                      TEST(a_writer_that_fails_leaves_the_old_file),
-                     TEST(a_file_that_several_write_is_whole_at_any_time));
+                     TEST(a_file_that_several_write_is_whole_at_any_time),
+                     TEST(a_relative_path_is_that_of_the_start));
 }
