@@ -83,7 +83,8 @@ KN_API kn_status kn_plan_free(kn_plan *plan, void *ptr);
  * service: the region stays in use until that stream is done, and the next step is recorded. */
 KN_API KN_MUST_CHECK kn_status kn_plan_use(kn_plan *plan, void *ptr, kn_stream stream);
 
-/* Discards the plan: the next step is recorded. Errors: INVALID inside a step. */
+/* Discards the plan: the next step is recorded. Errors: INVALID inside a step, and while blocks of
+ * the region are live. */
 KN_API KN_MUST_CHECK kn_status kn_plan_reset(kn_plan *plan);
 /* Fills `out` (of out_bytes = sizeof *out). */
 KN_API void kn_plan_stats_read(kn_plan_stats *out, size_t out_bytes, const kn_plan *plan);
