@@ -196,7 +196,7 @@ typedef struct kn__memory_totals {
     int64_t live, live_max;
     uint64_t n_events;
     int n_pools;
-    uint64_t n_pools_left_out; /* created while all lines were taken */
+    uint64_t n_pools_left_out; /* and heaps: created while all lines were taken */
     kn__pool_use pools[KN__POOLS_MAX];
 } kn__memory_totals;
 

@@ -335,6 +335,7 @@ static kn__pool_use *find_heap(const char *name) {
 
 static kn__pool_use *make_heap(const char *name) {
     kn__pool_use *use = free_slot(name);
+    n_pools_left_out += !use;
     if (!use) return NULL;
     use->is_heap = true;
     use->pool = (const kn_pool *)(const void *)use; /* no pool has this address */

@@ -132,6 +132,8 @@ static void heaps_beyond_the_last_are_not_counted(void **state) {
     }
     assert_null(heap);
     assert_non_null(kn_prof_heap_get("one"));
+    take_report(&report);
+    assert_int_equal(report.memory.n_pools_left_out, 1);
 }
 
 int main(void) {

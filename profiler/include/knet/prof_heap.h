@@ -27,7 +27,8 @@ typedef struct kn_prof_heap kn_prof_heap;
 #define KN_PROF_NO_OWNER UINT32_MAX
 
 /* The heap of this name, of at most 31 bytes, made at first sight; it lives as long as the process.
- * NULL if KNET_TIMER doesn't record memory, or if there are too many heaps and live pools (32). */
+ * NULL if KNET_TIMER doesn't record memory, or if there are too many heaps and live pools (32):
+ * then each call counts as a pool that has no line in the report. */
 KN_API kn_prof_heap *kn_prof_heap_get(const char *name);
 
 /* Counts a block, and returns its owner, which kn_prof_heap_free wants. No-op on a heap that is
