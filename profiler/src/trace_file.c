@@ -2,11 +2,11 @@
 
 #include "file.h"
 
-/* While an event may take so many bytes, all fit and are put at once; near the bound BATCH are. */
-enum { OUT_BYTES = 1 << 16, BATCH = 64, EVENT_BYTES = 512 };
+/* An event takes as many bytes, most take less. */
+enum { OUT_BYTES = 1 << 16, EVENT_BYTES = 512 };
 
-static bool has_room(const kn__trace_file *f, uint64_t more) {
-    return f->bytes + f->writer.out.length + more + KN__TRACE_TAIL_BYTES <= f->bytes_max;
+static uint64_t bytes_of(const kn__trace_file *f) {
+    return f->bytes + f->writer.out.length + KN__TRACE_TAIL_BYTES;
 }
 
 /* Beyond the bound, or after a failure, the text is dropped: what comes after may build on it. */
@@ -33,7 +33,7 @@ void kn__trace_file_start(kn__trace_file *f, uint64_t bytes_max) {
 /* n events were put after the first `before` bytes of the text. Beyond the bound these bytes are
  * the last ones that are written. */
 static void count_put(kn__trace_file *f, size_t before, size_t n) {
-    if (!has_room(f, 0) && !f->is_full) {
+    if (bytes_of(f) > f->bytes_max && !f->is_full) {
         f->writer.out.length = before;
         kn__trace_file_flush(f);
         f->is_full = true;
@@ -41,19 +41,21 @@ static void count_put(kn__trace_file *f, size_t before, size_t n) {
     f->n_put += n;
 }
 
-/* Samples of one moment stay together. */
-static size_t batch_of(const kn__trace_event *e, size_t n) {
-    size_t k = n < BATCH ? n : BATCH;
+/* How many events are put at once: so many that they fit. Near the bound one, which may not fit.
+ * Samples of one moment stay together. */
+static size_t batch_of(const kn__trace_file *f, const kn__trace_event *e, size_t n) {
+    uint64_t bytes = bytes_of(f), fit = bytes < f->bytes_max ? f->bytes_max - bytes : 0;
+    fit /= EVENT_BYTES;
+    size_t k = fit < 1 ? 1 : fit < n ? (size_t)fit : n;
     while (k < n && e[k].start == e[k - 1].start && kn__trace_counter_of(&e[k])) k++;
     return k;
 }
 
 void kn__trace_file_events(kn__trace_file *f, kn__trace_thread *thread, const kn__trace_event *e,
                            size_t n) {
-    bool is_near = !has_room(f, n * EVENT_BYTES);
     for (size_t k; n; e += k, n -= k) {
         size_t before = f->writer.out.length;
-        k = is_near ? batch_of(e, n) : n;
+        k = f->is_full ? n : batch_of(f, e, n);
         f->writer.format->events(&f->writer, thread, e, k);
         count_put(f, before, k);
     }
