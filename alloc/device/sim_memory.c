@@ -71,9 +71,20 @@ static kn_status bytes_add(kn_sim *sim, size_t size) {
     return KN_OK;
 }
 
+static const uintptr_t ADDRESSES_END = (uintptr_t)1 << 48;
+
+static size_t room_of(size_t size) {
+    return (size + KN__SIM_ALIGN - 1) / KN__SIM_ALIGN * KN__SIM_ALIGN + KN__SIM_ALIGN;
+}
+
+static kn_status addresses_check(const kn_sim *sim, size_t size) {
+    if (room_of(size) <= ADDRESSES_END - sim->next_address) return KN_OK;
+    return KN_FAIL(KN_ERR_OOM, "sim: its addresses are used up; it returns none twice");
+}
+
 static char *addresses(kn_sim *sim, size_t size) {
     char *ptr = (char *)sim->next_address; /* never reused: stale pointers stay stale */
-    sim->next_address += (size + KN__SIM_ALIGN - 1) / KN__SIM_ALIGN * KN__SIM_ALIGN + KN__SIM_ALIGN;
+    sim->next_address += room_of(size);
     return ptr;
 }
 
@@ -86,6 +97,7 @@ static kn_status sim_free_bytes(void *impl, uint64_t *out) {
 
 static kn_status sim_segment_alloc(void *impl, void **out, size_t size_bytes) {
     ENTER(impl, KN_SIM_SEGMENT_ALLOC);
+    KN_TRY(addresses_check(sim, size_bytes));
     KN_TRY(bytes_add(sim, size_bytes));
     *out = addresses(sim, size_bytes);
     extent_add(sim, *out, size_bytes, 0);
@@ -117,6 +129,7 @@ static void sim_pinned_free(void *impl, void *ptr, size_t size_bytes) {
 
 static kn_status sim_range_reserve(void *impl, void **out, size_t size_bytes) {
     ENTER(impl, KN_SIM_RANGE_RESERVE);
+    KN_TRY(addresses_check(sim, size_bytes));
     *out = addresses(sim, size_bytes);
     sim->objects++;
     return KN_OK;

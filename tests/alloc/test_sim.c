@@ -506,6 +506,23 @@ static void reserved_options_must_be_zero(void **state) {
     assert_null(sim);
 }
 
+static void no_address_is_returned_twice(void **state) {
+    (void)state;
+    enum { RANGES = 4 };
+    device d = make();
+    void *ranges[RANGES] = {NULL}, *segment = NULL;
+    for (int i = 0; i < RANGES; i++) { /* of nearly 2^48 bytes */
+        kn_status status = d.driver->range_reserve(d.sim, &ranges[i], (size_t)1 << 46);
+        assert_int_equal(status, i < RANGES - 1 ? KN_OK : KN_ERR_OOM);
+        for (int k = 0; k < i; k++) assert_ptr_not_equal(ranges[i], ranges[k]);
+        if (status == KN_OK) d.driver->range_release(d.sim, ranges[i], (size_t)1 << 46);
+    }
+    assert_non_null(strstr(kn_last_error()->message, "addresses are used up"));
+    assert_ok(d.driver->segment_alloc(d.sim, &segment, 1 * MiB));
+    d.driver->segment_free(d.sim, segment, 1 * MiB);
+    end(&d);
+}
+
 int main(void) {
     return RUN_TESTS(
         TEST(early_reuse_is_seen), TEST(same_stream_and_finished_work_are_no_reuse),
@@ -520,8 +537,8 @@ int main(void) {
         TEST(stream_id_is_never_used_again_and_costs_no_call),
         TEST(work_of_a_destroyed_stream_continues), TEST(default_streams_are_not_destroyed),
         TEST(per_thread_handle_is_another_stream_in_each_thread),
-        TEST(threads_may_ask_for_ids_together), TEST(event_orders_the_streams_of_threads),
-        TEST(stream_of_another_context_is_rejected),
+        TEST(threads_may_ask_for_ids_together), TEST(no_address_is_returned_twice),
+        TEST(event_orders_the_streams_of_threads), TEST(stream_of_another_context_is_rejected),
         TEST(device_sync_runs_the_work_of_destroyed_streams),
         TEST(options_leave_out_stream_ids_and_virtual_memory), TEST(clock_moves_only_when_advanced),
         TEST(reserved_options_must_be_zero));

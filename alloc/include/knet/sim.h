@@ -1,9 +1,11 @@
 /* The simulated device: a GPU without memory, for tests and for the replay of traces.
  *
- * It allocates addresses up to a fixed capacity; nothing may read or write there. Its streams are
- * asynchronous: work runs when the test calls kn_sim_step or kn_sim_drain, or when the host waits
- * for it. kn_sim_fail makes calls fail. kn_sim_work enqueues work that uses some bytes on behalf of
- * a user. The device reports a *violation* when
+ * It allocates addresses up to a fixed capacity; nothing may read or write there. It returns no
+ * address twice, so that stale pointers are found: after some 500 pools on a device of 64 GiB its
+ * addresses are used up, and requests fail with OOM. Its streams are asynchronous: work runs when
+ * the test calls kn_sim_step or kn_sim_drain, or when the host waits for it. kn_sim_fail makes
+ * calls fail. kn_sim_work enqueues work that uses some bytes on behalf of a user. The device
+ * reports a *violation* when
  *   - bytes are used for another user while earlier work may still run,
  *   - work uses bytes that are not allocated, or mapped without access,
  *   - memory is freed or unmapped under work,
