@@ -117,7 +117,7 @@ static kn_status inputs_note(kn__plan *plan, kn_tensor *const in[], int n_in) {
     if (!plan->inputs) return KN_FAIL(KN_ERR_OOM, "kn_capture_begin: no host memory");
     for (int i = 0; i < n_in; i++) {
         kn__plan_input *own = &plan->inputs[i];
-        *own = (kn__plan_input){.storage = in[i]->storage, .data = in[i]->data};
+        *own = (kn__plan_input){.t = in[i], .storage = in[i]->storage, .data = in[i]->data};
         own->size_bytes = (size_t)in[i]->n * kn__dtype_size[in[i]->dtype];
         own->n_dims = in[i]->n_dims;
         own->dtype = in[i]->dtype;
@@ -259,12 +259,6 @@ static kn_status no_survivors(kn__plan *plan) {
     return KN_OK;
 }
 
-static int input_at(const kn__plan *plan, const kn_tensor *t) {
-    for (int i = 0; i < plan->n_inputs; i++)
-        if (plan->inputs[i].storage == t->storage) return i;
-    return -1;
-}
-
 /* Of a storage that the step writes: the inputs that lie in it are written. On a GPU those are
  * copies. */
 static kn_status inputs_write(kn__plan *plan, kn__buffer *b) {
@@ -306,14 +300,16 @@ static kn_status out_check(kn__plan *plan, kn_tensor *t, int i) {
     if (!kn__is_whole(t)) return kn__fail_unreadable(name, t);
     KN_TRY(kn__compute(t));
     if (!t->data) return KN_OK;
-    if (input_at(plan, t) >= 0) {
+    int64_t b = kn__plan_buffer(plan, t->storage);
+    if (b < 0) return KN_FAIL(KN_ERR_OOM, "%s: no host memory", name);
+    size_t n_bytes = (size_t)t->n * kn__dtype_size[t->dtype];
+    int input = kn__is_of_input(plan, t) ? kn__plan_input_of(plan, b, t->data, n_bytes) : -1;
+    if (input >= 0) {
         return KN_FAIL(KN_ERR_INVALID,
                        "%s is in[%d] or a view of it, which another tensor takes the place of in a "
                        "replay: copy it inside",
-                       name, input_at(plan, t));
+                       name, input);
     }
-    int64_t b = kn__plan_buffer(plan, t->storage);
-    if (b < 0) return KN_FAIL(KN_ERR_OOM, "%s: no host memory", name);
     plan->buffers[b].is_out = plan->buffers[b].inside;
     return KN_OK;
 }

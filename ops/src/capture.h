@@ -98,7 +98,8 @@ typedef struct kn__plan_memory {
 
 /* The shape that an input had. */
 typedef struct kn__plan_input {
-    kn_storage *storage; /* while the step is recorded */
+    const kn_tensor *t; /* these two while the step is recorded */
+    kn_storage *storage;
     char *data;
     size_t size_bytes;
     uint32_t buffer; /* on a GPU: its copy in the region */
@@ -194,10 +195,12 @@ extern const kn__plan_hooks kn__plan_records;
 int64_t kn__plan_buffer(kn__plan *plan, kn_storage *s);
 /* The buffer of s, whose data will be these; -1: no memory. */
 int64_t kn__plan_made_at(kn__plan *plan, kn_storage *s, void *data, unsigned op);
-/* Sets *at, which points into a tensor of buffer i and storage s, n_bytes at `whole`, when the plan
- * is placed. s: NULL if it was made inside. False: no memory. */
-bool kn__plan_pointer(kn__plan *plan, int64_t i, const kn_storage *s, const void **at,
-                      const void *whole, size_t n_bytes);
+/* The input that n_bytes at `data` of buffer i lie in, which were read from one or a view of one;
+ * -1: there is none. */
+int32_t kn__plan_input_of(const kn__plan *plan, int64_t i, const char *data, size_t n_bytes);
+/* Sets *at, which points to n_bytes in buffer i, when the plan is placed. of_input: as of a tensor.
+ * False: no memory. */
+bool kn__plan_pointer(kn__plan *plan, int64_t i, const void **at, size_t n_bytes, bool of_input);
 /* Memory of the plan; NULL: the plan has none. */
 void *kn__plan_take(kn__plan *plan, size_t n_bytes);
 /* Room for one more item; false: no memory. */
@@ -268,6 +271,13 @@ static inline kn_status kn__capture_forbids(const kn__ops_thread *self, const ch
                    "%s: the step is being captured (kn_capture_begin), and its replays would not "
                    "read or write these data",
                    name);
+}
+/* Whether t is an input of the step, or a view of one. What only lies where an input lay when the
+ * step was recorded, such as a fixed row of the data set, stays there. plan: may be NULL. */
+static inline bool kn__is_of_input(const kn__plan *plan, const kn_tensor *t) {
+    bool is = t->of_input;
+    for (int i = 0; plan && !is && i < plan->n_inputs; i++) is = plan->inputs[i].t == t;
+    return is;
 }
 /* Frames above `depth` have ended: a recording that began there has no plan, as kn_capture_end
  * finds out. */

@@ -42,11 +42,9 @@ static bool operands_note(kn__plan *plan, const kn__fuse_plan *p, int i, kn__row
         kn_storage *s = in->storage;
         if (!s || !job->in[k]) continue;
         int64_t buffer = s->expr ? made[s->expr->place] : kn__plan_buffer(plan, s);
-        const void *whole = in->data ? in->data : s->data;
         size_t n_bytes = (size_t)in->n * kn__dtype_size[in->dtype];
-        if (buffer < 0 ||
-            !kn__plan_pointer(plan, buffer, s, (const void **)&job->in[k], whole, n_bytes))
-            return false;
+        const void **at = (const void **)&job->in[k];
+        if (buffer < 0 || !kn__plan_pointer(plan, buffer, at, n_bytes, in->of_input)) return false;
     }
     return true;
 }
@@ -74,7 +72,7 @@ kn__chain_note *kn__chain_note_make(kn__plan *plan, const kn__fuse_plan *p, cons
         made[i] = result_note(plan, p, i);
         if (p->stored[i]) {
             const void **at = (const void **)&job->out[e->r];
-            if (made[i] < 0 || !kn__plan_pointer(plan, made[i], NULL, at, *at, 0)) return NULL;
+            if (made[i] < 0 || !kn__plan_pointer(plan, made[i], at, 0, false)) return NULL;
         }
         if (!operands_note(plan, p, i, job, made)) return NULL;
     }

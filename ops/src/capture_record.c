@@ -116,23 +116,21 @@ static void claims(kn__plan *plan, kn_storage *s) {
 
 /* --- views --- */
 
-/* The input that a tensor's data lies in; -1: it reaches beyond each. */
-static int32_t input_of(const kn__plan *plan, const kn_storage *s, const char *data,
-                        size_t n_bytes) {
-    for (int i = 0; i < plan->n_inputs; i++) {
-        const kn__plan_input *in = &plan->inputs[i];
+int32_t kn__plan_input_of(const kn__plan *plan, int64_t i, const char *data, size_t n_bytes) {
+    const kn_storage *s = plan->buffers[i].storage;
+    for (int k = 0; k < plan->n_inputs; k++) {
+        const kn__plan_input *in = &plan->inputs[k];
         if (s == in->storage && data >= in->data && data + n_bytes <= in->data + in->size_bytes)
-            return i;
+            return k;
     }
     return -1;
 }
 
-/* Where the call that is recorded reads or writes, from `data` on, a tensor of buffer i, which has
- * n_bytes at `whole`. */
-static kn__frozen place_of(kn__plan *plan, int64_t i, const kn_storage *s, const char *data,
-                           const char *whole, size_t n_bytes) {
+/* Where the call that is recorded reads or writes n_bytes of buffer i. */
+static kn__frozen place_of(kn__plan *plan, int64_t i, const char *data, size_t n_bytes,
+                           bool of_input) {
     kn__buffer *b = &plan->buffers[i];
-    int32_t input = b->inside ? -1 : input_of(plan, s, whole, n_bytes);
+    int32_t input = of_input ? kn__plan_input_of(plan, i, data, n_bytes) : -1;
     kn__frozen v = {.buffer = (uint32_t)i, .input = input};
     b->last = (int32_t)plan->n_calls;
     if (v.input < 0)
@@ -145,11 +143,10 @@ static kn__frozen place_of(kn__plan *plan, int64_t i, const kn_storage *s, const
     return v;
 }
 
-bool kn__plan_pointer(kn__plan *plan, int64_t i, const kn_storage *s, const void **at,
-                      const void *whole, size_t n_bytes) {
+bool kn__plan_pointer(kn__plan *plan, int64_t i, const void **at, size_t n_bytes, bool of_input) {
     void **list = (void **)&plan->views;
     if (!kn__plan_room(list, &plan->views_cap, plan->n_views, sizeof *plan->views)) return false;
-    kn__frozen v = place_of(plan, i, s, *at, whole, n_bytes);
+    kn__frozen v = place_of(plan, i, *at, n_bytes, of_input);
     v.at = at;
     plan->views[plan->n_views++] = v;
     return true;
@@ -209,7 +206,7 @@ static kn_tensor *view_of(kn__plan *plan, kn_tensor *t) {
         int64_t i = kn__plan_buffer(plan, t->storage);
         if (i < 0) return NULL;
         size_t n_bytes = (size_t)t->n * kn__dtype_size[t->dtype];
-        v = place_of(plan, i, t->storage, t->data, t->data, n_bytes);
+        v = place_of(plan, i, t->data, n_bytes, kn__is_of_input(plan, t));
     }
     uint64_t key = view_key(&v, t);
     if (!plan->by_view.n_slots && !kn__hash_grow(&plan->by_view, sizeof(slot), 64)) return NULL;

@@ -106,6 +106,7 @@ void kn__operand_set(kn__fuse_operand *to, kn_tensor *t, const kn__expr *e) {
     to->data = shown ? shown->data : t->data;
     to->n = t->n;
     to->dtype = t->dtype;
+    to->of_input = shown ? shown->of_input : kn__is_of_input(kn__ops_self->capture, t);
     to->dense = !shown && t->n == e->n;
     if (to->dense) return;
     if (!shown) kn__row_major(own, t->n_dims, t->dim);

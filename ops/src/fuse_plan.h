@@ -21,7 +21,8 @@ typedef struct kn__fuse_operand {
      * part: where it begins in the whole. */
     int64_t stride[KN_DIMS_MAX];
     uint8_t dtype;
-    bool dense; /* its elements lie like the expression's */
+    bool dense;    /* its elements lie like the expression's */
+    bool of_input; /* as of a tensor */
 } kn__fuse_operand;
 
 struct kn__expr {

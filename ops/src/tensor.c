@@ -268,6 +268,7 @@ void kn__header_share(kn_tensor *view, kn_tensor *t, int64_t offset) {
     view->data = t->data ? (char *)t->data + (size_t)offset * kn__dtype_size[t->dtype] : NULL;
     view->dtype = t->dtype;
     view->layout = t->layout;
+    view->of_input = kn__is_of_input(kn__ops_self->capture, t);
 }
 
 static kn_tensor *header_on(kn_tensor *t, const kn_shape *shape, int64_t n, int64_t offset) {

@@ -22,6 +22,20 @@ static kn_status times_whole(kn_tensor *out[], kn_tensor *const in[], void *ctx)
     out[0] = kn_sum(kn_reshape(kn_exp(kn_affine(rows, 0.01, 0)), KN_SHAPE(8)), KN_ALL, false);
     return kn_check();
 }
+/* The part that the recorded input is, whatever the input: of the whole, and of a view of it. */
+static kn_status plus_first(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
+    kn_tensor *rows = kn_reshape(ctx, KN_SHAPE(4, 2)), *first = pair_of(ctx, 0);
+    kn_tensor *row = kn_reshape(kn_slice(rows, KN_SHAPE(0, 0), KN_SHAPE(1, 2)), KN_SHAPE(2));
+    kn_tensor *own = kn_reshape(kn_reshape(in[0], KN_SHAPE(2, 1)), KN_SHAPE(2));
+    out[0] = kn_affine(kn_mul(kn_add(own, kn_affine(first, 10, 0)), row), 1, 1);
+    return kn_check();
+}
+/* A result that lies in the whole. */
+static kn_status first_of_all(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
+    (void)in;
+    out[0] = pair_of(ctx, 0);
+    return kn_check();
+}
 
 static void the_whole_is_read_where_it_lies(kn_capture_fn step, int fuse) {
     kn_capture *capture = NULL;
@@ -47,6 +61,26 @@ static void a_part_of_what_is_read_as_a_whole_may_be_an_input(void **state) {
     the_whole_is_read_where_it_lies(times_whole, KN_OFF);
     the_whole_is_read_where_it_lies(less_mean, 1);
     the_whole_is_read_where_it_lies(times_whole, 1);
+}
+
+static void a_fixed_part_stays_where_it_is_also_if_it_was_the_recorded_input(void **state) {
+    (void)state;
+    the_whole_is_read_where_it_lies(plus_first, KN_OFF);
+    the_whole_is_read_where_it_lies(plus_first, 1);
+    the_whole_is_read_where_it_lies(first_of_all, KN_OFF);
+}
+
+static void a_result_that_views_an_input_is_an_error(void **state) {
+    (void)state;
+    kn_capture *capture = NULL;
+    assert_ok(kn_capture_create(&capture, NULL));
+    KN_FRAME();
+    kn_tensor *x[] = {kn_full(KN_SHAPE(3), 1), pair_of(ramp(), 2)};
+    assert_ok(kn_capture_begin(capture, x, 2));
+    kn_tensor *out = kn_slice(kn_reshape(x[1], KN_SHAPE(2, 1)), KN_SHAPE(1, 0), KN_SHAPE(2, 1));
+    assert_fails(kn_capture_end(capture, &out, 1), KN_ERR_INVALID,
+                 "out[0] is in[1] or a view of it");
+    kn_capture_destroy(capture);
 }
 
 /* --- versions --- */
@@ -223,6 +257,8 @@ static void records_of_tensors_that_a_recording_made_are_used_again(void **state
 
 int main(void) {
     return RUN_TESTS(OPS_TEST(a_part_of_what_is_read_as_a_whole_may_be_an_input),
+                     OPS_TEST(a_fixed_part_stays_where_it_is_also_if_it_was_the_recorded_input),
+                     OPS_TEST(a_result_that_views_an_input_is_an_error),
                      OPS_TEST(a_saved_result_that_the_next_replay_overwrites_is_an_error),
                      OPS_TEST(a_replay_that_writes_an_input_is_a_new_version_of_that_input),
                      OPS_TEST(a_plan_takes_the_place_of_the_one_for_the_same_inputs),

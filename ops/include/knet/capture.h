@@ -16,8 +16,9 @@
  *     }
  *     print_loss(kn_capture_out(step, 0));
  *
- * What changes between replays: the data of inputs, and of views of them; and all that lies in
- * tensors made before, such as a data set that an input is a part of, parameters, the state of
+ * What changes between replays: the data of inputs, and of views of them that the step makes; and
+ * all that lies in tensors made before, such as a data set that an input is a part of: a replay
+ * reads it where the recorded step did, also where an input was; and parameters, the state of
  * optimisers and of random numbers, and the learning rate (kn_optim_lr). What stays: shapes,
  * attributes, the factors of kn_optim_group, the number of threads, which ops run. So run the step
  * once before it is recorded: state that is made at first use, such as an optimiser's, must exist

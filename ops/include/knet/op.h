@@ -325,7 +325,8 @@ struct kn_tensor {
     const char *file; /* call site, static storage; NULL unknown */
     int32_t line;
     uint16_t again_refs; /* of refs: nodes of the tape, which can make the data again */
-    uint8_t is_kept;     /* a rule of the tape will read the data */
+    bool is_kept : 1;    /* a rule of the tape will read the data */
+    bool of_input : 1;   /* a view of an input of a captured step: made inside it */
     uint8_t spent;       /* the tape that `grad` led to was consumed */
     int64_t n;           /* elements */
     /* The first element; not for direct use where layout may not be plain: kn_op_data. */
