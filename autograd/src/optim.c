@@ -422,7 +422,7 @@ static kn_status step_part(kn_optim *optim) {
     kn__shard_whole_release(optim);
     KN_TRY(step(optim));
     optim->set->stepped = true;
-    kn__params_effect(optim->set, false);
+    kn__params_effect(optim->set);
     return optim->on_step ? optim->on_step(optim->on_step_ctx) : KN_OK;
 }
 

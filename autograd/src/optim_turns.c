@@ -91,6 +91,6 @@ kn_status kn_optim_turn_step(kn_optim *optim, int i) {
     if (!hyper) return kn_check();
     KN_TRY(kn_optim_run(optim->op, &attr, optim->set->flat, optim->m, optim->v, hyper));
     optim->set->stepped = true;
-    kn__params_effect(optim->set, false);
+    kn__params_effect(optim->set);
     return KN_OK;
 }

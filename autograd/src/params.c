@@ -417,11 +417,17 @@ static void reorder(kn_params *set) {
 
 /* --- cycles --- */
 
+bool kn__params_are_clear(const kn_params *set) {
+    bool clear = true;
+    for (int i = 0; i < set->n && clear && !set->stepped; i++)
+        clear = set->param[i]->cycle != set->cycle;
+    return clear;
+}
+
 void kn__params_cycle_begin(kn_params *set) {
-    if (!set->stepped) return;
-    set->cycle++;
+    kn__params_effect_begin(set);
+    set->cycle += set->stepped;
     set->stepped = false;
-    kn__params_effect(set, true);
 }
 
 static kn_status touch(kn_params *set, kn__pass *pass) {
@@ -476,7 +482,7 @@ void kn__params_pass_end(kn__pass *pass, bool failed) {
             set->cycle++; /* discards partial gradients */
         else if (!set->ordered)
             reorder(set);
-        if (!failed) kn__params_effect(set, false);
+        if (!failed) kn__params_effect(set);
     }
     *pass->touched = NULL;
 }
@@ -493,7 +499,7 @@ kn_status kn__params_settle(kn_params *set) {
     KN_TRY(kn__params_layout(set));
     KN_FRAME(.device = set->device, .pool = set->pool, .record = KN_OFF);
     for (int i = 0; i < set->n; i++) KN_TRY(settle(set->param[i]));
-    kn__params_effect(set, false);
+    kn__params_effect(set);
     return KN_OK;
 }
 
@@ -501,7 +507,7 @@ static kn_status settle_one(kn__param *p) {
     KN_TRY(kn__params_layout(p->set));
     KN_FRAME(.device = p->set->device, .pool = p->set->pool, .record = KN_OFF);
     KN_TRY(settle(p));
-    kn__params_effect(p->set, false);
+    kn__params_effect(p->set);
     return KN_OK;
 }
 

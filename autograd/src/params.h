@@ -89,8 +89,12 @@ void kn__params_pass_end(kn__pass *pass, bool failed);
 void kn__param_void(kn__param *p);
 /* Slices without a write in this cycle become zeros. */
 kn_status kn__params_settle(kn_params *set);
-/* While a step is captured: its replays bring the set to the state that it has now; begins: a cycle
- * begins there. */
-void kn__params_effect(kn_params *set, bool begins);
+/* Whether no slice is of this cycle: a backward overwrites all. */
+bool kn__params_are_clear(const kn_params *set);
+/* While a step is captured, before a backward writes: replays begin a cycle if one begins now, and
+ * are possible where the set is as clear as it is now. */
+void kn__params_effect_begin(kn_params *set);
+/* While a step is captured: its replays bring the set to the state that it has now. */
+void kn__params_effect(kn_params *set);
 
 #endif

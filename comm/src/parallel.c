@@ -164,7 +164,7 @@ static void gradient_ready(void *ctx, kn_tensor *w, kn_tensor *gradient) {
     if (kn_capture_records()) {
         ready *r = malloc(sizeof *r);
         if (r) *r = (ready){p, at};
-        kn_capture_effect_add((kn_capture_effect){ready_again, free, r});
+        kn_capture_effect_add((kn_capture_effect){.apply = ready_again, .release = free, .ctx = r});
     }
     gradient_done(p, at);
 }

@@ -86,6 +86,8 @@ void kn_capture_effect_add(kn_capture_effect effect) {
         return;
     }
     plan->effects = all;
+    for (int i = 0; i < plan->n_effects; i++)
+        if (all[i].effect.of == effect.of) effect.fits = NULL; /* it finds what that one left */
     all[plan->n_effects++] = (kn__effect){effect, plan->n_calls};
 }
 
@@ -137,7 +139,18 @@ static bool input_fits(const kn__plan_input *own, const kn_tensor *t) {
            !memcmp(own->dim, t->dim, (size_t)t->n_dims * sizeof t->dim[0]);
 }
 
-static kn__plan *find(const kn_capture *capture, kn_tensor *const in[], int n_in) {
+static bool effects_fit(const kn__plan *plan) {
+    bool fit = true;
+    for (int i = 0; i < plan->n_effects && fit; i++) {
+        const kn_capture_effect *e = &plan->effects[i].effect;
+        fit = !e->fits || e->fits(e->ctx);
+    }
+    return fit;
+}
+
+/* The plan for these inputs and the state that there is. *others: one is for another state. */
+static kn__plan *find(bool *others, const kn_capture *capture, kn_tensor *const in[], int n_in) {
+    *others = false;
     for (int i = 0; i < capture->n_plans; i++) {
         kn__plan *plan = capture->plans[i];
         bool fits = plan->n_inputs == n_in && plan->variant == capture->variant;
@@ -145,13 +158,15 @@ static kn__plan *find(const kn_capture *capture, kn_tensor *const in[], int n_in
             fits = in[k] && kn__is_whole(in[k]) && in[k]->storage->device == plan->device &&
                    input_fits(&plan->inputs[k], in[k]);
         }
-        if (fits) return plan;
+        if (fits && effects_fit(plan)) return plan;
+        *others |= fits;
     }
     return NULL;
 }
 
 bool kn_capture_has(const kn_capture *capture, kn_tensor *const in[], int n_in) {
-    return capture && find(capture, in, n_in);
+    bool others;
+    return capture && find(&others, capture, in, n_in);
 }
 
 /* --- recording --- */
@@ -210,7 +225,9 @@ kn_status kn_capture_begin(kn_capture *capture, kn_tensor *const in[], int n_in)
         kn__plan_free(plan);
         return status;
     }
+    bool others;
     plan->variant = capture->variant;
+    capture->replaced = find(&others, capture, in, n_in);
     KN_ASSERT(!capture->recording && !self->capture);
     capture->recording = self->capture = plan;
     return KN_OK;
@@ -369,21 +386,11 @@ static kn_status plan_finish(kn__plan *plan) {
     return plan->on_gpu ? kn__plan_graph_make(plan) : KN_OK;
 }
 
-static bool is_for_same(const kn__plan *a, const kn__plan *b) {
-    bool same = a->n_inputs == b->n_inputs && a->variant == b->variant && a->device == b->device;
-    for (int i = 0; i < a->n_inputs && same; i++) {
-        const kn__plan_input *x = &a->inputs[i], *y = &b->inputs[i];
-        same = x->dtype == y->dtype && x->n_dims == y->n_dims &&
-               !memcmp(x->dim, y->dim, x->n_dims * sizeof x->dim[0]);
-    }
-    return same;
-}
-
-/* Where a new plan goes: in place of the one for the same inputs, or, if all places are taken, of
- * the one that was used the longest time ago. */
-static int place_for(const kn_capture *capture, const kn__plan *plan) {
+/* Where a new plan goes: in place of the one for the same inputs and state, or, if all places are
+ * taken, of the one that was used the longest time ago. */
+static int place_for_new(const kn_capture *capture) {
     for (int i = 0; i < capture->n_plans; i++)
-        if (is_for_same(capture->plans[i], plan)) return i;
+        if (capture->plans[i] == capture->replaced) return i;
     if (capture->n_plans < capture->plans_max) return capture->n_plans;
     int at = 0;
     for (int i = 1; i < capture->n_plans; i++)
@@ -393,7 +400,7 @@ static int place_for(const kn_capture *capture, const kn__plan *plan) {
 
 static void plan_keep(kn_capture *capture, kn__plan *plan) {
     KN_ASSERT(!capture->recording && capture->n_plans <= capture->plans_max);
-    int at = place_for(capture, plan);
+    int at = place_for_new(capture);
     if (at < capture->n_plans)
         kn__plan_free(capture->plans[at]);
     else
@@ -503,13 +510,16 @@ static kn_status replay_copies(kn_capture *capture, kn__plan *plan, kn_tensor *c
     return status;
 }
 
-static kn_status no_plan(kn_tensor *const in[], int n_in) {
+static kn_status no_plan(bool others, kn_tensor *const in[], int n_in) {
     char shape[256] = "";
     if (n_in) kn_shape_text(shape, sizeof shape, kn_tensor_shape(in[0]));
     return KN_FAIL(KN_ERR_INVALID,
-                   "kn_capture_launch: there is no plan for %d inputs%s%s; kn_capture_begin "
+                   "kn_capture_launch: there is no plan for %d inputs%s%s%s; kn_capture_begin "
                    "records one",
-                   n_in, n_in ? ", in[0] " : "", shape);
+                   n_in, n_in ? ", in[0] " : "", shape,
+                   others ? ", whose backward adds to gradients, or overwrites them, as it has to "
+                            "now"
+                          : "");
 }
 
 kn_status kn_capture_launch(kn_capture *capture, kn_tensor *const in[], int n_in) {
@@ -521,8 +531,9 @@ kn_status kn_capture_launch(kn_capture *capture, kn_tensor *const in[], int n_in
         return KN_FAIL(KN_ERR_INVALID, "kn_capture_launch: %s records a step",
                        self->capture ? "this thread" : "the capture");
     }
-    kn__plan *plan = find(capture, in, n_in);
-    if (!plan) return no_plan(in, n_in);
+    bool others;
+    kn__plan *plan = find(&others, capture, in, n_in);
+    if (!plan) return no_plan(others, in, n_in);
     if (self->pending) KN_TRY(kn__fuse_all(self)); /* they may read what the step writes */
     return reads_own(plan, in, n_in) ? replay_copies(capture, plan, in) : replay(capture, plan, in);
 }

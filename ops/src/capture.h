@@ -179,6 +179,7 @@ struct kn_capture {
     kn__plan **plans;
     int n_plans, plans_max;
     kn__plan *recording; /* NULL: none */
+    kn__plan *replaced;  /* by the one that is recorded; NULL: none */
     kn__plan *last;      /* recorded or replayed last */
     uint64_t n_recorded, n_launches, clock;
     uint64_t variant; /* of the plans that are found and recorded now */

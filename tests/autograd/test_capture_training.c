@@ -217,6 +217,91 @@ static void gradients_of_several_captured_batches_add_up(void **state) {
     assert_memory_equal(&plain, &captured, sizeof plain);
 }
 
+/* --- gradients that no update has used --- */
+
+typedef struct flaky {
+    net net;
+    bool fails;
+} flaky;
+
+static kn_status flaky_step(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
+    flaky *f = ctx;
+    KN_TAPE();
+    kn_tensor *loss = net_loss(&f->net, in[0], in[1]);
+    KN_TRY(kn_backward(loss));
+    if (f->fails) return KN_FAIL(KN_ERR_IO, "the log is full");
+    KN_TRY(kn_optim_step(f->net.optim));
+    out[0] = kn_keep(loss);
+    return kn_check();
+}
+
+/* Step fails_at fails after backward; before step stray_at there is a backward without an update.
+ */
+static void train_flaky(trace *out, int fails_at, int stray_at, kn_capture *capture) {
+    flaky f = {.fails = false};
+    KN_FRAME();
+    memset(out, 0, sizeof *out);
+    net_open(&f.net, KN_F32, 0, make_momentum);
+    for (int step = 0; step < STEPS; step++) {
+        KN_FRAME();
+        kn_tensor *in[2], *loss = NULL;
+        batch_make(in, step, BATCH, KN_F32);
+        if (step == stray_at) assert_ok(backward_only(&loss, in, &f.net));
+        f.fails = step == fails_at;
+        kn_status status = capture ? kn_capture_run(&loss, 1, capture, in, 2, flaky_step, &f)
+                                   : flaky_step(&loss, in, &f);
+        assert_int_equal(status, f.fails ? KN_ERR_IO : KN_OK);
+        if (!f.fails) assert_ok(kn_item(&out->loss[step], loss));
+    }
+    trace_params(out, &f.net);
+    net_close(&f.net);
+}
+
+static void flaky_as_plain(int fails_at, int stray_at, int n_launches) {
+    static trace plain, captured;
+    kn_capture *capture = NULL;
+    kn_capture_stats stats;
+    assert_ok(kn_capture_create(&capture, NULL));
+    train_flaky(&plain, fails_at, stray_at, NULL);
+    train_flaky(&captured, fails_at, stray_at, capture);
+    assert_memory_equal(&plain, &captured, sizeof plain);
+    kn_capture_stats_read(&stats, sizeof stats, capture);
+    assert_int_equal(stats.n_recorded, 2); /* one that adds to gradients */
+    assert_int_equal(stats.n_launches, n_launches);
+    kn_capture_destroy(capture);
+}
+
+static void a_plan_that_adds_to_gradients_is_not_replayed_where_there_are_none(void **state) {
+    (void)state;
+    enum { NEVER = -1 };
+    flaky_as_plain(1, NEVER, STEPS - 4);
+    flaky_as_plain(NEVER, 1, STEPS - 3);
+    flaky_as_plain(NEVER, 4, STEPS - 3);
+}
+
+static void a_launch_for_other_gradients_is_an_error(void **state) {
+    (void)state;
+    net n;
+    kn_capture *capture = NULL;
+    KN_FRAME();
+    net_open(&n, KN_F32, 0, make_sgd);
+    assert_ok(kn_capture_create(&capture, NULL));
+    kn_tensor *in[2], *loss = NULL;
+    batch_make(in, 0, BATCH, KN_F32);
+    assert_ok(net_step(&loss, in, &n));
+    assert_ok(kn_capture_begin(capture, in, 2));
+    assert_ok(net_step(&loss, in, &n));
+    assert_ok(kn_capture_end(capture, &loss, 1));
+    assert_ok(kn_capture_launch(capture, in, 2));
+    assert_ok(backward_only(&loss, in, &n));
+    assert_false(kn_capture_has(capture, in, 2));
+    assert_fails(kn_capture_launch(capture, in, 2), KN_ERR_INVALID, "adds to gradients");
+    assert_ok(kn_optim_step(n.optim));
+    assert_ok(kn_capture_launch(capture, in, 2));
+    kn_capture_destroy(capture);
+    net_close(&n);
+}
+
 /* --- a loss scale: its factor changes between replays --- */
 
 typedef struct scaled {
@@ -332,6 +417,8 @@ int main(void) {
                      OPS_TEST(the_learning_rate_may_change),
                      OPS_TEST(other_shapes_have_a_plan_of_their_own),
                      OPS_TEST(gradients_of_several_captured_batches_add_up),
+                     OPS_TEST(a_plan_that_adds_to_gradients_is_not_replayed_where_there_are_none),
+                     OPS_TEST(a_launch_for_other_gradients_is_an_error),
                      OPS_TEST(replays_use_the_loss_scale_of_their_time),
                      OPS_TEST(what_only_the_host_can_decide_is_an_error_inside),
                      OPS_TEST(the_first_step_of_all_may_be_the_recorded_one));

@@ -22,10 +22,11 @@
  * optimisers and of random numbers, and the learning rate (kn_optim_lr). What stays: shapes,
  * attributes, the factors of kn_optim_group, the number of threads, which ops run. So run the step
  * once before it is recorded: state that is made at first use, such as an optimiser's, must exist
- * (kn_capture_run does that). A recorded backward overwrites gradients, or adds to them, as it did
- * when it was recorded. The step reads inputs; one that it writes into is an error on a GPU, and so
- * is a result that is an input or a view of one. A replay writes the results of the last one anew:
- * a tape that saved one of those finds so in backward, an INVALID error.
+ * (kn_capture_run does that). A backward adds to gradients that no update has used, and overwrites
+ * others: a plan is replayed only where its backward did as it has to now. The step reads inputs;
+ * one that it writes into is an error on a GPU, and so is a result that is an input or a view of
+ * one. A replay writes the results of the last one anew: a tape that saved one of those finds so in
+ * backward, an INVALID error.
  *
  * Frames with .fuse keep their passes on the host; on a GPU a captured step has a kernel an op.
  *
@@ -86,17 +87,18 @@ KN_API void kn_capture_destroy(kn_capture *capture);
  * GPU; OOM. */
 KN_API KN_MUST_CHECK kn_status kn_capture_begin(kn_capture *capture, kn_tensor *const in[],
                                                 int n_in);
-/* Ends the recording, keeps it as the plan for the shapes of the inputs, in place of one that there
- * was, and frees the tensors of the step. `out` lists results that are read after a replay. Errors:
- * the pending one; INVALID, with its op and place, if another tensor made inside lives on, in a
- * slot say: the step would not write that one again; UNSUPPORTED if it writes into an input on a
- * GPU; CUDA; OOM. After an error there is no plan, and the step has run once. */
+/* Ends the recording, keeps it as the plan for the shapes of the inputs, in place of one that
+ * kn_capture_has knew, and frees the tensors of the step. `out` lists results that are read after a
+ * replay. Errors: the pending one; INVALID, with its op and place, if another tensor made inside
+ * lives on, in a slot say: the step would not write that one again; UNSUPPORTED if it writes into
+ * an input on a GPU; CUDA; OOM. After an error there is no plan, and the step has run once. */
 KN_API KN_MUST_CHECK kn_status kn_capture_end(kn_capture *capture, kn_tensor *const out[],
                                               int n_out);
 /* Ends the recording without a plan, for a step that failed. No-op if nothing is recorded. */
 KN_API void kn_capture_cancel(kn_capture *capture);
 
-/* Whether there is a plan for inputs of these shapes, dtypes and devices. */
+/* Whether there is a plan for inputs of these shapes, dtypes and devices, and for parameters with
+ * or without gradients as now. */
 KN_API bool kn_capture_has(const kn_capture *capture, kn_tensor *const in[], int n_in);
 /* Replays the step with the data of these inputs, which may be other tensors than when it was
  * recorded, also results of it. Errors: INVALID without a plan for them, with their shapes, and
@@ -111,9 +113,10 @@ KN_API kn_tensor *kn_capture_out(kn_capture *capture, int i);
 /* A step: sets out[0 … n_out - 1], tensors of the frame that is open when it is called (kn_keep
  * moves them out of a tape). */
 typedef kn_status (*kn_capture_fn)(kn_tensor *out[], kn_tensor *const in[], void *ctx);
-/* Runs a step: as it is when its inputs have new shapes, records it once that succeeded, and
- * replays it from then on. Sets out[i] to tensors of the caller's frame, which a later run with
- * these shapes may overwrite. Errors: the step's, and as kn_capture_end. */
+/* Runs a step: as it is when its inputs have new shapes, records it once that succeeded and there
+ * is no plan (kn_capture_has), and replays it from then on. Sets out[i] to tensors of the caller's
+ * frame, which a later run with these shapes may overwrite. Errors: the step's, and as
+ * kn_capture_end. */
 KN_API KN_MUST_CHECK kn_status kn_capture_run(kn_tensor *out[], int n_out, kn_capture *capture,
                                               kn_tensor *const in[], int n_in, kn_capture_fn step,
                                               void *ctx);
