@@ -110,6 +110,17 @@ kn_status kn__capture_inputs_check(const char *name, kn_tensor *const in[], int 
     return KN_OK;
 }
 
+kn_status kn__capture_edges_check(const char *name, kn_tensor *const in[], int n_in) {
+    for (int i = 0; i < n_in; i++) {
+        if (!kn_op_recording(&in[i], 1)) continue;
+        return KN_FAIL(KN_ERR_INVALID,
+                       "%s: in[%d] wants a gradient, which a captured step doesn't give: kn_detach "
+                       "it, or open the tape inside the step",
+                       name, i);
+    }
+    return KN_OK;
+}
+
 static bool overlap(const kn__plan_input *a, const kn__plan_input *b) {
     return a->data < b->data + b->size_bytes && b->data < a->data + a->size_bytes;
 }
@@ -524,6 +535,7 @@ static kn_status no_plan(bool others, kn_tensor *const in[], int n_in) {
 
 kn_status kn_capture_launch(kn_capture *capture, kn_tensor *const in[], int n_in) {
     KN_TRY(kn__capture_inputs_check("kn_capture_launch", in, n_in));
+    KN_TRY(kn__capture_edges_check("kn_capture_launch", in, n_in));
     kn__ops_thread *self = kn__ops_thread_get();
     if (!self) return kn_check();
     if (!capture) return KN_FAIL(KN_ERR_INVALID, "kn_capture_launch: capture is NULL");

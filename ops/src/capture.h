@@ -189,6 +189,8 @@ struct kn_capture {
 /* --- capture.c --- */
 /* Whether all can be read, and lie on one device. name: of the caller, for the message. */
 kn_status kn__capture_inputs_check(const char *name, kn_tensor *const in[], int n_in);
+/* INVALID if the open tape records what is computed of one: a replay is no op. */
+kn_status kn__capture_edges_check(const char *name, kn_tensor *const in[], int n_in);
 
 /* --- capture_record.c --- */
 extern const kn__plan_hooks kn__plan_records;

@@ -56,6 +56,7 @@ static kn_status run_recorded(kn_capture *capture, int n_out, kn_tensor *const i
 kn_status kn_capture_run(kn_tensor *out[], int n_out, kn_capture *capture, kn_tensor *const in[],
                          int n_in, kn_capture_fn step, void *ctx) {
     KN_TRY(kn__capture_inputs_check("kn_capture_run", in, n_in));
+    KN_TRY(kn__capture_edges_check("kn_capture_run", in, n_in));
     if (!capture || !step) {
         return KN_FAIL(KN_ERR_INVALID, "kn_capture_run: %s is NULL", capture ? "step" : "capture");
     }

@@ -130,6 +130,31 @@ static void a_saved_result_that_the_next_replay_overwrites_is_an_error(void **st
     pair_close(&p);
 }
 
+static void an_input_that_wants_a_gradient_is_an_error(void **state) {
+    (void)state;
+    pair p = pair_open();
+    KN_FRAME();
+    kn_tensor *x[] = {kn_full(KN_SCALAR, 3), kn_full(KN_SCALAR, 1)}, *y;
+    for (int i = 0; i < 4; i++) {
+        {
+            KN_TAPE();
+            kn_tensor *in[] = {x[0], kn_watch(x[1])};
+            assert_fails(kn_capture_run(&y, 1, p.capture, in, 2, tenfold, NULL), KN_ERR_INVALID,
+                         "kn_capture_run: in[1] wants a gradient");
+            if (i > 1)
+                assert_fails(kn_capture_launch(p.capture, in, 2), KN_ERR_INVALID,
+                             "kn_capture_launch: in[1] wants a gradient");
+            if (i != 1) { /* recorded: without a tape */
+                in[1] = kn_detach(in[1]);
+                assert_ok(kn_capture_run(&y, 1, p.capture, in, 2, tenfold, NULL));
+                assert_values(y, 30);
+            }
+        }
+        if (i == 1) assert_ok(kn_capture_run(&y, 1, p.capture, x, 2, tenfold, NULL));
+    }
+    pair_close(&p);
+}
+
 static void a_replay_that_writes_an_input_is_a_new_version_of_that_input(void **state) {
     (void)state;
     pair p = pair_open();
@@ -260,6 +285,7 @@ int main(void) {
                      OPS_TEST(a_fixed_part_stays_where_it_is_also_if_it_was_the_recorded_input),
                      OPS_TEST(a_result_that_views_an_input_is_an_error),
                      OPS_TEST(a_saved_result_that_the_next_replay_overwrites_is_an_error),
+                     OPS_TEST(an_input_that_wants_a_gradient_is_an_error),
                      OPS_TEST(a_replay_that_writes_an_input_is_a_new_version_of_that_input),
                      OPS_TEST(a_plan_takes_the_place_of_the_one_for_the_same_inputs),
                      OPS_TEST(a_step_is_recorded_once_it_ran),

@@ -101,9 +101,9 @@ KN_API void kn_capture_cancel(kn_capture *capture);
  * or without gradients as now. */
 KN_API bool kn_capture_has(const kn_capture *capture, kn_tensor *const in[], int n_in);
 /* Replays the step with the data of these inputs, which may be other tensors than when it was
- * recorded, also results of it. Errors: INVALID without a plan for them, with their shapes, and
- * inside a recording; a kernel's own, after which the step is done in part, as when an op of it
- * fails. */
+ * recorded, also results of it. Errors: INVALID without a plan for them, with their shapes, inside
+ * a recording, and if an open tape records an input's gradient; a kernel's own, after which the
+ * step is done in part, as when an op of it fails. */
 KN_API KN_MUST_CHECK kn_status kn_capture_launch(kn_capture *capture, kn_tensor *const in[],
                                                  int n_in);
 /* Result i of the step that was recorded or replayed last; borrowed. The next replay of the plan
@@ -115,8 +115,8 @@ KN_API kn_tensor *kn_capture_out(kn_capture *capture, int i);
 typedef kn_status (*kn_capture_fn)(kn_tensor *out[], kn_tensor *const in[], void *ctx);
 /* Runs a step: as it is when its inputs have new shapes, records it once that succeeded and there
  * is no plan (kn_capture_has), and replays it from then on. Sets out[i] to tensors of the caller's
- * frame, which a later run with these shapes may overwrite. Errors: the step's, and as
- * kn_capture_end. */
+ * frame, which a later run with these shapes may overwrite. Errors: the step's, as
+ * kn_capture_end, and INVALID if an open tape records an input's gradient. */
 KN_API KN_MUST_CHECK kn_status kn_capture_run(kn_tensor *out[], int n_out, kn_capture *capture,
                                               kn_tensor *const in[], int n_in, kn_capture_fn step,
                                               void *ctx);
