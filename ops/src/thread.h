@@ -58,6 +58,7 @@ typedef struct kn__ops_thread {
     uint64_t unread_serial;
     uint32_t expr_mark;        /* of the last count of steps */
     struct kn__plan *capture;  /* of the step that is recorded; capture.h */
+    bool plain_layouts;        /* .layout of frames is off: the step will be recorded */
     struct kn__pieces *pieces; /* work space of the call that is replayed; NULL: none is placed */
 } kn__ops_thread;
 

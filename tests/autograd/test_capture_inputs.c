@@ -1,6 +1,7 @@
 /* Captured steps: which data is an input's and which lies in tensors made before; versions of what
  * a replay writes; plans that take another's place; records of tensors. */
 #include <knet/capture.h>
+#include <knet/op.h>
 #include <malloc.h>
 
 #include "autograd_test.h"
@@ -179,6 +180,39 @@ static void a_replay_that_writes_an_input_is_a_new_version_of_that_input(void **
     pair_close(&p);
 }
 
+/* --- layouts --- */
+
+static kn_status two_convolutions(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
+    kn_tensor *const *w = ctx;
+    KN_FRAME(.layout = 1);
+    const kn_conv_options same = {.padding = {1, 1}};
+    kn_tensor *y = kn_relu(kn_conv(in[0], w[0], KN_NONE, &same));
+    out[0] = kn_keep(kn_conv(y, w[1], KN_NONE, &same));
+    return kn_check();
+}
+
+static void the_first_run_has_the_bits_of_replays(void **state) {
+    (void)state;
+    enum { N = 16 * 16 * 16 };
+    float first[N], later[N];
+    pair p = pair_open();
+    kn_rng *rng = NULL;
+    assert_ok(kn_rng_create(&rng, 1));
+    KN_FRAME();
+    kn_tensor *w[] = {kn_normal(KN_SHAPE(32, 3, 3, 3), 0, 0.2, rng),
+                      kn_normal(KN_SHAPE(16, 32, 3, 3), 0, 0.1, rng)};
+    kn_tensor *x = kn_normal(KN_SHAPE(1, 3, 16, 16), 0, 1, rng), *y;
+    uint64_t n_layouts = kn_layout_calls();
+    for (int i = 0; i < 3; i++) {
+        assert_ok(kn_capture_run(&y, 1, p.capture, &x, 1, two_convolutions, w));
+        assert_ok(kn_copy_out(i ? later : first, sizeof first, y));
+        if (i) assert_memory_equal(first, later, sizeof first);
+    }
+    assert_int_equal(kn_layout_calls(), n_layouts);
+    kn_rng_destroy(rng);
+    pair_close(&p);
+}
+
 /* --- plans --- */
 
 static void a_plan_takes_the_place_of_the_one_for_the_same_inputs(void **state) {
@@ -287,6 +321,7 @@ int main(void) {
                      OPS_TEST(a_saved_result_that_the_next_replay_overwrites_is_an_error),
                      OPS_TEST(an_input_that_wants_a_gradient_is_an_error),
                      OPS_TEST(a_replay_that_writes_an_input_is_a_new_version_of_that_input),
+                     OPS_TEST(the_first_run_has_the_bits_of_replays),
                      OPS_TEST(a_plan_takes_the_place_of_the_one_for_the_same_inputs),
                      OPS_TEST(a_step_is_recorded_once_it_ran),
                      OPS_TEST(counts_below_zero_are_refused),

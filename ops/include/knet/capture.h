@@ -29,6 +29,8 @@
  * backward, an INVALID error.
  *
  * Frames with .fuse keep their passes on the host; on a GPU a captured step has a kernel an op.
+ * .layout of frames is off, also where kn_capture_run runs a step as it is: convolutions in
+ * evaluation differ from those of other plain steps by rounding.
  *
  * Inside, data can't be read or written by the host: kn_item, kn_data and their kin return an error
  * with their name; so do copies between devices, kn_nonzero and masks as indices, the state of

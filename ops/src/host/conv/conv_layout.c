@@ -76,8 +76,8 @@ static bool row_fits(const kn_op_call *call) {
 }
 
 bool kn__layout_takes(const kn__ops_thread *self, const kn_op_call *call) {
-    if (!self->frame->layout || self->capture || call->device != self->host || call->given ||
-        call->want != 1 || !kn__layout_block())
+    if (!self->frame->layout || self->capture || self->plain_layouts ||
+        call->device != self->host || call->given || call->want != 1 || !kn__layout_block())
         return false;
     if (kn_op_table[call->op].row) return row_fits(call);
     if (!call->n_in || !has_blocks(call->in[0]->dtype)) return false;
