@@ -6,6 +6,7 @@
 #include "capture.h"
 #include "cores.h"
 #include "fuse.h"
+#include "host/host.h"
 #include "modes.h"
 
 _Thread_local kn__ops_thread *kn__ops_self __attribute__((tls_model("initial-exec")));
@@ -68,7 +69,16 @@ static void thread_end(void *value) {
     kn__ops_self = NULL;
 }
 
-static void make_key(void) { key_made = pthread_key_create(&key, thread_end) == 0; }
+static void lock_take(void) { pthread_mutex_lock(&lock); }
+static void lock_open(void) { pthread_mutex_unlock(&lock); }
+
+/* A fork takes first the locks that are registered last: those of kernels before that of records,
+ * and both before those of pools, which were registered when the program began. */
+static void make_key(void) {
+    key_made = pthread_key_create(&key, thread_end) == 0;
+    pthread_atfork(lock_take, lock_open, lock_open);
+    kn__host.forks_watch();
+}
 
 /* An unloaded library must not be called at the end of a thread. */
 __attribute__((destructor)) static void delete_key(void) {

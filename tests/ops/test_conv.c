@@ -1,6 +1,9 @@
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "conv_sizes.h"
 #include "host/conv/conv_dnnl.h"
@@ -390,6 +393,48 @@ static void threads_share_the_cache(void **state) {
     }
 }
 
+static atomic_bool is_over;
+
+static bool makes_plan(int64_t images) {
+    kn__conv_sizes s = plain_sizes;
+    kn__host_conv_plan *plan = NULL;
+    bool made = kn__conv_plan_get(&plan, KN_PASS_DATA, &s, images, false) == KN_OK;
+    kn__conv_plan_drop(plan);
+    return made;
+}
+
+static void *make_plans(void *ctx) {
+    for (int64_t i = 1000; !is_over; i++) *(bool *)ctx &= makes_plan(i);
+    return NULL;
+}
+
+static void a_child_of_a_fork_makes_plans_while_another_thread_does(void **state) {
+    (void)state;
+#ifdef __SANITIZE_THREAD__
+    skip(); /* its child of several threads ends */
+#endif
+    bool works = true;
+    pthread_t thread;
+    KN_FRAME();
+    assert_int_equal(pthread_create(&thread, NULL, make_plans, &works), 0);
+    int n_right = 0, n = 40;
+    for (int i = 0; i < n; i++) {
+        int how = 0;
+        usleep(1000);
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(10);
+            _exit(makes_plan(100 + i) && makes_plan(200 + i) ? 7 : 1);
+        }
+        n_right += waitpid(child, &how, 0) == child && WIFEXITED(how) && WEXITSTATUS(how) == 7;
+        if (n_right <= i) break;
+    }
+    is_over = true;
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(n_right, n);
+    assert_true(works);
+}
+
 static void the_gradient_of_an_empty_batch_is_zero(void **state) {
     (void)state;
     KN_FRAME();
@@ -509,6 +554,7 @@ int main(void) {
                      OPS_TEST(our_kernels_run_when_the_library_declines),
                      OPS_TEST(plans_are_shared_and_their_number_is_bounded),
                      OPS_TEST(threads_share_the_cache),
+                     OPS_TEST(a_child_of_a_fork_makes_plans_while_another_thread_does),
                      OPS_TEST(the_gradient_of_an_empty_batch_is_zero),
                      OPS_TEST(residual_and_activation_run_inside),
                      OPS_TEST(a_wrong_residual_or_activation_is_an_error));

@@ -14,4 +14,5 @@ const kn__host_module kn__host = {
     .layout_run = kn__layout_run,
     .layout_plain = kn__layout_plain,
     .kept_weights_drop = kn__conv_weights_drop,
+    .forks_watch = kn__host_forks_watch,
 };

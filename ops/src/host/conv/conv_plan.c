@@ -255,7 +255,8 @@ static kn_status plan_create(kn__host_conv_plan **out, kn__conv_pass pass, const
 
 _Static_assert(offsetof(kn__host_conv_plan, key) == sizeof(kn__cached_plan), "the key follows");
 
-static kn__plan_cache plans = KN__PLAN_CACHE(kn__host_conv_key, KN__HOST_CONV_PLANS, plan_destroy);
+kn__plan_cache kn__conv_plan_cache =
+    KN__PLAN_CACHE(kn__host_conv_key, KN__HOST_CONV_PLANS, plan_destroy);
 
 static kn__host_conv_key key_of(kn__conv_pass pass, const kn__conv_sizes *s, int64_t images,
                                 unsigned flags) {
@@ -273,18 +274,18 @@ static kn_status plan_add(kn__cached_plan **out, const kn__host_conv_key *key, k
     kn__host_conv_plan *made = NULL;
     KN_TRY(plan_create(&made, pass, s, images, flags));
     made->key = *key;
-    *out = kn__plan_cache_put(&plans, &made->cached);
+    *out = kn__plan_cache_put(&kn__conv_plan_cache, &made->cached);
     return KN_OK;
 }
 
 kn_status kn__conv_plan_get(kn__host_conv_plan **out, kn__conv_pass pass, const kn__conv_sizes *s,
                             int64_t images, unsigned flags) {
     kn__host_conv_key key = key_of(pass, s, images, flags);
-    kn__cached_plan *cached = kn__plan_cache_get(&plans, &key);
+    kn__cached_plan *cached = kn__plan_cache_get(&kn__conv_plan_cache, &key);
     kn_status status = KN_OK;
     if (!cached) {
         pthread_mutex_lock(&kn__dnnl_making);
-        cached = kn__plan_cache_get(&plans, &key);
+        cached = kn__plan_cache_get(&kn__conv_plan_cache, &key);
         if (!cached) status = plan_add(&cached, &key, pass, s, images, flags);
         pthread_mutex_unlock(&kn__dnnl_making);
     }
@@ -293,7 +294,7 @@ kn_status kn__conv_plan_get(kn__host_conv_plan **out, kn__conv_pass pass, const 
 }
 
 void kn__conv_plan_drop(kn__host_conv_plan *plan) {
-    kn__plan_cache_drop(&plans, plan ? &plan->cached : NULL);
+    kn__plan_cache_drop(&kn__conv_plan_cache, plan ? &plan->cached : NULL);
 }
 
-size_t kn__conv_plans(void) { return kn__plan_cache_count(&plans); }
+size_t kn__conv_plans(void) { return kn__plan_cache_count(&kn__conv_plan_cache); }

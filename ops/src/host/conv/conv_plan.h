@@ -59,6 +59,7 @@ void kn__conv_plan_drop(kn__host_conv_plan *plan);
 kn_status kn__dnnl_status(dnnl_status_t status, const char *function, const kn__conv_sizes *s);
 
 enum { KN__HOST_CONV_PLANS = 256 }; /* the most that the cache holds */
+extern kn__plan_cache kn__conv_plan_cache __attribute__((visibility("hidden")));
 /* How many it holds. For tests. */
 size_t kn__conv_plans(void);
 

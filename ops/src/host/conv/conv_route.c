@@ -154,7 +154,7 @@ typedef struct route {
     kn__conv_route way;
 } route;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects these three */
+pthread_mutex_t kn__conv_routes_lock = PTHREAD_MUTEX_INITIALIZER; /* protects these three */
 static route routes[ROUTES_MAX];
 static int n_routes, next_route;
 
@@ -172,23 +172,23 @@ static bool same_sizes(const kn__conv_sizes *a, const kn__conv_sizes *b) {
 static kn__conv_route measured(const kn_op_call *call, kn__conv_pass pass,
                                const kn__conv_sizes *s) {
     kn__conv_route way = KN_CONV_MEASURED;
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&kn__conv_routes_lock);
     for (int i = 0; i < n_routes && way == KN_CONV_MEASURED; i++) {
         const route *r = &routes[i];
         if (r->pass == (int32_t)pass && r->threads == call->threads && same_sizes(&r->sizes, s))
             way = r->way;
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&kn__conv_routes_lock);
     return way;
 }
 
 void kn__conv_note(const kn_op_call *call, kn__conv_pass pass, const kn__conv_sizes *s,
                    kn__conv_route way) {
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&kn__conv_routes_lock);
     routes[next_route] = (route){*s, (int32_t)pass, call->threads, way};
     next_route = (next_route + 1) % ROUTES_MAX;
     if (n_routes < ROUTES_MAX) n_routes++;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&kn__conv_routes_lock);
 }
 
 /* --- the choice --- */
@@ -196,9 +196,9 @@ void kn__conv_note(const kn_op_call *call, kn__conv_pass pass, const kn__conv_si
 static atomic_int preferred = -1; /* the environment was not read yet, or it is wrong */
 
 void kn__conv_prefer(kn__conv_route way) {
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&kn__conv_routes_lock);
     n_routes = next_route = 0;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&kn__conv_routes_lock);
     atomic_store(&preferred, (int)way);
 }
 

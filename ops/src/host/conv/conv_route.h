@@ -32,5 +32,6 @@ KN_MUST_CHECK kn_status kn__conv_takes_bf16(bool *out, const kn_op_call *call,
 bool kn__conv_winograd_pays(const kn__conv_sizes *s);
 void kn__conv_note(const kn_op_call *call, kn__conv_pass pass, const kn__conv_sizes *s,
                    kn__conv_route way);
+extern pthread_mutex_t kn__conv_routes_lock __attribute__((visibility("hidden")));
 
 #endif

@@ -18,8 +18,7 @@ typedef struct keeper {
     kept *first;
 } keeper;
 
-/* Protects all keepers, and is held while weights are made: who wants the same then finds them. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+pthread_mutex_t kn__conv_weights_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void kept_free(keeper *k, kept *one) {
     kn__layout_destroy(one->layout);
@@ -100,14 +99,14 @@ kn_status kn__conv_weights_kept(char **out, const kn_tensor *w, const kn__side *
                                 kn__weights_fn make, void *ctx) {
     *out = NULL;
     if (!w->storage->pool) return KN_OK;
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&kn__conv_weights_lock);
     kn_status status = find_locked(out, w, side, make, ctx);
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&kn__conv_weights_lock);
     return status;
 }
 
 void kn__conv_weights_drop(kn_storage *s) {
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&kn__conv_weights_lock);
     keeper_end(s->owner);
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&kn__conv_weights_lock);
 }

@@ -11,6 +11,9 @@ typedef kn_status (*kn__weights_fn)(void *ctx, char *blocked);
  * kept with w, whose data is no pool's. Any thread. */
 kn_status kn__conv_weights_kept(char **out, const kn_tensor *w, const kn__side *side,
                                 kn__weights_fn make, void *ctx);
+/* Protects all that is kept, and is held while weights are made: who wants the same then finds
+ * them. */
+extern pthread_mutex_t kn__conv_weights_lock __attribute__((visibility("hidden")));
 /* Frees the copies kept of this data of a pool, which changes. */
 void kn__conv_weights_drop(kn_storage *s);
 

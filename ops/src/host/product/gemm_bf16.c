@@ -4,7 +4,6 @@
 
 #include "host/base/dnnl.h"
 #include "libgomp.h"
-#include "plan_cache.h"
 
 enum { SIDE_A, SIDE_B, SIDE_C, SIDES };
 
@@ -32,7 +31,7 @@ static void plan_destroy(kn__cached_plan *cached) {
     free(plan);
 }
 
-static kn__plan_cache plans = KN__PLAN_CACHE(product_key, PLANS_MAX, plan_destroy);
+kn__plan_cache kn__gemm_bf16_cache = KN__PLAN_CACHE(product_key, PLANS_MAX, plan_destroy);
 
 /* --- one plan --- */
 
@@ -114,18 +113,18 @@ static dnnl_status_t plan_add(kn__cached_plan **out, const product_key *key, con
     dnnl_status_t status = plan_create(&made, g);
     if (status != dnnl_success) return status;
     made->key = *key;
-    *out = kn__plan_cache_put(&plans, &made->cached);
+    *out = kn__plan_cache_put(&kn__gemm_bf16_cache, &made->cached);
     return dnnl_success;
 }
 
 static dnnl_status_t plan_get(product_plan **out, const kn__gemm *g) {
     const product_key key = {g->m,   g->n,       g->k,       g->lda,       g->ldb,
                              g->ldc, g->trans_a, g->trans_b, g->accumulate};
-    kn__cached_plan *cached = kn__plan_cache_get(&plans, &key);
+    kn__cached_plan *cached = kn__plan_cache_get(&kn__gemm_bf16_cache, &key);
     dnnl_status_t status = dnnl_success;
     if (!cached) {
         pthread_mutex_lock(&kn__dnnl_making);
-        cached = kn__plan_cache_get(&plans, &key);
+        cached = kn__plan_cache_get(&kn__gemm_bf16_cache, &key);
         if (!cached) status = plan_add(&cached, &key, g);
         pthread_mutex_unlock(&kn__dnnl_making);
     }
@@ -144,7 +143,7 @@ size_t kn__gemm_bf16_bytes(const kn__gemm *g) {
     product_plan *plan = NULL;
     if (plan_get(&plan, g) != dnnl_success) return 0;
     size_t bytes = plan->scratch_bytes;
-    kn__plan_cache_drop(&plans, &plan->cached);
+    kn__plan_cache_drop(&kn__gemm_bf16_cache, &plan->cached);
     return bytes;
 }
 
@@ -158,6 +157,6 @@ int kn__gemm_bf16_run(const kn__gemm *g, void *workspace) {
     kn__dnnl_add(&call, DNNL_ARG_DST, plan->side[SIDE_C], g->c);
     if (plan->scratch_bytes) kn__dnnl_add(&call, DNNL_ARG_SCRATCHPAD, plan->scratch, workspace);
     status = kn__dnnl_execute(&call, plan->primitive);
-    kn__plan_cache_drop(&plans, &plan->cached);
+    kn__plan_cache_drop(&kn__gemm_bf16_cache, &plan->cached);
     return (int)status;
 }
