@@ -221,6 +221,9 @@ static void a_vocabulary_is_a_line_of_ascii_and_back(void **state) {
     assert_fails(kn_vocab_parse(&v, "letters a b"), KN_ERR_FORMAT, "'letters' is not a unit");
     assert_fails(kn_vocab_parse(&v, "words a b a"), KN_ERR_FORMAT, "the word 'a' occurs twice");
     assert_fails(kn_vocab_parse(&v, "words a  b"), KN_ERR_FORMAT, "a word is empty");
+    assert_fails(kn_vocab_parse(&v, "words a%5"), KN_ERR_FORMAT, "'%5' is not a byte");
+    assert_fails(kn_vocab_parse(&v, "words a%g0 b"), KN_ERR_FORMAT, "'%g0' is not a byte");
+    assert_fails(kn_vocab_parse(&v, "words a%+1 b"), KN_ERR_FORMAT, "'%+1' is not a byte");
 }
 
 static void rare_words_are_left_out(void **state) {

@@ -248,29 +248,40 @@ char *kn_vocab_text(const kn_vocab *v) {
     return KN_FAIL_NULL(KN_ERR_OOM, "kn_vocab_text: no memory for %" PRId64 " words", v->size);
 }
 
-/* Takes a word off the line into `bytes`, which is as long; returns its bytes; 0: none, or it is
- * malformed. */
-static size_t word_take(const char **line, char *bytes) {
-    size_t n = 0;
-    unsigned c;
-    for (; **line && **line != ' '; ++*line) {
-        if (**line == '%' && sscanf(*line + 1, "%2X", &c) == 1 && (*line)[2])
-            *line += 2;
-        else
-            c = (unsigned char)**line;
-        bytes[n++] = (char)c;
+/* -1: c is no digit. */
+static int hex_digit(char c) {
+    static const char digits[] = "0123456789ABCDEFabcdef";
+    const char *at = c ? strchr(digits, c) : NULL;
+    int i = at ? (int)(at - digits) : -1;
+    return i < 16 ? i : i - 6;
+}
+
+/* Takes a word of *n bytes off the line into `bytes`, which is as long. */
+static kn_status word_take(size_t *n, const char **line, char *bytes) {
+    const char *at = *line;
+    for (*n = 0; *at && *at != ' '; at++) {
+        bytes[*n] = *at;
+        if (*at == '%') {
+            int high = hex_digit(at[1]), low = high < 0 ? -1 : hex_digit(at[2]);
+            if (low < 0)
+                return KN_FAIL(KN_ERR_FORMAT,
+                               "kn_vocab_parse: '%.3s' is not a byte as %%00 to %%FF", at);
+            bytes[*n] = (char)(16 * high + low);
+            at += 2;
+        }
+        ++*n;
     }
-    *line += **line == ' ';
-    return n;
+    *line = at + (*at == ' ');
+    return *n ? KN_OK : KN_FAIL(KN_ERR_FORMAT, "kn_vocab_parse: a word is empty");
 }
 
 /* The words get counts that number them in this order. */
 static kn_status words_parse(kn_vocab *v, const char *line, char *bytes) {
     int64_t left = INT64_MAX - 1;
     while (*line) {
-        size_t n = word_take(&line, bytes);
-        KN_TRY(n ? word_count(&v->words, bytes, n)
-                 : KN_FAIL(KN_ERR_FORMAT, "kn_vocab_parse: a word is empty"));
+        size_t n = 0;
+        KN_TRY(word_take(&n, &line, bytes));
+        KN_TRY(word_count(&v->words, bytes, n));
         word *w = slot_find(&v->words, bytes, n);
         if (w->count != 1)
             return KN_FAIL(KN_ERR_FORMAT, "kn_vocab_parse: the word '%.40s' occurs twice", w->text);
