@@ -83,7 +83,9 @@ static kn_tensor *row_losses(const labelled_rows *r, const kn_cross_entropy_opti
     kn_tensor *column = (kn_unsqueeze)(r->index, 1);
     kn_tensor *picked = (kn_neg)((kn_squeeze)((kn_gather)(r->log_probs, column, 1), KN_SHAPE(1)));
     if (!picked) return NULL;
-    picked = (kn_where)(r->valid, picked, kn__constant_like(picked, (double)NAN));
+    /* a product, which makes the gradient NaN too */
+    picked = (kn_mul)(picked, (kn_where)(r->valid, kn__constant_like(picked, 1),
+                                         kn__constant_like(picked, (double)NAN)));
     if (o->weight) picked = (kn_mul)(picked, r->weight);
     if (o->smoothing > 0) {
         kn_tensor *all = o->weight ? (kn_mul)(r->log_probs, o->weight) : r->log_probs;

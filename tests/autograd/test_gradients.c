@@ -463,6 +463,30 @@ static void a_hook_starts_no_pass_over_its_tape(void **state) {
     kn_params_destroy(set);
 }
 
+/* Row 1 has a label that is no class; row 2 is ignored where rows are. */
+static void a_label_outside_the_classes_makes_its_gradient_nan(void **state) {
+    (void)state;
+    KN_FRAME();
+    const kn_cross_entropy_options ways[] = {
+        {.smoothing = 0.1},
+        {.weight = F32(KN_SHAPE(2), 1, 2)},
+        {.ignores = 1, .ignore_index = -100},
+        {.reduction = KN_REDUCE_SUM},
+        {.reduction = KN_REDUCE_BATCH, .smoothing = 0.1},
+        {.reduction = KN_REDUCE_NONE},
+    };
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        KN_TAPE();
+        kn_tensor *x = kn_watch(F32(KN_SHAPE(3, 2), 1, 2, 3, 4, 5, 6)), *dx;
+        kn_tensor *labels = I64(KN_SHAPE(3), 1, 2, ways[i].ignores ? -100 : 0);
+        kn_tensor *loss = sum_all(kn_cross_entropy_with(x, labels, &ways[i]));
+        assert_ok(kn_gradients(&dx, loss, &x, 1, NULL));
+        assert_true(isnan(ops_at(loss, 0)));
+        for (int64_t k = 0; k < 6; k++)
+            assert_int_equal(isnan(ops_at(dx, k)) != 0, k == 2 || k == 3);
+    }
+}
+
 int main(void) {
     return RUN_TESTS(
         OPS_TEST(a_large_gradient_is_zero_where_nothing_was_read),
@@ -481,5 +505,6 @@ int main(void) {
         OPS_TEST(a_sums_gradient_is_that_of_ones), OPS_TEST(a_sums_gradient_reaches_parameters),
         OPS_TEST(a_result_that_no_target_reaches_has_the_gradient_zero),
         OPS_TEST(dy_may_be_a_value_of_the_same_tape), OPS_TEST(directions_are_like_their_inputs),
-        OPS_TEST(a_hook_starts_no_pass_over_its_tape));
+        OPS_TEST(a_hook_starts_no_pass_over_its_tape),
+        OPS_TEST(a_label_outside_the_classes_makes_its_gradient_nan));
 }
