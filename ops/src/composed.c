@@ -27,8 +27,13 @@ static kn_tensor *reduced(kn_tensor *x) {
 static kn_tensor *sine(kn_tensor *x) {
     return x ? (kn_sinpi)(half_turns((kn_sub)(scaled((kn_clamp)(x, -90, 90), 2), x))) : NULL;
 }
+/* Near 0, where |x| has no second derivative, 1 - 2·sin²(x/2). */
 static kn_tensor *cosine(kn_tensor *x) {
-    return x ? (kn_sinpi)(half_turns((kn_affine)((kn_abs)(x), -1, 90))) : NULL;
+    if (!x) return NULL;
+    kn_tensor *size = (kn_abs)(x), *half = scaled(half_turns(x), 0.5);
+    kn_tensor *near = (kn_affine)((kn_square)((kn_sinpi)(half)), -2, 1);
+    return (kn_where)((kn_lt)(size, kn__constant_like(x, 45)), near,
+                      (kn_sinpi)(half_turns((kn_affine)(size, -1, 90))));
 }
 
 #define COMPOSED(name, value)                                                                      \
@@ -73,12 +78,13 @@ COMPOSED(tanhshrink, (kn_sub)(x, (kn_tanh)(x)))
 COMPOSED(relu6, (kn_clamp)(x, 0, 6))
 COMPOSED(logit, (kn_sub)((kn_log)(x), (kn_log1p)((kn_neg)(x))))
 
-/* x + softplus(-2x) - ln 2; near 0, where that is a difference, log(1 + sinh²x)/2. */
+/* |x| + softplus(-2|x|) - ln 2; near 0, where that is a difference, log(1 + sinh²x)/2. */
 kn_tensor *(kn_log_cosh)(kn_tensor *x) {
-    kn_tensor *far = (kn_affine)((kn_softplus)(scaled(x, -2)), 1, -0.69314718055994531);
+    kn_tensor *size = (kn_abs)(x);
+    kn_tensor *far = (kn_affine)((kn_softplus)(scaled(size, -2)), 1, -0.69314718055994531);
     kn_tensor *near = (kn_log1p)((kn_square)((kn_sinh)((kn_clamp)(x, -1, 1))));
-    return (kn_where)((kn_lt)((kn_abs)(x), kn__constant_like(x, 1)), scaled(near, 0.5),
-                      (kn_add)(far, x));
+    return (kn_where)((kn_lt)(size, kn__constant_like(x, 1)), scaled(near, 0.5),
+                      (kn_add)(far, size));
 }
 
 kn_tensor *(kn_softshrink)(kn_tensor *x, double p) { return (kn_sub)(x, (kn_clamp)(x, -p, p)); }

@@ -463,6 +463,28 @@ static void a_hook_starts_no_pass_over_its_tape(void **state) {
     kn_params_destroy(set);
 }
 
+/* d/dx and d²/dx² of cos, 1/cos and tan of degrees, also where |x| has no derivative. */
+static void second_derivatives_of_degrees_have_their_formulas(void **state) {
+    (void)state;
+    static const double angles[] = {0, 360, -720, 30, -30, 44, 46, 135, 180, -180};
+    enum { N = sizeof angles / sizeof angles[0] };
+    const double unit = 3.14159265358979323846 / 180;
+    KN_TAPE();
+    kn_tensor *x = kn_watch(kn_tensor_from(angles, KN_F64, KN_SHAPE(N)));
+    kn_tensor *y[] = {kn_cosd(x), kn_secd(x), kn_tand(x)}, *dx[3], *d2x[3];
+    for (int f = 0; f < 3; f++) {
+        assert_ok(kn_gradients(&dx[f], sum_all(y[f]), &x, 1, &(kn_gradients_options){.again = 1}));
+        assert_ok(kn_gradients(&d2x[f], sum_all(dx[f]), &x, 1, &(kn_gradients_options){.keep = 1}));
+        for (int i = 0; i < N; i++) {
+            double c = cos(angles[i] * unit), t = tan(angles[i] * unit);
+            const double first[] = {-sin(angles[i] * unit), t / c, 1 / (c * c)};
+            const double second[] = {-c, (1 + 2 * t * t) / c, 2 * t / (c * c)};
+            assert_close(ops_at(dx[f], i), first[f] * unit, 1e-12, 1e-14);
+            assert_close(ops_at(d2x[f], i), second[f] * unit * unit, 1e-12, 1e-14);
+        }
+    }
+}
+
 /* Row 1 has a label that is no class; row 2 is ignored where rows are. */
 static void a_label_outside_the_classes_makes_its_gradient_nan(void **state) {
     (void)state;
@@ -506,5 +528,6 @@ int main(void) {
         OPS_TEST(a_result_that_no_target_reaches_has_the_gradient_zero),
         OPS_TEST(dy_may_be_a_value_of_the_same_tape), OPS_TEST(directions_are_like_their_inputs),
         OPS_TEST(a_hook_starts_no_pass_over_its_tape),
+        OPS_TEST(second_derivatives_of_degrees_have_their_formulas),
         OPS_TEST(a_label_outside_the_classes_makes_its_gradient_nan));
 }

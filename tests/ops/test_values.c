@@ -6,15 +6,18 @@
 static void degrees_keep_their_digits(void **state) {
     (void)state;
     KN_FRAME();
-    kn_tensor *x = F32(KN_SHAPE(8), 359, 1e8f, 1e10f, 89.999f, 180, -90, 1e-10f, -181);
+    enum { N = 12 };
+    kn_tensor *x = F32(KN_SHAPE(N), 359, 1e8f, 1e10f, 89.999f, 180, -90, 1e-10f, -181, 45.001f,
+                       44.999f, -30, 360);
     kn_tensor *sine = kn_sind(x), *cosine = kn_cosd(x);
     const double pi = 3.14159265358979323846;
-    for (int64_t i = 0; i < 8; i++) {
+    for (int64_t i = 0; i < N; i++) {
         double angle = fmod(ops_at(x, i), 360) * pi / 180;
         assert_close(ops_at(sine, i), sin(angle), 2e-7, 1e-15);
         assert_close(ops_at(cosine, i), cos(angle), 2e-7, 1e-15);
     }
     assert_true(ops_at(sine, 4) == 0 && ops_at(cosine, 5) == 0 && ops_at(cosine, 4) == -1);
+    assert_true(ops_at(cosine, 11) == 1);
     assert_close(ops_at(kn_tand(x), 3), tan(ops_at(x, 3) * pi / 180), 5e-7, 0);
     assert_close(ops_at(kn_sind(F64(KN_SHAPE(1), 1e15)), 0), sin(fmod(1e15, 360) * pi / 180), 1e-15,
                  0);
@@ -45,6 +48,9 @@ static void log_cosh_is_never_negative(void **state) {
     }
     assert_close(ops_at(y, 5), 200 - log(2), 1e-6, 0);
     assert_close(ops_at(kn_log_cosh(F64(KN_SHAPE(1), -1e-20)), 0), 5e-41, 1e-15, 0);
+    kn_tensor *ends = kn_log_cosh(F32(KN_SHAPE(3), -INFINITY, INFINITY, NAN));
+    assert_true(ops_at(ends, 0) == INFINITY && ops_at(ends, 1) == INFINITY);
+    assert_true(isnan(ops_at(ends, 2)));
 }
 
 static void means_of_large_integers_do_not_wrap(void **state) {
