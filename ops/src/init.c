@@ -67,7 +67,7 @@ kn_tensor *(kn_bilinear_filter)(kn_shape shape) {
     double *values = calloc((size_t)n + 1, sizeof *values);
     if (!values) return kn_op_fail(KN_OP_fill, KN_ERR_OOM, "kn_bilinear_filter: no host memory");
     fill_filter(values, shape.dim);
-    kn_tensor *w = (kn_tensor_from)(values, KN_F64, shape);
+    kn_tensor *w = kn__constant_from(kn_frame_device(), values, KN_F64, shape);
     free(values);
-    return w ? (kn_cast)(w, kn_frame_dtype()) : NULL;
+    return kn_frame_dtype() == KN_F64 ? (kn_affine)(w, 1, 0) : (kn_cast)(w, kn_frame_dtype());
 }

@@ -34,9 +34,9 @@ static kn_tensor *places(const kn_tensor *x, int64_t in, int64_t out, int64_t k)
         int64_t first = first_of(i, in, out), last = end_of(i, in, out) - 1;
         for (int64_t j = 0; j < k; j++) p[i * k + j] = first + j < last ? first + j : last;
     }
-    kn_tensor *t = (kn_tensor_from)(p, KN_I64, KN_SHAPE(out, k));
+    kn_tensor *t = kn__constant_from(kn_tensor_device(x), p, KN_I64, KN_SHAPE(out, k));
     free(p);
-    return (kn_to)(t, kn_tensor_device(x));
+    return t;
 }
 
 /* For windows that offsets of 8 bits can't count. */

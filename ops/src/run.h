@@ -62,6 +62,8 @@ bool kn__view(kn_op_call *call, int r, kn_tensor *x, int n_dims, const int64_t d
 kn_tensor *kn__op_same(kn_tensor *x);
 /* A 0-dimensional constant of x's dtype and device; NULL where x is. */
 kn_tensor *kn__constant_like(const kn_tensor *x, double value);
+/* A tensor of these numbers, which an op reads: replays of a captured step read it too. */
+kn_tensor *kn__constant_from(kn_device *device, const void *data, kn_dtype dtype, kn_shape shape);
 /* The terms of a loss, joined. NULL where they are. */
 kn_tensor *kn__loss_reduced(kn_tensor *terms, kn_reduction how);
 /* kn_op_run in a frame with .autocast: first casts the inputs as the op wants them. */

@@ -21,14 +21,8 @@ static size_t size_of(const kn_tensor *t) {
     return (size_t)t->n * kn_dtype_bytes((kn_dtype)t->dtype);
 }
 
-kn_tensor *(kn_tensor_from)(const void *data, kn_dtype dtype, kn_shape shape) {
-    kn__ops_thread *self = kn__ops_thread_get();
-    if (!self || kn_pending()) return NULL;
-    kn_device *device = kn_frame_device();
-    if (!data && kn__shape_numel(&shape) > 0) {
-        return KN_FAIL_NULL(KN_ERR_INVALID, "kn_tensor_from: data is NULL");
-    }
-    if (self->capture) return kn_error_defer(kn__capture_forbids(self, "kn_tensor_from"));
+static kn_tensor *new_from(kn__ops_thread *self, kn_device *device, const void *data,
+                           kn_dtype dtype, kn_shape shape) {
     kn_tensor *t = kn_tensor_new(device, dtype, shape);
     if (!t) return NULL;
     kn_status status =
@@ -36,6 +30,26 @@ kn_tensor *(kn_tensor_from)(const void *data, kn_dtype dtype, kn_shape shape) {
     if (status == KN_OK) return t;
     kn_drop(t);
     return kn_error_defer(status);
+}
+
+kn_tensor *kn__constant_from(kn_device *device, const void *data, kn_dtype dtype, kn_shape shape) {
+    kn__ops_thread *self = kn__ops_thread_get();
+    if (!self || kn_pending()) return NULL;
+    kn__plan *plan = self->capture;
+    self->capture = NULL; /* it is not made inside: the plan keeps what it finds made before */
+    kn_tensor *t = new_from(self, device, data, dtype, shape);
+    self->capture = plan;
+    return t;
+}
+
+kn_tensor *(kn_tensor_from)(const void *data, kn_dtype dtype, kn_shape shape) {
+    kn__ops_thread *self = kn__ops_thread_get();
+    if (!self || kn_pending()) return NULL;
+    if (!data && kn__shape_numel(&shape) > 0) {
+        return KN_FAIL_NULL(KN_ERR_INVALID, "kn_tensor_from: data is NULL");
+    }
+    if (self->capture) return kn_error_defer(kn__capture_forbids(self, "kn_tensor_from"));
+    return new_from(self, kn_frame_device(), data, dtype, shape);
 }
 
 /* --- reading --- */

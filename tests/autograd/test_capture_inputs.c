@@ -180,6 +180,36 @@ static void a_replay_that_writes_an_input_is_a_new_version_of_that_input(void **
     pair_close(&p);
 }
 
+/* --- constants of ops --- */
+
+static kn_status filtered_maxima(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
+    KN_FRAME(.dtype = *(kn_dtype *)ctx);
+    kn_tensor *w = kn_bilinear_filter(KN_SHAPE(1, 1, 3, 3));
+    kn_tensor *y = kn_conv(kn_cast(in[0], *(kn_dtype *)ctx), w, KN_NONE, NULL);
+    KN_TRY(kn_axpy_into(w, 2, kn_ones(KN_SHAPE(1, 1, 3, 3)))); /* it is the step's */
+    kn_tensor *most = kn_adaptive_maxpool(y, KN_SHAPE(1, 3));
+    out[0] = kn_keep(kn_add(most, kn_sum(w, KN_ALL, false)));
+    return kn_check();
+}
+
+static void ops_with_constants_of_their_own_are_captured(void **state) {
+    (void)state;
+    pair p = pair_open();
+    kn_rng *rng = NULL;
+    assert_ok(kn_rng_create(&rng, 1));
+    for (int i = 0; i < 8; i++) {
+        KN_FRAME();
+        kn_dtype dtype = i < 4 ? KN_F32 : KN_F64;
+        if (i == 4) assert_ok(kn_capture_reset(p.capture));
+        kn_tensor *x = kn_normal(KN_SHAPE(1, 1, 23, 64), 0, 1, rng), *plain, *y;
+        assert_ok(filtered_maxima(&plain, &x, &dtype));
+        assert_ok(kn_capture_run(&y, 1, p.capture, &x, 1, filtered_maxima, &dtype));
+        for (int64_t k = 0; k < 3; k++) assert_true(ops_at(plain, k) == ops_at(y, k));
+    }
+    kn_rng_destroy(rng);
+    pair_close(&p);
+}
+
 /* --- layouts --- */
 
 static kn_status two_convolutions(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
@@ -321,6 +351,7 @@ int main(void) {
                      OPS_TEST(a_saved_result_that_the_next_replay_overwrites_is_an_error),
                      OPS_TEST(an_input_that_wants_a_gradient_is_an_error),
                      OPS_TEST(a_replay_that_writes_an_input_is_a_new_version_of_that_input),
+                     OPS_TEST(ops_with_constants_of_their_own_are_captured),
                      OPS_TEST(the_first_run_has_the_bits_of_replays),
                      OPS_TEST(a_plan_takes_the_place_of_the_one_for_the_same_inputs),
                      OPS_TEST(a_step_is_recorded_once_it_ran),
