@@ -358,8 +358,17 @@ static kn_status clip(kn_optim *optim) {
     return kn__clip_to(optim, sum, optim->clip_norm);
 }
 
-/* Each slice by itself: g += g·(scale - 1), which leaves gradients that are small enough as they
- * are, bit for bit. */
+/* g *= factor */
+static kn_status multiply(kn_tensor *g, kn_tensor *factor) {
+    kn_op_call call;
+    kn_op_call_init(&call, KN_OP_mul, NULL, KN_LIST_(g, factor), 2);
+    if (!factor) return kn_check();
+    call.out[0] = g;
+    call.given = 1;
+    return kn_op_run(&call) ? KN_OK : kn_check();
+}
+
+/* Each slice by itself. Times 1 leaves gradients that are small enough as they are, bit for bit. */
 static kn_status clip_each(kn_optim *optim) {
     kn_params *set = optim->set;
     for (int i = 0; i < set->n; i++) {
@@ -372,7 +381,7 @@ static kn_status clip_each(kn_optim *optim) {
         if (!norm) return kn_check();
         kn_tensor *limit = kn_filled_like(norm, optim->clip_each), *one = kn_filled_like(norm, 1);
         kn_tensor *scale = kn_minimum(kn_div(limit, kn_affine(norm, 1, 1e-6)), one);
-        KN_TRY(kn_add_into(g, kn_mul(g, kn_affine(scale, 1, -1))));
+        KN_TRY(multiply(g, scale));
     }
     return KN_OK;
 }
