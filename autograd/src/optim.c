@@ -547,21 +547,25 @@ static void common_copy(const kn_optim *from, kn_optim *to) {
     if (status < 0) kn_error_defer(status);
 }
 
+/* Of each turn. */
+static kn_status hyper_set(kn_optim *optim, int which, double value) {
+    KN_FRAME(.device = optim->set->device, .pool = optim->set->pool, .record = KN_OFF);
+    for (int i = 0; i < optim->n_turns; i++) {
+        kn_tensor *place = kn_tensor_view(optim->hyper, KN_SCALAR, (int64_t)i * HYPERS + which);
+        KN_TRY(place ? kn_fill_into(place, value) : kn_check());
+    }
+    return KN_OK;
+}
+
+/* Who wrote the state may have clipped: a step that does sets the scale, others leave it at 1. */
 void kn_optim_state_written(kn_optim *optim) {
     const kn_optim *from = stepping(optim);
     for (kn_optim *o = optim; o; o = o->next) {
         if (o != from) common_copy(from, o);
+        kn_status status = hyper_set(o, SCALE, 1);
+        if (status < 0) kn_error_defer(status);
         o->set->stepped = true;
     }
-}
-
-static kn_status lr_set(kn_optim *optim, double lr) {
-    KN_FRAME(.device = optim->set->device, .pool = optim->set->pool, .record = KN_OFF);
-    for (int i = 0; i < optim->n_turns; i++) {
-        kn_tensor *place = kn_tensor_view(optim->hyper, KN_SCALAR, (int64_t)i * HYPERS + LR);
-        KN_TRY(place ? kn_fill_into(place, lr) : kn_check());
-    }
-    return KN_OK;
 }
 
 kn_status kn_optim_lr(kn_optim *optim, double lr) {
@@ -573,6 +577,6 @@ kn_status kn_optim_lr(kn_optim *optim, double lr) {
                        "kn_optim_lr: inside a captured step, whose replays would all set the rate "
                        "%g: set it before the step",
                        lr);
-    for (; optim; optim = optim->next) KN_TRY(lr_set(optim, lr));
+    for (; optim; optim = optim->next) KN_TRY(hyper_set(optim, LR, lr));
     return KN_OK;
 }

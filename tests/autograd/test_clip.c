@@ -42,7 +42,50 @@ static void a_gradient_below_its_limit_keeps_its_bits(void **state) {
     kn_params_destroy(set);
 }
 
+/* Copies all state of one optimiser into another, as a checkpoint does. */
+static void state_copy(kn_optim *to, kn_optim *from) {
+    char name[64];
+    double values[16];
+    for (int i = 0; kn_optim_state_at(from, i, name, sizeof name); i++) {
+        kn_tensor *t = kn_optim_state_at(from, i, name, sizeof name);
+        size_t bytes = (size_t)kn_tensor_numel(t) * kn_dtype_bytes(kn_tensor_dtype(t));
+        assert_true(bytes <= sizeof values);
+        assert_ok(kn_copy_out(values, bytes, t));
+        assert_ok(kn_copy_into(kn_optim_state_at(to, i, name, sizeof name), values, bytes));
+    }
+    kn_optim_state_written(to);
+    assert_ok(kn_check());
+}
+
+static void state_of_an_optimiser_that_clipped_scales_no_later_step(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_params *set = params_f32();
+    kn_optim *clips = NULL, *plain = NULL;
+    kn_tensor *w = kn_param(set, KN_SHAPE(1), (kn_init){0}, "w");
+    assert_ok(kn_sgd_create(&clips, set, 1, &(kn_sgd_options){.clip_norm = 1}));
+    assert_ok(kn_sgd_create(&plain, set, 1, NULL));
+    {
+        KN_TAPE();
+        assert_ok(kn_backward(sum_all(kn_affine(w, 100, 0))));
+    }
+    assert_ok(kn_optim_step(clips)); /* by 1/100 of the gradient */
+    assert_close(ops_at(w, 0), -1, 1e-6, 0);
+    assert_ok(kn_optim_prepare(plain));
+    state_copy(plain, clips);
+    {
+        KN_TAPE();
+        assert_ok(kn_backward(sum_all(kn_affine(w, 2, 0))));
+    }
+    assert_ok(kn_optim_step(plain));
+    assert_close(ops_at(w, 0), -3, 1e-6, 0);
+    kn_optim_destroy(clips);
+    kn_optim_destroy(plain);
+    kn_params_destroy(set);
+}
+
 int main(void) {
     return RUN_TESTS(OPS_TEST(each_gradient_is_clipped_however_large_it_is),
-                     OPS_TEST(a_gradient_below_its_limit_keeps_its_bits));
+                     OPS_TEST(a_gradient_below_its_limit_keeps_its_bits),
+                     OPS_TEST(state_of_an_optimiser_that_clipped_scales_no_later_step));
 }
