@@ -48,10 +48,10 @@ static kn_tensor *answer(const kn__pass *pass, int i) {
     return kn_filled_like(pass->x[i], 0);
 }
 
-static kn_status answers(kn_tensor *dx[], kn__pass *pass) {
+static kn_status answers(kn_tensor *made[], const kn__pass *pass) {
     for (int i = 0; i < pass->n_x; i++) {
-        dx[i] = answer(pass, i);
-        if (!dx[i]) return kn_check();
+        made[i] = answer(pass, i);
+        if (!made[i]) return kn_check();
     }
     return KN_OK;
 }
@@ -153,7 +153,7 @@ static void drop_all(kn__tape *tape) {
     }
 }
 
-static kn_status gradients(kn_tensor *dx[], kn__pass *pass, kn_tensor *y) {
+static kn_status gradients(kn_tensor *made[], kn__pass *pass, kn_tensor *y) {
     kn_frame frame = {0, 0};
     if (!pass->again)
         frame = kn_frame_begin(&(kn_frame_options){.record = KN_OFF, .autocast = KN_OFF});
@@ -161,7 +161,7 @@ static kn_status gradients(kn_tensor *dx[], kn__pass *pass, kn_tensor *y) {
     kn_status status = kn_check();
     if (status == KN_OK) status = walk(pass, y);
     kn_frame_end(&frame);
-    if (status == KN_OK) status = answers(dx, pass);
+    if (status == KN_OK) status = answers(made, pass);
     if (!pass->keep) {
         kn__tape_clear(pass->tape, false);
         return status;
@@ -179,7 +179,8 @@ kn_status kn_gradients(kn_tensor *dx[], kn_tensor *y, kn_tensor *const x[], int 
     KN_TRY(check_call(dx, y, x, n_x, options));
     KN_TRY(check_dy(options->dy, y));
     KN_SCOPE("gradients");
-    kn_tensor **slots = calloc((size_t)n_x, sizeof *slots);
+    size_t n = (size_t)n_x;
+    kn_tensor **slots = calloc(2 * n, sizeof *slots);
     if (!slots) return KN_FAIL(KN_ERR_OOM, "kn_gradients: no host memory");
     kn__pass pass = {.tape = kn_frame_tape(),
                      .from = y->grad,
@@ -189,8 +190,9 @@ kn_status kn_gradients(kn_tensor *dx[], kn_tensor *y, kn_tensor *const x[], int 
                      .dy = options->dy,
                      .slots = slots,
                      .n_x = n_x};
-    kn_status status = gradients(dx, &pass, y);
+    kn_status status = gradients(slots + n, &pass, y);
     release_slots(&pass);
+    if (status == KN_OK) memcpy(dx, slots + n, n * sizeof *dx); /* only now: dx may be x */
     free(slots);
     return status;
 }

@@ -61,8 +61,27 @@ static void unpooling_and_averages_to_a_size_have_gradients(void **state) {
     assert_values(dz, 6, 60);
 }
 
+static void gradients_may_replace_their_targets(void **state) {
+    (void)state;
+    const kn_gradients_options kept[] = {{.keep = 1}, {.again = 1}};
+    for (int i = 0; i < 2; i++) {
+        kn_params *set = params_f32();
+        kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 3, 4);
+        KN_TAPE();
+        kn_tensor *x = kn_watch(F32(KN_SHAPE(2), 1, 2)), *h = kn_mul(x, w);
+        kn_tensor *loss = sum_all(kn_square(h)), *v[2] = {h, x};
+        assert_ok(kn_gradients(v, loss, v, 2, &kept[i]));
+        assert_values(v[0], 6, 16);
+        assert_values(v[1], 18, 64);
+        assert_ok(kn_backward(loss));
+        assert_values(kn_grad(w), 6, 32);
+        kn_params_destroy(set);
+    }
+}
+
 int main(void) {
     return RUN_TESTS(OPS_TEST(gradients_at_the_edges_take_the_limit_that_is_finite),
                      OPS_TEST(a_cross_entropy_is_weighed_by_what_comes_after),
-                     OPS_TEST(unpooling_and_averages_to_a_size_have_gradients));
+                     OPS_TEST(unpooling_and_averages_to_a_size_have_gradients),
+                     OPS_TEST(gradients_may_replace_their_targets));
 }
