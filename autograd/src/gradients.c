@@ -208,6 +208,7 @@ static kn_status jvp(kn_tensor **dy, kn_tensor *dx[], kn_tensor *y, kn_tensor *c
     KN_TRY(kn_gradients(dx, y, x, n_x, &(kn_gradients_options){.again = 1, .dy = u}));
     for (int i = 0; i < n_x; i++) {
         kn_tensor *part = kn_sum(kn_mul(dx[i], t[i]), KN_ALL, false);
+        part = kn_cast(kn_to(part, kn_tensor_device(y)), (kn_dtype)y->dtype);
         sum = sum ? kn_add(sum, part) : part;
     }
     if (!sum) return kn_check();

@@ -91,6 +91,17 @@ static void the_jacobian_vector_product_takes_all_directions_at_once(void **stat
     assert_fails(kn_jvp(&dy, y, x, t, 0), KN_ERR_INVALID, "n_x < 1");
 }
 
+static void the_jacobian_vector_product_takes_inputs_of_several_dtypes(void **state) {
+    (void)state;
+    KN_TAPE();
+    kn_tensor *x[2] = {kn_watch(F32(KN_SHAPE(2), 2, 3)), kn_watch(F64(KN_SHAPE(2), 5, 7))};
+    kn_tensor *t[2] = {F32(KN_SHAPE(2), 1, 10), F64(KN_SHAPE(2), 100, 1000)}, *dy = NULL;
+    assert_ok(kn_jvp(&dy, kn_mul(kn_cast(x[0], KN_F64), x[1]), x, t, 2));
+    assert_int_equal(kn_tensor_dtype(dy), KN_F64);
+    assert_close(ops_at(dy, 0), 5 * 1 + 2 * 100, 1e-6, 0);
+    assert_close(ops_at(dy, 1), 7 * 10 + 3 * 1000, 1e-6, 0);
+}
+
 /* --- a function --- */
 
 static kn_tensor *product(void *ctx, kn_tensor *const x[]) {
@@ -280,6 +291,7 @@ int main(void) {
                      OPS_TEST(an_inner_gradient_at_the_outer_value_is_a_function_of_it),
                      OPS_TEST(a_gradient_of_y_gives_the_vector_jacobian_product),
                      OPS_TEST(the_jacobian_vector_product_takes_all_directions_at_once),
+                     OPS_TEST(the_jacobian_vector_product_takes_inputs_of_several_dtypes),
                      OPS_TEST(a_hook_sees_each_gradient_once_when_it_is_complete),
                      OPS_TEST(a_functions_value_and_gradients_are_the_callers),
                      OPS_TEST(a_hook_of_a_value_sees_its_whole_gradient),
