@@ -3,13 +3,29 @@
 
 #include "optim.h"
 
+/* Whether w and g are tensors of one kind, where the optimiser is. */
+static kn_status check_kind(const kn_optim *optim, const kn_tensor *w, const kn_tensor *g) {
+    const char *of_w = kn_tensor_problem(w), *of_g = kn_tensor_problem(g);
+    if (of_w || of_g)
+        return KN_FAIL(KN_ERR_INVALID, "kn_optim_update: %s %s", of_w ? "w" : "g",
+                       of_w ? of_w : of_g);
+    if (w->dtype != g->dtype || (w->dtype != KN_F32 && w->dtype != KN_F64))
+        return KN_FAIL(KN_ERR_DTYPE,
+                       "kn_optim_update: w is %s, g is %s; both must be f32, or both f64",
+                       kn_dtype_name((kn_dtype)w->dtype), kn_dtype_name((kn_dtype)g->dtype));
+    kn_device *own = optim->set->device;
+    if (w->storage->device != own || g->storage->device != own)
+        return KN_FAIL(KN_ERR_DEVICE, "kn_optim_update: w is on %s, g on %s, the optimiser on %s",
+                       kn_device_name(w->storage->device), kn_device_name(g->storage->device),
+                       kn_device_name(own));
+    return KN_OK;
+}
+
+/* An optimiser belongs to the first tensor that passes. */
 static kn_status check(const kn_optim *optim, const kn_tensor *w, const kn_tensor *g) {
     char wanted[96], found[96];
-    if (!optim || !w || !g)
-        return KN_FAIL(KN_ERR_INVALID, "kn_optim_update: %s is NULL",
-                       !optim ? "optim"
-                       : !w   ? "w"
-                              : "g");
+    if (!optim) return KN_FAIL(KN_ERR_INVALID, "kn_optim_update: optim is NULL");
+    KN_TRY(check_kind(optim, w, g));
     if (optim->set->n || optim->turn)
         return KN_FAIL(KN_ERR_INVALID,
                        "kn_optim_update: the optimiser has %d parameters; use kn_optim_step",

@@ -149,8 +149,23 @@ static void wrong_tensors_say_why(void **state) {
     kn_params_destroy(set);
 }
 
+static void a_failed_update_leaves_the_optimiser_free(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_optim *optim = alone(adam);
+    kn_tensor *w = F32(KN_SHAPE(3), 1, 2, 3), *g = F32(KN_SHAPE(3), 1, 1, 1);
+    kn_tensor *five = kn_ones(KN_SHAPE(5)), *whole = I64(KN_SHAPE(5), 1, 2, 3, 4, 5);
+    assert_fails(kn_optim_update(optim, five, kn_cast(five, KN_F64)), KN_ERR_DTYPE,
+                 "w is f32, g is f64; both must be f32, or both f64");
+    assert_fails(kn_optim_update(optim, whole, whole), KN_ERR_DTYPE, "w is i64");
+    assert_fails(kn_optim_update(optim, five, KN_NONE), KN_ERR_INVALID, "g is KN_NONE");
+    assert_ok(kn_optim_update(optim, w, g));
+    kn_optim_destroy(optim);
+}
+
 int main(void) {
     return RUN_TESTS(
         OPS_TEST(a_tensor_moves_as_a_parameter), OPS_TEST(the_smaller_of_two_limits_clips),
-        OPS_TEST(the_state_and_the_rate_are_the_tensors), OPS_TEST(wrong_tensors_say_why));
+        OPS_TEST(the_state_and_the_rate_are_the_tensors), OPS_TEST(wrong_tensors_say_why),
+        OPS_TEST(a_failed_update_leaves_the_optimiser_free));
 }

@@ -83,7 +83,8 @@ KN_API KN_MUST_CHECK kn_status kn_optim_step(kn_optim *optim);
  *     KN_TRY(kn_optim_update(adam, w, g));
  *
  * Both norms of the options clip g, which stays as it is. Errors: INVALID for an optimiser of
- * parameters; SHAPE where w and g differ, or w has another number of elements than the first. */
+ * parameters; SHAPE where w and g differ, or w has another number of elements than the first; DTYPE
+ * unless both are f32 or both f64; DEVICE where one is not on the device of the set. */
 KN_API KN_MUST_CHECK kn_status kn_optim_update(kn_optim *optim, kn_tensor *w, kn_tensor *g);
 /* Sets the learning rate. */
 KN_API KN_MUST_CHECK kn_status kn_optim_lr(kn_optim *optim, double lr);
