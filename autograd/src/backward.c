@@ -378,11 +378,13 @@ static __attribute__((noinline)) kn_status check_finite(const kn__pass *pass, kn
     return KN_OK;
 }
 
-static __attribute__((noinline)) void edges_done(const kn__pass *pass, kn__node *n) {
+/* The error that a hook left pending. */
+static __attribute__((noinline)) kn_status edges_done(const kn__pass *pass, kn__node *n) {
     for (int i = 0; i < n->n_in; i++) {
         kn__param *p = kn__edge_param(kn__node_edges(n)[i]);
         if (p) kn__param_done(p, pass);
     }
+    return kn_check();
 }
 
 /* Gives back the storage of results that the node's rule does not read: all other readers come
@@ -407,7 +409,7 @@ kn_status kn__pass_node(kn__pass *pass, kn__node *n) {
     if (consume && n->op != KN__OP_APPLY) results_drop(n);
     if (reached) KN_TRY(node_back(pass, n));
     if (reached && kn__anomaly_on()) KN_TRY(check_finite(pass, n));
-    if (pass->hooked) edges_done(pass, n);
+    if (pass->hooked) KN_TRY(edges_done(pass, n));
     for (int r = 0; r < n->n_out && reached; r++) {
         kn__result *result = kn__node_results(n) + r;
         kn_tensor *grad = result->grad;

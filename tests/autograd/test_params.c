@@ -159,11 +159,34 @@ static void parameters_move_before_training_alone(void **state) {
     kn_params_destroy(set);
 }
 
+/* --- hooks of gradients --- */
+
+static void fails_of(void *ctx, kn_tensor *w, kn_tensor *gradient) {
+    if (w == ctx) kn_add(gradient, kn_ones(KN_SHAPE(17)));
+}
+
+static void an_error_that_a_hook_leaves_pending_ends_the_pass(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w[2] = {PARAM(set, KN_SHAPE(2), "a", 1, 2), PARAM(set, KN_SHAPE(2), "b", 3, 4)};
+    for (int i = 0; i < 2; i++) {
+        KN_TAPE();
+        kn_params_on_grad(set, fails_of, w[i]);
+        kn_tensor *loss = sum_all(kn_mul(kn_exp(w[0]), w[1]));
+        assert_fails(kn_backward(loss), KN_ERR_SHAPE, "[17]");
+        assert_int_equal(kn_pending(), KN_OK);
+        assert_values(kn_grad(w[0]), 0, 0); /* as after any failed backward */
+        assert_values(kn_grad(w[1]), 0, 0);
+    }
+    kn_params_destroy(set);
+}
+
 int main(void) {
     return RUN_TESTS(
         OPS_TEST(names_are_formatted_and_unique), OPS_TEST(bad_sets_and_parameters_say_why),
         OPS_TEST(initial_values_follow_their_options), OPS_TEST(variances_follow_the_fans),
         OPS_TEST(values_depend_on_seed_and_place_alone), OPS_TEST(a_set_may_be_in_f64),
         OPS_TEST(a_held_parameter_outlives_its_set_as_a_constant),
-        OPS_TEST(parameters_move_before_training_alone));
+        OPS_TEST(parameters_move_before_training_alone),
+        OPS_TEST(an_error_that_a_hook_leaves_pending_ends_the_pass));
 }

@@ -128,8 +128,8 @@ KN_API KN_MUST_CHECK kn_status kn_grad_rows(kn_tensor **rows, kn_tensor **values
 
 /* Calls fn(ctx, w, gradient of w) in each kn_backward for each parameter that it reaches, as soon
  * as its gradient is complete. fn reads or changes the gradient in place, by ops that write into
- * it, such as kn_axpy_into; it must not call kn_backward. Of a row-sparse gradient it gets the
- * values of its rows. NULL: no more. */
+ * it, such as kn_axpy_into; it must not call kn_backward. An error that fn leaves pending ends the
+ * pass. Of a row-sparse gradient it gets the values of its rows. NULL: no more. */
 typedef void (*kn_grad_ready_fn)(void *ctx, kn_tensor *w, kn_tensor *gradient);
 KN_API void kn_params_on_grad(kn_params *params, kn_grad_ready_fn fn, void *ctx);
 KN_API kn_tensor *kn_params_grad(
