@@ -451,6 +451,7 @@ kn_tensor *kn__param_sink(kn__param *p, kn__pass *pass, bool *fresh) {
     if (status < 0) return kn_error_defer(status);
     *fresh = p->cycle != set->cycle;
     p->cycle = set->cycle;
+    p->reached = pass->serial;
     kn__param_used(p);
     return p->grad;
 }
@@ -469,7 +470,7 @@ void kn__param_count(kn__param *p, kn__pass *pass) {
 void kn__param_done(kn__param *p, const kn__pass *pass) {
     kn_params *set = p->set;
     if (!set->on_grad || p->counted != pass->serial || --p->n_users) return;
-    if (p->cycle == set->cycle) set->on_grad(set->on_grad_ctx, p->w, kn__param_grad(p));
+    if (p->reached == pass->serial) set->on_grad(set->on_grad_ctx, p->w, kn__param_grad(p));
 }
 
 void kn__params_pass_end(kn__pass *pass, bool failed) {

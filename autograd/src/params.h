@@ -22,6 +22,7 @@ struct kn__param {
     int index;
     int n_users;      /* in a hooked pass: edges to it that are left */
     uint64_t counted; /* the serial of that pass */
+    uint64_t reached; /* the serial of the last hooked pass that gave it a gradient */
     bool is_sparse;   /* its gradient is in `rows`; its slice is empty */
     kn__rows rows;
     int order; /* of first use in the first backward; INT_MAX: unused */

@@ -181,6 +181,33 @@ static void an_error_that_a_hook_leaves_pending_ends_the_pass(void **state) {
     kn_params_destroy(set);
 }
 
+static void calls_of(void *ctx, kn_tensor *w, kn_tensor *gradient) {
+    (void)w;
+    (void)gradient;
+    ++*(int *)ctx;
+}
+
+static void a_hook_is_not_called_where_the_pass_brings_no_gradient(void **state) {
+    (void)state;
+    int calls = 0;
+    kn_params *set = params_f32();
+    kn_tensor *a = PARAM(set, KN_SHAPE(2), "a", 1, 2), *b = PARAM(set, KN_SHAPE(2), "b", 3, 4);
+    kn_params_on_grad(set, calls_of, &calls);
+    {
+        KN_TAPE();
+        assert_ok(kn_backward(sum_all(kn_mul(a, b))));
+        assert_int_equal(calls, 2);
+    }
+    {
+        KN_TAPE(); /* no step in between: a has a gradient, but none of this pass */
+        kn_tensor *metric = kn_mean(kn_square(a), KN_ALL, false);
+        assert_ok(kn_backward(sum_all(kn_square(b))));
+        assert_int_equal(calls, 3);
+        assert_values(metric, 2.5f);
+    }
+    kn_params_destroy(set);
+}
+
 int main(void) {
     return RUN_TESTS(
         OPS_TEST(names_are_formatted_and_unique), OPS_TEST(bad_sets_and_parameters_say_why),
@@ -188,5 +215,6 @@ int main(void) {
         OPS_TEST(values_depend_on_seed_and_place_alone), OPS_TEST(a_set_may_be_in_f64),
         OPS_TEST(a_held_parameter_outlives_its_set_as_a_constant),
         OPS_TEST(parameters_move_before_training_alone),
-        OPS_TEST(an_error_that_a_hook_leaves_pending_ends_the_pass));
+        OPS_TEST(an_error_that_a_hook_leaves_pending_ends_the_pass),
+        OPS_TEST(a_hook_is_not_called_where_the_pass_brings_no_gradient));
 }
