@@ -115,6 +115,8 @@ static bool is_own(const kn_tensor *t, const kn_tensor *y, kn_tensor *const x[],
 static kn_status record(kn_call *call, kn_tensor *y, kn_tensor *const x[]) {
     kn__tape *tape = kn_frame_tape();
     KN_ASSERT(tape && y->grad == 0); /* a header of its own: no other node made it */
+    if (kn__anomaly_on())
+        KN_TRY(kn__check_results(tape, call->rule->name, &y, 1, x, call->n_x, NULL));
     kn__node *n = kn__tape_node(tape, KN__OP_APPLY, y, call->n_x, sizeof call);
     if (!n) return kn_last_error()->status;
     for (int i = 0; i < call->n_x; i++) kn__node_edges(n)[i] = kn__edge_from(tape, x[i]);

@@ -393,34 +393,13 @@ static kn_status add_node(kn__tape *tape, const kn_op_call *call) {
     return KN_OK;
 }
 
-/* Names the first op whose result is not finite, and which of its inputs were not before. */
-static __attribute__((noinline)) kn_status check_finite(const kn__tape *tape,
-                                                        const kn_op_call *call) {
-    const kn_op_info *info = &kn_op_table[call->op];
-    char found[160], place[128], inputs[512];
-    for (int r = 0; r < call->n_out; r++) {
-        if (!kn__find_not_finite(found, sizeof found, call->out[r])) continue;
-        size_t at = 0;
-        for (int i = 0; i < call->n_in && at < sizeof inputs; i++) {
-            char bad[160];
-            if (!kn__find_not_finite(bad, sizeof bad, call->in[i])) continue;
-            const char *name = i < KN_IN_NAMED ? info->in_name[i] : NULL;
-            int n = snprintf(inputs + at, sizeof inputs - at, "%s%s has %s", at ? ", " : "",
-                             name ? name : "an input", bad);
-            at += n > 0 ? (size_t)n : 0;
-        }
-        kn__place_text(place, sizeof place, tape->place);
-        return KN_FAIL(KN_ERR_INVALID, "the result of %s%s%s has %s; %s", info->name,
-                       place[0] ? " in " : "", place, found, at ? inputs : "its inputs are finite");
-    }
-    return KN_OK;
-}
-
 static kn_status record(void *tape, const kn_op_call *call) {
     const kn__rule *rule = &kn__rules[call->op];
     if (rule->nograd) return KN_OK;
     if (call->n_out == 1 && !kn__dtype_is_float(call->out[0]->dtype)) return KN_OK;
-    if (kn__anomaly_on()) KN_TRY(check_finite(tape, call));
+    if (kn__anomaly_on())
+        KN_TRY(kn__check_results(tape, kn_op_table[call->op].name, call->out, call->n_out, call->in,
+                                 call->n_in, kn_op_table[call->op].in_name));
     kn_scope scope = kn_scope_begin_grad("record");
     kn_status status = add_node(tape, call);
     kn_scope_end(&scope);

@@ -57,6 +57,10 @@ static inline bool kn__anomaly_on(void) {
 }
 /* Whether t has an element that is not finite; `out` says which: "NaN at [3,5]". */
 bool kn__find_not_finite(char *out, size_t out_bytes, kn_tensor *t);
+/* Fails for a call of `name` now whose result is not finite, with the inputs that were not before.
+ * in_name: names of the first KN_IN_NAMED of them; NULL: they have none. */
+kn_status kn__check_results(const kn__tape *tape, const char *name, kn_tensor *const out[],
+                            int n_out, kn_tensor *const in[], int n_in, const char *const *in_name);
 
 /* --- nodes --- */
 typedef struct kn__result {

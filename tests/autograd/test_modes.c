@@ -263,6 +263,31 @@ static void the_first_value_that_is_not_finite_names_op_place_and_line(void **st
     kn_params_destroy(set);
 }
 
+static kn_status log_forward(kn_tensor **y, kn_call *call, kn_tensor *const x[]) {
+    (void)call;
+    *y = kn_log(x[0]);
+    return KN_OK;
+}
+static kn_status log_backward(kn_tensor *dx[], kn_call *call, kn_tensor *dy) {
+    (void)call;
+    dx[0] = dy;
+    return KN_OK;
+}
+
+static void the_result_of_an_op_of_ones_own_is_looked_at_too(void **state) {
+    (void)state;
+    static const kn_rule rule = {.name = "my_log", .forward = log_forward, .backward = log_backward};
+    kn_anomaly_set(true);
+    {
+        KN_TAPE();
+        kn_tensor *x = kn_watch(F32(KN_SHAPE(2), 1, 0));
+        assert_null(kn_apply(&rule, &x, 1, NULL, NULL));
+        assert_fails(kn_check(), KN_ERR_INVALID,
+                     "the result of my_log has -inf at [1]; its inputs are finite");
+    }
+    kn_anomaly_set(false);
+}
+
 static void the_first_gradient_that_is_not_finite_names_op_and_parameter(void **state) {
     (void)state;
     kn_params *set = params_f32();
@@ -297,5 +322,6 @@ int main(void) {
                      OPS_TEST(a_hook_of_a_value_sees_its_whole_gradient),
                      OPS_TEST(a_hook_sees_the_bias_that_relu_delivers),
                      OPS_TEST(the_first_value_that_is_not_finite_names_op_place_and_line),
+                     OPS_TEST(the_result_of_an_op_of_ones_own_is_looked_at_too),
                      OPS_TEST(the_first_gradient_that_is_not_finite_names_op_and_parameter));
 }
