@@ -67,6 +67,14 @@ bool kn_call_needs(const kn_call *call, int i) {
 
 void *kn_call_ctx(const kn_call *call) { return call->ctx; }
 
+kn_status kn__user_status(kn_status status, const char *name, const char *what) {
+    kn_status pending = kn_check();
+    if (pending < 0) return pending;
+    bool is_recorded = kn_last_error()->status == status; /* else that is an older error's */
+    if (status >= 0 || is_recorded) return status;
+    return KN_FAIL(status, "%s: %s failed: %s", name, what, kn_status_text(status));
+}
+
 /* --- forward --- */
 
 static kn_status check_inputs(const kn_rule *rule, kn_tensor *const x[], int n_x) {
@@ -94,10 +102,10 @@ static kn_status run_forward(kn_tensor **out, kn_call *call, kn_tensor *const x[
     KN_FRAME(.record = KN_OFF);
     KN_TRY(kn_check());
     kn_tensor *y = NULL;
-    KN_TRY(call->rule->forward(&y, call, x));
-    KN_TRY(kn_check());
+    const char *name = call->rule->name;
+    KN_TRY(kn__user_status(call->rule->forward(&y, call, x), name, "forward"));
     if (!y || !y->storage) { /* NULL, KN_NONE, consumed, ended */
-        return KN_FAIL(KN_ERR_INVALID, "%s: forward gave no result", call->rule->name);
+        return KN_FAIL(KN_ERR_INVALID, "%s: forward gave no result", name);
     }
     *out = kn_tensor_retain(y);
     return KN_OK;
@@ -263,7 +271,7 @@ kn_status kn__apply_back(kn__back *b) {
     kn_scope scope = kn_scope_begin_static(call->rule->name);
     kn_status status = call->rule->backward(dx, call, b->g);
     kn_scope_end(&scope);
-    if (status == KN_OK) status = kn_check();
+    status = kn__user_status(status, call->rule->name, "backward");
     if (status == KN_OK) status = deliver_all(b, call, dx);
     if (status < 0) kn_error_op(call->rule->name);
     return status;

@@ -120,7 +120,9 @@ static kn_status part_run(kn_tensor **y, const part *p, kn_tensor *const leaf[])
     if (p->rng) KN_TRY(kn_rng_state_get(&seed, &offset, p->rng));
     if (p->rng) KN_TRY(kn_rng_state_set(p->rng, p->seed, p->offset));
     *y = p->fn(p->ctx, leaf);
-    kn_status status = *y ? kn_check() : kn_pending() ? kn_check() : KN_ERR_INVALID;
+    kn_status status = kn_check();
+    if (status == KN_OK && !*y)
+        status = KN_FAIL(KN_ERR_INVALID, "kn_recompute: fn gave no result in backward");
     if (p->rng) KN_TRY(kn_rng_state_set(p->rng, seed, offset));
     return status;
 }
@@ -347,16 +349,22 @@ static kn_status recompute(kn_tensor **y, part **p, kn_tensor *const x[]) {
     return is_inside ? part_replace(y, p, tape, &mark, x) : KN_OK;
 }
 
+static kn_tensor *run_plainly(kn_recompute_fn fn, void *ctx, kn_tensor *const x[]) {
+    kn_tensor *y = fn(ctx, x);
+    return y ? y : KN_FAIL_NULL(KN_ERR_INVALID, "kn_recompute: fn gave no result");
+}
+
 kn_tensor *kn_recompute(kn_recompute_fn fn, void *ctx, kn_tensor *const x[], int n_x, kn_rng *rng) {
     if (kn_pending()) return NULL;
-    if (!fn || n_x < 1 || n_x > INPUTS_MAX || !x)
-        return KN_FAIL_NULL(KN_ERR_INVALID, "kn_recompute: %d inputs%s; 1 to %d are possible", n_x,
-                            fn ? "" : ", fn is NULL", INPUTS_MAX);
+    if (!fn || !x) return KN_FAIL_NULL(KN_ERR_INVALID, "kn_recompute: %s is NULL", fn ? "x" : "fn");
+    if (n_x < 1 || n_x > INPUTS_MAX)
+        return KN_FAIL_NULL(KN_ERR_INVALID, "kn_recompute: %d inputs; 1 to %d are possible", n_x,
+                            INPUTS_MAX);
     for (int i = 0; i < n_x; i++) {
         const char *problem = kn_tensor_problem(x[i]);
         if (problem) return KN_FAIL_NULL(KN_ERR_INVALID, "kn_recompute: x[%d] %s", i, problem);
     }
-    if (!kn_frame_recording()) return fn(ctx, x);
+    if (!kn_frame_recording()) return run_plainly(fn, ctx, x);
     part *p = part_make(fn, ctx, x, n_x, rng);
     if (!p) return KN_FAIL_NULL(KN_ERR_OOM, "kn_recompute: no host memory");
     KN_FRAME();

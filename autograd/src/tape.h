@@ -314,6 +314,9 @@ static inline const kn__special *kn__special_of(void *self) {
 }
 
 /* Ops of the user's own. */
+/* What a function of the user's that returned `status` ended with: the error that it left pending
+ * or recorded; else one that says so. */
+kn_status kn__user_status(kn_status status, const char *name, const char *what);
 kn_status kn__apply_back(kn__back *b);
 void kn__apply_free(kn__node *n);
 const char *kn__apply_name(const kn__node *n);

@@ -477,6 +477,31 @@ static void after_a_failed_backward_the_gradients_of_its_sets_are_zero(void **st
     }
 }
 
+static kn_status bare_forward(kn_tensor **y, kn_call *call, kn_tensor *const x[]) {
+    (void)y, (void)call, (void)x;
+    return KN_ERR_UNSUPPORTED;
+}
+static kn_status bare_backward(kn_tensor *dx[], kn_call *call, kn_tensor *dy) {
+    (void)dx, (void)call, (void)dy;
+    return KN_ERR_UNSUPPORTED;
+}
+
+static void a_rule_that_records_no_error_has_no_old_text(void **state) {
+    (void)state;
+    static const kn_rule forward = {.name = "f", .forward = bare_forward, .backward = bare_backward},
+                         backward = {
+                             .name = "b", .forward = twice_forward, .backward = bare_backward};
+    KN_TAPE();
+    kn_tensor *x = kn_watch(F32(KN_SHAPE(2), 1, 2)), *dx = NULL;
+    assert_fails(KN_FAIL(KN_ERR_SHAPE, "an older error"), KN_ERR_SHAPE, "older");
+    assert_op_fails(kn_apply(&forward, &x, 1, NULL, NULL), KN_ERR_UNSUPPORTED,
+                    "f: forward failed: not supported");
+    assert_fails(KN_FAIL(KN_ERR_SHAPE, "an older error"), KN_ERR_SHAPE, "older");
+    kn_tensor *y = kn_apply(&backward, &x, 1, NULL, NULL);
+    assert_fails(kn_gradients(&dx, y, &x, 1, NULL), KN_ERR_UNSUPPORTED,
+                 "b: backward failed: not supported");
+}
+
 int main(void) {
     return RUN_TESTS(
         OPS_TEST(recorded_gradients_are_never_added_to_in_place),
@@ -496,5 +521,6 @@ int main(void) {
         OPS_TEST(errors_of_backward_name_the_rule),
         OPS_TEST(a_value_saved_again_replaces_the_first),
         OPS_TEST(a_gradient_may_be_a_saved_value_itself),
-        OPS_TEST(after_a_failed_backward_the_gradients_of_its_sets_are_zero));
+        OPS_TEST(after_a_failed_backward_the_gradients_of_its_sets_are_zero),
+        OPS_TEST(a_rule_that_records_no_error_has_no_old_text));
 }

@@ -246,10 +246,31 @@ static void what_a_part_may_not_do_is_an_error(void **state) {
     assert_op_fails(kn_recompute(none, NULL, &w, 1, NULL), KN_ERR_INVALID, "fn gave no result");
     assert_op_fails(kn_recompute(NULL, NULL, &w, 1, NULL), KN_ERR_INVALID, "fn is NULL");
     assert_op_fails(kn_recompute(first, NULL, &w, 0, NULL), KN_ERR_INVALID, "0 inputs");
+    assert_op_fails(kn_recompute(first, NULL, NULL, 1, NULL), KN_ERR_INVALID, "x is NULL");
     assert_ptr_equal(kn_recompute(first, NULL, &outside, 1, NULL), outside);
     kn_tensor *y = kn_recompute(product, NULL, (kn_tensor *[]){outside, outside}, 2, NULL);
     ((float *)kn_data_mut(outside))[0] = 1;
     assert_fails(kn_backward(sum_all(y)), KN_ERR_INVALID, "needs x[0], which was written since");
+    kn_params_destroy(set);
+}
+
+static kn_tensor *once_alone(void *ctx, kn_tensor *const x[]) {
+    return (*(int *)ctx)++ ? NULL : kn_sin(x[0]);
+}
+
+static void a_part_without_a_result_says_so(void **state) {
+    (void)state;
+    int runs = 0;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 2, 3);
+    {
+        KN_FRAME(.record = KN_OFF);
+        assert_op_fails(kn_recompute(none, NULL, &w, 1, NULL), KN_ERR_INVALID, "fn gave no result");
+    }
+    KN_TAPE();
+    kn_tensor *y = kn_recompute(once_alone, &runs, &w, 1, NULL);
+    assert_fails(KN_FAIL(KN_ERR_INVALID, "an older error"), KN_ERR_INVALID, "older");
+    assert_fails(kn_backward(sum_all(y)), KN_ERR_INVALID, "fn gave no result in backward");
     kn_params_destroy(set);
 }
 
@@ -388,6 +409,7 @@ int main(void) {
                      OPS_TEST(inputs_may_be_parameters_constants_and_watched_values),
                      TEST(gradients_begin_anew_after_a_step),
                      OPS_TEST(what_a_part_may_not_do_is_an_error),
+                     OPS_TEST(a_part_without_a_result_says_so),
                      OPS_TEST(a_recorded_value_in_the_place_of_a_parts_is_found),
                      OPS_TEST(an_input_that_fn_does_not_use_has_the_gradient_zero),
                      OPS_TEST(a_parameter_written_before_the_second_run_is_an_error),
