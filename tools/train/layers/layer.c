@@ -174,27 +174,42 @@ static kn_tensor *forward_failed(const kn_layer *layer) {
     return KN_FAIL_NULL(status, "%s: %s", layer->path, why.message);
 }
 
-/* The forward of a layer that recomputes, first in forward and then in backward. */
+/* A forward of a layer that recomputes, open on this thread: other threads have theirs. */
+typedef struct part {
+    const kn__layer_root *root;
+    bool again; /* it or one around it is backward's */
+    const struct part *outer;
+} part;
+static _Thread_local const part *innermost;
+static _Thread_local const kn_layer *starting; /* whose first forward kn_recompute is to call */
+
+bool kn__layer_again(void) { return innermost && innermost->again; }
+
+static bool is_inside(const kn__layer_root *root) {
+    const part *p = innermost;
+    while (p && p->root != root) p = p->outer;
+    return p != NULL;
+}
+
+/* Called first in forward and then in backward. */
 static kn_tensor *part_forward(void *ctx, kn_tensor *const x[]) {
     kn_layer *layer = ctx;
-    kn__layer_root *root = layer->root;
-    bool again = root->again;
-    root->again = !root->starts;
-    root->n_inside++;
+    const part here = {layer->root, starting != layer || kn__layer_again(), innermost};
+    starting = NULL;
+    innermost = &here;
     kn_tensor *y = layer->kind->forward(layer, x[0]);
-    root->n_inside--;
-    root->again = again;
+    innermost = here.outer;
     return y;
 }
 
 /* Inside of such a layer another one has nothing to save. */
 static kn_tensor *run(kn_layer *layer, kn_tensor *x) {
     kn__layer_root *root = layer->root;
-    if (!layer->recomputes || root->n_inside || !kn_frame_recording())
+    if (!layer->recomputes || is_inside(root) || !kn_frame_recording())
         return layer->kind->forward(layer, x);
-    root->starts = true;
+    starting = layer;
     kn_tensor *y = kn_recompute(part_forward, layer, &x, 1, root->rng);
-    root->starts = false;
+    starting = NULL;
     return y;
 }
 

@@ -59,9 +59,6 @@ struct kn__layer_root {
     kn_params *params;
     uint64_t seed;
     kn_rng *rng;                 /* NULL before a layer asks for it */
-    int n_inside;                /* forwards of layers that recompute, open now */
-    bool starts;                 /* such a forward is the first one, not backward's */
-    bool again;                  /* the open one is backward's */
     bool frozen;                 /* kn_layer_freeze */
     kn_dtype frozen_as;          /* .autocast of the frame then; 0: off */
     bool is_placed;              /* kn_layer_to of a layer in it */
@@ -84,8 +81,8 @@ static inline kn_tensor *kn__layer_activated(kn_layer_act_fn act, kn_tensor *y) 
 }
 /* The root's generator, created at the first call. NULL: the error is pending. */
 kn_rng *kn__layer_rng(kn_layer *layer);
-/* Whether this forward is made again by backward: state keeps what the first one wrote. */
-static inline bool kn__layer_again(const kn_layer *layer) { return layer->root->again; }
+/* Whether this thread's backward makes a forward again: state keeps what the first one wrote. */
+bool kn__layer_again(void);
 /* The layers of a group one after the other. */
 kn_tensor *kn__layer_sequence(kn_layer *group, kn_tensor *x);
 /* The same from `first` up to `end`, of one group. */

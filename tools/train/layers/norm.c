@@ -45,7 +45,7 @@ kn_tensor *kn__layer_norm_run(kn_layer *layer, kn_tensor *x) {
                                           .momentum = l->options.momentum,
                                           .eps = l->options.eps,
                                           .ranks = l->ranks};
-    bool reads = !options.training || !kn__layer_again(layer);
+    bool reads = !options.training || !kn__layer_again();
     kn_tensor *mean = reads ? layer->state[0].w : KN_NONE;
     kn_tensor *var = reads ? layer->state[1].w : KN_NONE;
     return kn__layer_activated(l->options.act,
