@@ -488,7 +488,9 @@ static kn_status bare_backward(kn_tensor *dx[], kn_call *call, kn_tensor *dy) {
 
 static void a_rule_that_records_no_error_has_no_old_text(void **state) {
     (void)state;
-    static const kn_rule forward = {.name = "f", .forward = bare_forward, .backward = bare_backward},
+    static const kn_rule forward = {.name = "f",
+                                    .forward = bare_forward,
+                                    .backward = bare_backward},
                          backward = {
                              .name = "b", .forward = twice_forward, .backward = bare_backward};
     KN_TAPE();

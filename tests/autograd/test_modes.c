@@ -276,7 +276,8 @@ static kn_status log_backward(kn_tensor *dx[], kn_call *call, kn_tensor *dy) {
 
 static void the_result_of_an_op_of_ones_own_is_looked_at_too(void **state) {
     (void)state;
-    static const kn_rule rule = {.name = "my_log", .forward = log_forward, .backward = log_backward};
+    static const kn_rule rule = {
+        .name = "my_log", .forward = log_forward, .backward = log_backward};
     kn_anomaly_set(true);
     {
         KN_TAPE();

@@ -91,7 +91,8 @@ typedef struct function {
 
 static kn_tensor *function_forward(kn_layer *layer, kn_tensor *x) {
     const function *l = (function *)layer;
-    return l->fn(l->ctx, layer, x);
+    kn_tensor *y = l->fn(l->ctx, layer, x);
+    return y ? y : KN_FAIL_NULL(KN_ERR_INVALID, "its function gave no result");
 }
 static const kn__layer_kind function_kind = {"kn_layer_function", sizeof(function),
                                              function_forward, .is_group = true};

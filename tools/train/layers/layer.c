@@ -166,11 +166,19 @@ kn_rng *kn__layer_rng(kn_layer *layer) {
 
 /* --- forward --- */
 
+/* Whether a layer in it has said already where that was. */
+static bool is_inner(const kn_layer *layer, const char *message) {
+    size_t length = strlen(layer->path);
+    return layer->first && strncmp(message, layer->path, length) == 0 &&
+           (!length || message[length] == '.');
+}
+
 /* A layer's error is its ops': it only adds where that was. */
 static kn_tensor *forward_failed(const kn_layer *layer) {
     kn_status status = kn_check();
     if (status == KN_OK) return NULL;
     kn_error why = *kn_last_error();
+    if (is_inner(layer, why.message)) return kn_error_defer(status);
     return KN_FAIL_NULL(status, "%s: %s", layer->path, why.message);
 }
 
@@ -203,7 +211,8 @@ static kn_tensor *part_forward(void *ctx, kn_tensor *const x[]) {
 }
 
 /* Inside of such a layer another one has nothing to save. */
-static kn_tensor *run(kn_layer *layer, kn_tensor *x) {
+static kn_tensor *run(kn_layer *layer, kn_tensor *x, const void *ctx) {
+    (void)ctx;
     kn__layer_root *root = layer->root;
     if (!layer->recomputes || is_inside(root) || !kn_frame_recording())
         return layer->kind->forward(layer, x);
@@ -213,29 +222,34 @@ static kn_tensor *run(kn_layer *layer, kn_tensor *x) {
     return y;
 }
 
-static kn_tensor *forward(kn_layer *layer, kn_tensor *x) {
+static kn_tensor *forward(kn_layer *layer, kn_tensor *x, kn__layer_run_fn run_fn, const void *ctx) {
     bool in_blocks = !kn_frame_recording() && !kn_layer_is_training(layer);
     KN_FRAME(.layout = !in_blocks                   ? KN_OFF
                        : kn__layer_is_frozen(layer) ? 2
                                                     : 1,
              .device = layer->device);
     if (layer->device && kn_tensor_device(x) != layer->device) x = kn_to(x, layer->device);
-    kn_tensor *y = x ? run(layer, x) : NULL;
-    if (!y && !layer->first) y = forward_failed(layer);
+    kn_tensor *y = x ? run_fn(layer, x, ctx) : NULL;
+    if (!y) y = forward_failed(layer);
     if (in_blocks && !layer->parent && y && kn_tensor_compute(y) < 0)
         return kn_error_defer(kn_last_error()->status);
     return kn_keep(y);
 }
 
-kn_tensor *(kn_layer_forward)(kn_layer *layer, kn_tensor *x) {
-    if (!layer) return KN_FAIL_NULL(KN_ERR_INVALID, "kn_layer_forward: layer is NULL");
+kn_tensor *kn__layer_forward_by(kn_layer *layer, kn_tensor *x, kn__layer_run_fn run_fn,
+                                const void *ctx) {
     if (kn_pending()) return NULL;
     const char *problem = kn_tensor_problem(x);
     if (problem)
         return KN_FAIL_NULL(KN_ERR_INVALID, "kn_layer_forward: %s: x %s", layer->path, problem);
-    if (!layer->parent) return forward(layer, x); /* the root has no name */
+    if (!layer->parent) return forward(layer, x, run_fn, ctx); /* the root has no name */
     KN_TAPE_SCOPE(layer->name);
-    return forward(layer, x);
+    return forward(layer, x, run_fn, ctx);
+}
+
+kn_tensor *(kn_layer_forward)(kn_layer *layer, kn_tensor *x) {
+    if (!layer) return KN_FAIL_NULL(KN_ERR_INVALID, "kn_layer_forward: layer is NULL");
+    return kn__layer_forward_by(layer, x, run, NULL);
 }
 
 /* --- mode --- */

@@ -83,6 +83,12 @@ static inline kn_tensor *kn__layer_activated(kn_layer_act_fn act, kn_tensor *y) 
 kn_rng *kn__layer_rng(kn_layer *layer);
 /* Whether this thread's backward makes a forward again: state keeps what the first one wrote. */
 bool kn__layer_again(void);
+/* Computes a layer's result of x. */
+typedef kn_tensor *(*kn__layer_run_fn)(kn_layer *layer, kn_tensor *x, const void *ctx);
+/* kn_layer_forward by another function than the kind's: in the layer's scope, frame and device,
+ * with its path in errors. */
+kn_tensor *kn__layer_forward_by(kn_layer *layer, kn_tensor *x, kn__layer_run_fn run_fn,
+                                const void *ctx);
 /* The layers of a group one after the other. */
 kn_tensor *kn__layer_sequence(kn_layer *group, kn_tensor *x);
 /* The same from `first` up to `end`, of one group. */

@@ -11,19 +11,28 @@ typedef struct recurrent {
     kn_rnn_options options;
 } recurrent;
 
-static kn_tensor *recurrent_run(kn_layer *layer, kn_tensor *x, const kn_layer_rnn_state *state) {
+/* A state where the layer is. */
+static kn_tensor *placed(const kn_layer *layer, kn_tensor *h) {
+    return h && layer->device ? kn_to(h, layer->device) : h;
+}
+
+/* ctx: a kn_layer_rnn_state, or NULL. */
+static kn_tensor *recurrent_run(kn_layer *layer, kn_tensor *x, const void *ctx) {
     const recurrent *l = (recurrent *)layer;
+    const kn_layer_rnn_state *state = ctx;
     kn_rnn_options o = l->options;
     if (!kn_layer_is_training(layer)) o.dropout = 0;
     o.rng = o.dropout > 0 ? layer->root->rng : NULL;
-    if (state) {
-        o.lengths = state->lengths;
-        o.h0 = state->h0;
-        o.c0 = state->c0;
-        o.h_n = state->h_n;
-        o.c_n = state->c_n;
-    }
-    return kn_rnn(x, l->weight, &o);
+    if (!state) return kn_rnn(x, l->weight, &o);
+    o.lengths = state->lengths;
+    o.h0 = placed(layer, state->h0);
+    o.c0 = placed(layer, state->c0);
+    o.h_n = state->h_n;
+    o.c_n = state->c_n;
+    kn_tensor *y = kn_rnn(x, l->weight, &o);
+    if (y && o.h_n) *o.h_n = kn_keep(*o.h_n);
+    if (y && o.c_n && o.mode == KN_RNN_LSTM) *o.c_n = kn_keep(*o.c_n);
+    return y;
 }
 
 static kn_tensor *recurrent_forward(kn_layer *layer, kn_tensor *x) {
@@ -61,11 +70,7 @@ kn_tensor *(kn_layer_rnn_forward)(kn_layer *rnn, kn_tensor *x, const kn_layer_rn
     if (!rnn || rnn->kind != &recurrent_kind)
         return KN_FAIL_NULL(KN_ERR_INVALID, "kn_layer_rnn_forward: %s is not a kn_layer_rnn",
                             rnn ? rnn->path : "NULL");
-    const char *problem = kn_tensor_problem(x);
-    if (problem)
-        return KN_FAIL_NULL(KN_ERR_INVALID, "kn_layer_rnn_forward: %s: x %s", rnn->path, problem);
-    KN_TAPE_SCOPE(rnn->name);
-    return recurrent_run(rnn, x, state);
+    return state ? kn__layer_forward_by(rnn, x, recurrent_run, state) : (kn_layer_forward)(rnn, x);
 }
 
 /* --- attention --- */
@@ -88,8 +93,7 @@ static kn_tensor *attention_forward(kn_layer *layer, kn_tensor *x) {
     const attention *l = (attention *)layer;
     kn_shape s = kn_tensor_shape(x);
     if (s.n_dims != 3)
-        return KN_FAIL_NULL(KN_ERR_SHAPE, "%s: x has %d dimensions, not [batch,time,width]",
-                            layer->path, s.n_dims);
+        return KN_FAIL_NULL(KN_ERR_SHAPE, "x has %d dimensions, not [batch,time,width]", s.n_dims);
     int64_t h = l->heads, g = l->kv_heads, all = h + 2 * g;
     kn_tensor *qkv = (kn_layer_forward)(l->qkv, x); /* [B,T,(H+2G)·D] */
     if (!qkv) return NULL;

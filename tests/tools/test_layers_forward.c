@@ -1,0 +1,133 @@
+/* Forwards of layers: on several threads, and where they fail. */
+#include <knet/layer.h>
+#include <knet/rule.h>
+#include <knet/tape.h>
+#include <pthread.h>
+
+#include "test.h"
+
+typedef struct fixture {
+    kn_params *params;
+    kn_layer *net;
+} fixture;
+
+static fixture fixture_make(void) {
+    fixture f = {0};
+    assert_ok(kn_params_create(&f.params, &(kn_params_options){.seed = 1}));
+    assert_ok(kn_layer_create(&f.net, f.params, NULL));
+    return f;
+}
+
+static void fixture_release(fixture *f) {
+    kn_layer_destroy(f->net);
+    kn_params_destroy(f->params);
+}
+
+/* --- threads --- */
+
+typedef struct other {
+    kn_layer *net;
+    int n_calls;
+    int64_t n_nodes; /* of the other thread's tape */
+} other;
+
+static int64_t nodes_of_forward(kn_layer *net) {
+    KN_TAPE(.threads = 1);
+    kn_tensor *y = kn_layer_forward(net, kn_watch(kn_ones(KN_SHAPE(2, 4))));
+    return y && kn_check() == KN_OK ? kn_tape_nodes() : -1;
+}
+
+static void *run_other(void *ctx) {
+    other *o = ctx;
+    o->n_nodes = nodes_of_forward(o->net);
+    return NULL;
+}
+
+/* In the middle of its first forward another thread has a whole one. */
+static kn_tensor *with_other(void *ctx, kn_layer *self, kn_tensor *x) {
+    other *o = ctx;
+    pthread_t thread;
+    (void)self;
+    if (o->n_calls++ == 0 && pthread_create(&thread, NULL, run_other, o) == 0)
+        pthread_join(thread, NULL);
+    return kn_tanh(kn_square(x));
+}
+
+static void a_forward_that_recomputes_leaves_those_of_other_threads_alone(void **state) {
+    (void)state;
+    fixture f = fixture_make();
+    other o = {.net = f.net};
+    kn_layer *block = kn_layer_sequential(f.net, "block");
+    assert_non_null(kn_layer_linear(block, "fc", 4, 4, NULL));
+    assert_non_null(kn_layer_function(block, "f", with_other, &o));
+    kn_layer_recompute_set(block, true);
+    assert_int_equal(nodes_of_forward(f.net), 2); /* x and the block */
+    assert_int_equal(o.n_nodes, 2);
+    assert_int_equal(nodes_of_forward(f.net), 2);
+    fixture_release(&f);
+}
+
+/* --- errors --- */
+
+#define assert_forward_fails(layer, x, want, text)                                                 \
+    do {                                                                                           \
+        assert_null(kn_layer_forward(layer, x));                                                   \
+        assert_fails(kn_check(), want, text);                                                      \
+        assert_int_equal(strncmp(kn_last_error()->message, text, strlen(text)), 0);                \
+    } while (0)
+
+static kn_tensor *add_five(void *ctx, kn_layer *self, kn_tensor *x) {
+    (void)self;
+    return ctx ? NULL : kn_add(x, kn_ones(KN_SHAPE(5)));
+}
+
+static void an_error_of_a_group_names_its_path_once(void **state) {
+    (void)state;
+    fixture f = fixture_make();
+    kn_layer *block = kn_layer_sequential(f.net, "block");
+    kn_layer *res = kn_layer_residual(block, "res");
+    assert_non_null(kn_layer_linear(res, "fc", 4, 3, NULL));
+    kn_layer *dense = kn_layer_dense(block, "dense");
+    assert_non_null(kn_layer_maxpool(dense, "pool", KN_SHAPE(2, 2), NULL));
+    kn_layer *own = kn_layer_function(block, "own", add_five, NULL);
+    kn_layer *none = kn_layer_function(block, "none", add_five, &f);
+    KN_FRAME();
+    assert_forward_fails(res, kn_ones(KN_SHAPE(2, 4)), KN_ERR_SHAPE, "block.res: kn_add:");
+    assert_forward_fails(res, kn_ones(KN_SHAPE(2, 5)), KN_ERR_SHAPE, "block.res.fc: kn_linear");
+    assert_forward_fails(f.net, kn_ones(KN_SHAPE(2, 5)), KN_ERR_SHAPE, "block.res.fc: kn_linear");
+    assert_forward_fails(dense, kn_ones(KN_SHAPE(2, 3, 4, 4)), KN_ERR_SHAPE,
+                         "block.dense: kn_concat:");
+    assert_forward_fails(own, kn_ones(KN_SHAPE(4)), KN_ERR_SHAPE, "block.own: kn_add:");
+    assert_forward_fails(none, kn_ones(KN_SHAPE(4)), KN_ERR_INVALID,
+                         "block.none: its function gave no result");
+    fixture_release(&f);
+}
+
+static void a_recurrent_forward_is_one_of_its_layer(void **state) {
+    (void)state;
+    fixture f = fixture_make();
+    kn_layer *block = kn_layer_sequential(f.net, "block");
+    kn_layer *rnn = kn_layer_rnn(block, "rnn", 4, &(kn_rnn_options){.hidden = 3});
+    kn_tensor *h_n = NULL;
+    KN_FRAME();
+    kn_tensor *x = kn_ones(KN_SHAPE(2, 1, 4));
+    const kn_layer_rnn_state wrong = {.h0 = kn_ones(KN_SHAPE(1, 7, 3))}, last = {.h_n = &h_n};
+    assert_null(kn_layer_rnn_forward(rnn, x, &wrong));
+    assert_fails(kn_check(), KN_ERR_SHAPE, "block.rnn: kn_rnn");
+    assert_null(kn_layer_rnn_forward(rnn, kn_ones(KN_SHAPE(2, 1, 5)), NULL));
+    assert_fails(kn_check(), KN_ERR_SHAPE, "block.rnn: kn_rnn");
+    assert_non_null(kn_layer_rnn_forward(rnn, x, &last));
+    assert_int_equal(kn_tensor_numel(h_n), 3);
+    assert_non_null(kn_data(h_n)); /* it is the caller's */
+    kn_layer_recompute_set(rnn, true);
+    KN_TAPE();
+    assert_non_null(kn_layer_rnn_forward(rnn, kn_watch(x), NULL));
+    assert_int_equal(kn_tape_nodes(), 2);
+    fixture_release(&f);
+}
+
+int main(void) {
+    return RUN_TESTS(TEST(a_forward_that_recomputes_leaves_those_of_other_threads_alone),
+                     TEST(an_error_of_a_group_names_its_path_once),
+                     TEST(a_recurrent_forward_is_one_of_its_layer));
+}
