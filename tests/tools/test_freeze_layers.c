@@ -41,18 +41,21 @@ static kn_tensor *input(kn_dtype dtype, kn_shape shape) {
                    dtype);
 }
 
+static void assert_near(kn_tensor *frozen, kn_tensor *plain) {
+    double off = 0, most = 0;
+    assert_ok(kn_check());
+    assert_int_equal(kn_tensor_dtype(frozen), kn_tensor_dtype(plain));
+    assert_ok(kn_item(&off, kn_max_abs(kn_sub(frozen, plain), KN_ALL, false)));
+    assert_ok(kn_item(&most, kn_max_abs(plain, KN_ALL, false)));
+    assert_true(most > 0.1 && off <= 1e-5 * most);
+}
+
 static void assert_frozen_is_plain(fixture *f, kn_tensor *x, int autocast) {
     KN_FRAME(.autocast = autocast);
     kn_tensor *plain = kn_layer_forward(f->net, x);
     assert_ok(kn_check());
     assert_ok(kn_layer_freeze(f->net));
-    kn_tensor *frozen = kn_layer_forward(f->net, x);
-    assert_ok(kn_check());
-    assert_int_equal(kn_tensor_dtype(frozen), kn_tensor_dtype(plain));
-    double off = 0, most = 0;
-    assert_ok(kn_item(&off, kn_max_abs(kn_sub(frozen, plain), KN_ALL, false)));
-    assert_ok(kn_item(&most, kn_max_abs(plain, KN_ALL, false)));
-    assert_true(most > 0.1 && off <= 1e-5 * most);
+    assert_near(kn_layer_forward(f->net, x), plain);
     kn_layer_thaw(f->net);
 }
 
@@ -105,6 +108,66 @@ static void forward_add_applies_the_act_of_its_norm(void **state) {
     fixture_release(&f);
 }
 
+/* --- functions that read what folding would hide --- */
+
+/* A function that normalizes before it convolves. */
+static kn_tensor *backwards(void *ctx, kn_layer *self, kn_tensor *x) {
+    const pair *p = ctx;
+    (void)self;
+    return kn_layer_forward(p->conv, kn_layer_forward(p->norm, x));
+}
+static kn_tensor *reads_twice(void *ctx, kn_layer *self, kn_tensor *x) {
+    const pair *p = ctx;
+    (void)self;
+    kn_tensor *h = kn_layer_forward(p->conv, x), *y = kn_layer_forward(p->norm, h);
+    return y ? kn_add(h, kn_tanh(y)) : NULL;
+}
+static kn_tensor *runs_twice(void *ctx, kn_layer *self, kn_tensor *x) {
+    const pair *p = ctx;
+    (void)self;
+    kn_tensor *h = kn_layer_forward(p->conv, kn_layer_forward(p->conv, x));
+    return kn_layer_forward(p->norm, h);
+}
+
+static void functions_may_run_their_layers_in_any_way(void **state) {
+    (void)state;
+    const kn_layer_fn fns[] = {backwards, reads_twice, runs_twice};
+    for (int i = 0; i < 3; i++) {
+        fixture f = fixture_make(KN_F32);
+        pair p = {NULL, NULL};
+        kn_layer *own = kn_layer_function(f.net, "f", fns[i], &p);
+        p.conv = kn_layer_conv(own, "c", 16, 16, KN_SHAPE(3, 3), &same);
+        p.norm = norm_add(own, "bn", 16, kn_tanh);
+        KN_FRAME();
+        assert_frozen_is_plain(&f, input(KN_F32, KN_SHAPE(1, 16, 5, 5)), 0);
+        fixture_release(&f);
+    }
+}
+
+static void a_layer_alone_gives_its_own_result(void **state) {
+    (void)state;
+    fixture f = fixture_make(KN_F32);
+    kn_layer *conv = kn_layer_conv(f.net, "c", 16, 16, KN_SHAPE(3, 3), &same);
+    kn_layer *norm = norm_add(f.net, "bn", 16, kn_tanh), *sum = kn_layer_residual(f.net, "r");
+    kn_layer *alone[] = {conv, norm, sum, kn_layer_act(f.net, "a", kn_relu)};
+    assert_non_null(kn_layer_linear(sum, "fc", 5, 5, NULL));
+    KN_FRAME(.record = KN_OFF);
+    kn_tensor *x = input(KN_F32, KN_SHAPE(1, 16, 5, 5)), *plain[4];
+    for (int i = 0; i < 4; i++) assert_non_null(plain[i] = kn_layer_forward(alone[i], x));
+    assert_ok(kn_layer_freeze(f.net));
+    for (int i = 0; i < 4; i++) assert_near(kn_layer_forward(alone[i], x), plain[i]);
+    fixture_release(&f);
+}
+
+static void only_roots_freeze(void **state) {
+    (void)state;
+    fixture f = fixture_make(KN_F32);
+    kn_layer *own = kn_layer_sequential(f.net, "f");
+    assert_fails(kn_layer_freeze(own), KN_ERR_INVALID, "the layer is not a root");
+    assert_fails(kn_layer_freeze(NULL), KN_ERR_INVALID, "root is NULL");
+    fixture_release(&f);
+}
+
 static void sums_may_broadcast(void **state) {
     (void)state;
     fixture f = fixture_make(KN_F32);
@@ -131,5 +194,7 @@ int main(void) {
     return RUN_TESTS(TEST(a_batch_norm_is_along_axis_1_of_a_linear_layer_too),
                      TEST(the_act_of_a_norm_comes_before_the_sum),
                      TEST(forward_add_applies_the_act_of_its_norm), TEST(sums_may_broadcast),
+                     TEST(functions_may_run_their_layers_in_any_way),
+                     TEST(a_layer_alone_gives_its_own_result), TEST(only_roots_freeze),
                      TEST(f64_stays_f64_in_mixed_precision));
 }

@@ -27,18 +27,16 @@ static kn_layer_act_fn act_after(const kn_layer *layer) {
 
 static kn_tensor *linear_forward(kn_layer *layer, kn_tensor *x) {
     const linear *l = (linear *)layer;
-    if (layer->inside && kn__layer_is_frozen(layer->inside)) {
-        if (kn_tensor_shape(x).n_dims !=
-            2) { /* a batch norm is along axis 1, this layer the last */
-            kn_tensor *plain = kn_linear_act(x, l->weight, l->bias, KN_ACT_NONE);
-            return kn__layer_done(layer, kn__layer_norm_run(layer->inside, plain));
-        }
-        kn_layer_act_fn act = act_after(layer);
-        kn_act inside = act_inside(&act);
-        kn_tensor *y = kn_linear_act(x, layer->frozen[0], layer->frozen[1], inside);
-        return kn__layer_done(layer, kn__layer_activated(act, y));
-    }
     return kn__layer_activated(l->act, kn_linear_act(x, l->weight, l->bias, l->inside));
+}
+/* A batch norm is along axis 1, this layer the last. */
+static kn_tensor *linear_folded(kn_layer *layer, kn_tensor *x) {
+    const linear *l = (linear *)layer;
+    if (kn_tensor_shape(x).n_dims != 2)
+        return kn__layer_norm_run(layer->inside, kn_linear_act(x, l->weight, l->bias, KN_ACT_NONE));
+    kn_layer_act_fn act = act_after(layer);
+    kn_act inside = act_inside(&act);
+    return kn__layer_activated(act, kn_linear_act(x, layer->frozen[0], layer->frozen[1], inside));
 }
 static bool linear_is_bare(const kn_layer *layer) {
     const linear *l = (const linear *)layer;
@@ -48,8 +46,8 @@ static int64_t linear_n_out(const kn_layer *layer) {
     return kn_tensor_shape(((const linear *)layer)->weight).dim[0];
 }
 static const kn__layer_kind linear_kind = {
-    "kn_layer_linear",         sizeof(linear),       linear_forward, .out_axis = 1,
-    .is_bare = linear_is_bare, .n_out = linear_n_out};
+    "kn_layer_linear",         sizeof(linear),        linear_forward,         .out_axis = 1,
+    .is_bare = linear_is_bare, .n_out = linear_n_out, .folded = linear_folded};
 
 /* "weight" and, unless no_bias, "bias" [n_out]. False: the error is pending. */
 static bool weights_add(kn_tensor **weight, kn_tensor **bias, kn_layer *layer, kn_shape shape,
@@ -133,9 +131,10 @@ static kn_tensor *conv_sum(kn_layer *layer, kn_tensor *x, kn_tensor *around, kn_
 
 static kn_tensor *conv_forward(kn_layer *layer, kn_tensor *x) {
     const conv *l = (conv *)layer;
-    if (layer->inside && kn__layer_is_frozen(layer->inside))
-        return kn__layer_done(layer, conv_sum(layer, x, KN_NONE, act_after(layer)));
     return kn__layer_activated(l->act, kn_conv(x, l->weight, l->bias, &l->options));
+}
+static kn_tensor *conv_folded(kn_layer *layer, kn_tensor *x) {
+    return conv_sum(layer, x, KN_NONE, act_after(layer));
 }
 static bool conv_is_bare(const kn_layer *layer) {
     const conv *l = (const conv *)layer;
@@ -145,8 +144,8 @@ static int64_t conv_n_out(const kn_layer *layer) {
     return kn_tensor_shape(((const conv *)layer)->weight).dim[0];
 }
 static const kn__layer_kind conv_kind = {
-    "kn_layer_conv",         sizeof(conv),        conv_forward,   .out_axis = 1,
-    .is_bare = conv_is_bare, .n_out = conv_n_out, .sum = conv_sum};
+    "kn_layer_conv",         sizeof(conv),        conv_forward,          .out_axis = 1,
+    .is_bare = conv_is_bare, .n_out = conv_n_out, .folded = conv_folded, .sum = conv_sum};
 
 static bool window_fits(const kn__layer_kind *kind, const char *name, kn_shape window) {
     bool fits = window.n_dims >= 1 && window.n_dims <= 3;
@@ -161,20 +160,21 @@ static bool window_fits(const kn__layer_kind *kind, const char *name, kn_shape w
 
 static kn_tensor *deconv_forward(kn_layer *layer, kn_tensor *x) {
     const conv *l = (conv *)layer;
-    if (layer->inside && kn__layer_is_frozen(layer->inside)) {
-        kn_tensor *y = kn_deconv(x, layer->frozen[0], layer->frozen[1], &l->options);
-        return kn__layer_done(layer, kn__layer_activated(act_after(layer), y));
-    }
     return kn__layer_activated(l->act, kn_deconv(x, l->weight, l->bias, &l->options));
+}
+static kn_tensor *deconv_folded(kn_layer *layer, kn_tensor *x) {
+    const conv *l = (conv *)layer;
+    return kn__layer_activated(act_after(layer),
+                               kn_deconv(x, layer->frozen[0], layer->frozen[1], &l->options));
 }
 /* In groups the weight's second axis is that of one group: nothing folds. */
 static int64_t deconv_n_out(const kn_layer *layer) {
     const conv *l = (const conv *)layer;
     return l->options.groups > 1 ? -1 : kn_tensor_shape(l->weight).dim[1];
 }
-static const kn__layer_kind deconv_kind = {"kn_layer_deconv",       sizeof(conv),
-                                           deconv_forward,          .out_axis = 2,
-                                           .is_bare = conv_is_bare, .n_out = deconv_n_out};
+static const kn__layer_kind deconv_kind = {
+    "kn_layer_deconv",       sizeof(conv),          deconv_forward,         .out_axis = 2,
+    .is_bare = conv_is_bare, .n_out = deconv_n_out, .folded = deconv_folded};
 
 static kn_layer *conv_add(const kn__layer_kind *kind, kn_layer *parent, const char *name,
                           int64_t n_in, int64_t n_out, kn_shape window,
@@ -250,10 +250,7 @@ typedef struct act {
     kn_layer_act_fn fn;
 } act;
 
-static kn_tensor *act_forward(kn_layer *layer, kn_tensor *x) {
-    if (layer->done_by && kn__layer_is_frozen(layer)) return kn__layer_is_done(layer, x) ? x : NULL;
-    return ((act *)layer)->fn(x);
-}
+static kn_tensor *act_forward(kn_layer *layer, kn_tensor *x) { return ((act *)layer)->fn(x); }
 kn_layer_act_fn kn__layer_act_of(const kn_layer *layer) { return ((const act *)layer)->fn; }
 const kn__layer_kind kn__layer_act_kind = {"kn_layer_act", sizeof(act), act_forward,
                                            .is_group = false};

@@ -1,32 +1,19 @@
 /* The frozen form: layers that do the work of the one after them. */
 #include "layer.h"
 
-/* The last result that holds such work, of this thread. */
-static _Thread_local struct {
-    const kn_layer *by;
-    const kn_tensor *y;
-} done;
-
 bool kn__layer_is_frozen(const kn_layer *layer) {
     return layer->root->frozen && layer->root->frozen_as == kn_frame_autocast() &&
            !kn_frame_recording() && !kn_layer_is_training(layer);
 }
 
-kn_tensor *kn__layer_done(const kn_layer *layer, kn_tensor *y) {
-    done.by = layer;
-    done.y = y;
-    return y;
+static kn_tensor *folded(kn_layer *layer, kn_tensor *x, const void *ctx) {
+    (void)ctx;
+    return layer->kind->folded(layer, x);
 }
 
-bool kn__layer_is_done(const kn_layer *layer, const kn_tensor *x) {
-    bool is_done = done.by == layer->done_by && done.y == x;
-    done.by = NULL;
-    if (!is_done)
-        KN_FAIL_NULL(KN_ERR_INVALID,
-                     "%s is frozen into %s, but its x is not the result of that layer; "
-                     "kn_layer_thaw",
-                     layer->path, layer->done_by->path);
-    return is_done;
+kn_tensor *kn__layer_folded(kn_layer *layer, kn_tensor *x) {
+    KN_ASSERT(kn__layer_folds(layer));
+    return kn__layer_forward_by(layer, x, folded, NULL);
 }
 
 /* --- folding --- */
@@ -55,7 +42,6 @@ static kn_status fold(kn_layer *layer, kn_layer *norm) {
     KN_TRY(kn_hold(&layer->frozen[0], kn_cast(weight, dtype)));
     KN_TRY(kn_hold(&layer->frozen[1], kn_cast(bias, dtype)));
     layer->inside = norm;
-    norm->done_by = layer;
     return KN_OK;
 }
 
@@ -76,10 +62,7 @@ static bool freeze(void *ctx, kn_layer *layer) {
     if (folds(layer)) w->status = fold(layer, layer->next);
     kn_layer *next = layer->next;
     bool is_sum = layer->kind == &kn__layer_residual_kind;
-    if (is_sum && next && next->kind == &kn__layer_act_kind) {
-        layer->inside = next;
-        next->done_by = layer;
-    }
+    if (is_sum && next && next->kind == &kn__layer_act_kind) layer->inside = next;
     return w->status == KN_OK;
 }
 
@@ -87,7 +70,7 @@ static bool thaw(void *ctx, kn_layer *layer) {
     (void)ctx;
     kn_unhold(&layer->frozen[0]);
     kn_unhold(&layer->frozen[1]);
-    layer->inside = layer->done_by = NULL;
+    layer->inside = NULL;
     return true;
 }
 
@@ -123,11 +106,11 @@ kn_tensor *kn__layer_sum(kn_layer *layer, kn_tensor *x, kn_tensor *around, kn_la
 kn_tensor *(kn_layer_forward_add)(kn_layer *layer, kn_layer *norm, kn_tensor *x, kn_tensor *around,
                                   kn_layer_act_fn act) {
     if (!layer) return KN_FAIL_NULL(KN_ERR_INVALID, "kn_layer_forward_add: layer is NULL");
-    if (kn_pending() || !x || !around) return NULL;
-    bool is_inside = layer->inside == norm && norm && layer->kind->sum && kn__layer_is_frozen(norm);
-    if (is_inside && !kn__layer_norm_act(norm)) /* which comes before the sum */
+    if (kn_pending()) return NULL;
+    bool folds = norm && layer->inside == norm && kn__layer_folds(layer);
+    if (folds && around && layer->kind->sum && !kn__layer_norm_act(norm)) /* before the sum */
         return kn__layer_sum(layer, x, around, act);
-    kn_tensor *y = (kn_layer_forward)(layer, x);
-    if (norm && y) y = (kn_layer_forward)(norm, y);
-    return y ? kn__layer_activated(act, kn_add(y, around)) : NULL;
+    kn_tensor *y = folds ? kn__layer_folded(layer, x) : (kn_layer_forward)(layer, x);
+    if (norm && y && !folds) y = (kn_layer_forward)(norm, y);
+    return kn__layer_activated(act, y && around ? kn_add(y, around) : y);
 }

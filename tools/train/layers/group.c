@@ -4,8 +4,10 @@
 /* A value is dropped once the next layer has it: without a tape two of them live at a time. */
 kn_tensor *kn__layer_run(kn_layer *first, const kn_layer *end, kn_tensor *x) {
     kn_tensor *at = x;
-    for (kn_layer *child = first; child != end; child = child->next) {
-        kn_tensor *y = (kn_layer_forward)(child, at);
+    for (kn_layer *child = first, *next; child != end; child = next) {
+        bool folds = child->next != end && kn__layer_folds(child);
+        next = folds ? child->next->next : child->next;
+        kn_tensor *y = folds ? kn__layer_folded(child, at) : (kn_layer_forward)(child, at);
         if (!y) return NULL;
         if (y != at && at != x) kn_drop(at);
         at = y;
@@ -38,23 +40,28 @@ typedef struct residual {
 static kn_layer *last_of(const residual *l, const kn_layer *body) {
     kn_layer *norm = l->base.last, *at = (kn_layer *)(uintptr_t)body;
     while (at && at->next != norm) at = at->next;
-    bool fits = at && at->inside == norm && at->kind->sum && kn__layer_is_frozen(norm);
+    bool fits = at && at->inside == norm && at->kind->sum && kn__layer_folds(at);
     return fits && !kn__layer_norm_act(norm) ? at : NULL; /* which comes before the sum */
 }
 
-static kn_tensor *residual_forward(kn_layer *layer, kn_tensor *x) {
+/* act(x + body(x)) */
+static kn_tensor *residual_run(kn_layer *layer, kn_tensor *x, kn_layer_act_fn act) {
     const residual *l = (residual *)layer;
     kn_layer *body = l->shortcut ? l->shortcut->next : layer->first, *last = last_of(l, body);
-    bool acts = layer->inside && kn__layer_is_frozen(layer->inside);
-    kn_layer_act_fn act = acts ? kn__layer_act_of(layer->inside) : NULL;
     kn_tensor *y = kn__layer_run(body, last, x);
     kn_tensor *around = l->shortcut && y ? (kn_layer_forward)(l->shortcut, x) : x;
     if (!y || !around) return NULL;
-    y = last ? kn__layer_sum(last, y, around, act) : kn__layer_activated(act, kn_add(y, around));
-    return acts ? kn__layer_done(layer, y) : y;
+    return last ? kn__layer_sum(last, y, around, act) : kn__layer_activated(act, kn_add(y, around));
+}
+static kn_tensor *residual_forward(kn_layer *layer, kn_tensor *x) {
+    return residual_run(layer, x, NULL);
+}
+static kn_tensor *residual_folded(kn_layer *layer, kn_tensor *x) {
+    return residual_run(layer, x, kn__layer_act_of(layer->inside));
 }
 const kn__layer_kind kn__layer_residual_kind = {"kn_layer_residual", sizeof(residual),
-                                                residual_forward, .is_group = true};
+                                                residual_forward, .is_group = true,
+                                                .folded = residual_folded};
 kn_layer *kn_layer_residual(kn_layer *parent, const char *name) {
     return kn__layer_add(parent, name, &kn__layer_residual_kind);
 }

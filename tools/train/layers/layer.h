@@ -21,6 +21,8 @@ typedef struct kn__layer_kind {
     int out_axis;                            /* of the weight's channels that come out, from 1 */
     bool (*is_bare)(const kn_layer *layer);  /* whether nothing follows the product */
     int64_t (*n_out)(const kn_layer *layer); /* channels */
+    /* The frozen layer with the work of `inside`; of residual layers too. */
+    kn_tensor *(*folded)(kn_layer *layer, kn_tensor *x);
     /* act(layer(x) + around) of the frozen layer. */
     kn_tensor *(*sum)(kn_layer *layer, kn_tensor *x, kn_tensor *around, kn_layer_act_fn act);
 } kn__layer_kind;
@@ -50,8 +52,7 @@ struct kn_layer {
     int n_params, n_state;
     int n_before;         /* parameters that the root's set had before this layer's */
     kn_tensor *frozen[2]; /* slots: weight and bias with `inside` folded in */
-    kn_layer *inside;     /* the layer whose work this one does while frozen; NULL: none */
-    kn_layer *done_by;    /* the layer that does this one's */
+    kn_layer *inside;     /* the next one, whose work kind->folded does too; NULL: not frozen */
 };
 
 struct kn__layer_root {
@@ -106,10 +107,13 @@ extern const kn__layer_kind kn__layer_sequential_kind, kn__layer_residual_kind,
 /* Whether the layer runs in its frozen form now: not under a tape, not in training, and in a frame
  * of the mixed precision in which it was frozen. */
 bool kn__layer_is_frozen(const kn_layer *layer);
-/* y holds the work of layer->inside too, which checks it by kn__layer_is_done. */
-kn_tensor *kn__layer_done(const kn_layer *layer, kn_tensor *y);
-/* Whether x is what layer->done_by gave last; false: the error is pending. */
-bool kn__layer_is_done(const kn_layer *layer, const kn_tensor *x);
+/* Whether a group may run the layer and the next one at once now, by kn__layer_folded. */
+static inline bool kn__layer_folds(const kn_layer *layer) {
+    return layer->inside && kn__layer_is_frozen(layer->inside);
+}
+/* The forward of the layer and of the next one. Only callers that run the two in turn may call it:
+ * a forward of one of them gives its own result. */
+kn_tensor *kn__layer_folded(kn_layer *layer, kn_tensor *x);
 /* Ends what kn_freeze captured. */
 static inline void kn__layer_replays_end(kn__layer_root *root) {
     if (root->replays) root->replays_end(root->replays);
@@ -121,7 +125,6 @@ kn_tensor *kn__layer_sum(kn_layer *layer, kn_tensor *x, kn_tensor *around, kn_la
 bool kn__layer_is_synced(const kn_layer *layer);
 /* Of a layer of batchnorm, and of the layer kn_layer_act. */
 double kn__layer_norm_eps(const kn_layer *norm);
-/* As if no layer held its work. */
 kn_tensor *kn__layer_norm_run(kn_layer *norm, kn_tensor *x);
 kn_layer_act_fn kn__layer_norm_act(const kn_layer *norm);
 kn_layer_act_fn kn__layer_act_of(const kn_layer *act);

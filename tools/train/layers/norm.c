@@ -52,12 +52,8 @@ kn_tensor *kn__layer_norm_run(kn_layer *layer, kn_tensor *x) {
                                kn_batchnorm(x, mean, var, l->weight, l->bias, &options));
 }
 
-static kn_tensor *batch_forward(kn_layer *layer, kn_tensor *x) {
-    if (layer->done_by && kn__layer_is_frozen(layer)) return kn__layer_is_done(layer, x) ? x : NULL;
-    return kn__layer_norm_run(layer, x);
-}
-const kn__layer_kind kn__layer_batchnorm_kind = {"kn_layer_batchnorm", sizeof(norm), batch_forward,
-                                                 .is_group = false};
+const kn__layer_kind kn__layer_batchnorm_kind = {"kn_layer_batchnorm", sizeof(norm),
+                                                 kn__layer_norm_run, .is_group = false};
 kn_layer *kn_layer_batchnorm(kn_layer *parent, const char *name, int64_t n,
                              const kn_layer_norm_options *options) {
     norm *l = norm_add(parent, name, &kn__layer_batchnorm_kind, KN_SHAPE(n), true, options);

@@ -17,16 +17,22 @@ static void norm(kn_layer *parent, const char *name, int64_t n, kn_layer_act_fn 
     kn_layer_batchnorm(parent, name, n, &(kn_layer_norm_options){.act = act});
 }
 
+/* act(norm(conv(x)) + around) */
+static kn_tensor *pair(kn_layer *block, const char *conv_name, const char *norm_name, kn_tensor *x,
+                       kn_tensor *around, kn_layer_act_fn act) {
+    return kn_layer_forward_add(kn_layer_find(block, conv_name), kn_layer_find(block, norm_name), x,
+                                around, act);
+}
+
 /* relu(body(x) + x), or + the shortcut of x where sizes differ. */
 static kn_tensor *block_forward(void *ctx, kn_layer *block, kn_tensor *x) {
     (void)ctx;
     bool is_long = kn_layer_find(block, "conv3") != NULL;
     kn_layer *down = kn_layer_find(block, "downsample");
-    kn_tensor *y = kn__layer_apply(block, "bn1", kn__layer_apply(block, "conv1", x));
-    if (is_long) y = kn__layer_apply(block, "bn2", kn__layer_apply(block, "conv2", y));
+    kn_tensor *y = pair(block, "conv1", "bn1", x, NULL, NULL);
+    if (is_long) y = pair(block, "conv2", "bn2", y, NULL, NULL);
     kn_tensor *around = down ? kn__layer_apply(block, "downsample", x) : x;
-    return kn_layer_forward_add(kn_layer_find(block, is_long ? "conv3" : "conv2"),
-                                kn_layer_find(block, is_long ? "bn3" : "bn2"), y, around, kn_relu);
+    return pair(block, is_long ? "conv3" : "conv2", is_long ? "bn3" : "bn2", y, around, kn_relu);
 }
 
 /* from: channels of x. Returns those of the result. */

@@ -190,17 +190,18 @@ KN_API void kn_layer_recompute_set(kn_layer *layer, bool on);
 /* --- the frozen form: for inference alone --- */
 /* Folds each batch normalization into the convolution or linear layer created before it in the same
  * parent, and lets activations and residual sums run inside convolutions. From then on a forward
- * without a tape, in evaluation, takes the folded weights, copies of those at the time of the call,
- * in frames with .layout 2 (frame.h), where relu inside a convolution may make 0 of NaN. A forward
- * under a tape runs as before, and so does one in a frame of another .autocast than the call's: in
- * a frame with .autocast the folded weights are of 16 bits, rounded once; in bf16 scores of
- * ResNet-50 differ by a few per cent of the largest one. The layers of kn_layer_function must run
- * in the order of their creation: where a folded one does not, its forward is an INVALID error. */
+ * without a tape, in evaluation, takes the folded weights where a group runs the two in turn. They
+ * are copies of those at the time of the call, and run in frames with .layout 2 (frame.h), where
+ * relu inside a convolution may make 0 of NaN. A forward under a tape runs as before, and so does
+ * one in a frame of another .autocast than the call's: in a frame with .autocast the folded weights
+ * are of 16 bits, rounded once; in bf16 scores of ResNet-50 differ by a few per cent of the largest
+ * one. The forward of one layer alone gives its own result, so those that a kn_layer_function calls
+ * one by one run as before: kn_layer_forward_add runs a pair folded. */
 KN_API KN_MUST_CHECK kn_status kn_layer_freeze(kn_layer *root);
 /* Drops the folded weights. No-op on a root that is not frozen. */
 KN_API void kn_layer_thaw(kn_layer *root);
-/* act(norm(layer(x)) + around): a forward of the layers in turn; frozen, one call. norm and act may
- * be NULL. For residual blocks in a kn_layer_function. */
+/* act(norm(layer(x)) + around): a forward of the layers in turn; frozen, one call. norm, around and
+ * act may be NULL. For the blocks of a kn_layer_function. */
 KN_API kn_tensor *kn_layer_forward_add(kn_layer *layer, kn_layer *norm, kn_tensor *x,
                                        kn_tensor *around, kn_layer_act_fn act);
 #define kn_layer_forward_add(...) KN_LOCATED((kn_layer_forward_add)(__VA_ARGS__))
