@@ -126,8 +126,41 @@ static void a_recurrent_forward_is_one_of_its_layer(void **state) {
     fixture_release(&f);
 }
 
+/* --- values between layers --- */
+
+static kn_tensor *hold(void *ctx, kn_layer *self, kn_tensor *x) {
+    (void)self;
+    kn_tensor *y = kn_tanh(x);
+    kn_status status = kn_hold(ctx, y);
+    return status == KN_OK ? y : kn_error_defer(status);
+}
+static kn_tensor *add_held(void *ctx, kn_layer *self, kn_tensor *x) {
+    (void)self;
+    return kn_add(x, *(kn_tensor **)ctx);
+}
+
+static void a_skip_connection_in_a_slot_lives_to_its_end(void **state) {
+    (void)state;
+    fixture f = fixture_make();
+    KN_SLOT(skip);
+    assert_non_null(kn_layer_function(f.net, "from", hold, &skip));
+    assert_non_null(kn_layer_linear(f.net, "fc", 4, 4, NULL));
+    assert_non_null(kn_layer_act(f.net, "act", kn_tanh));
+    assert_non_null(kn_layer_function(f.net, "to", add_held, &skip));
+    KN_FRAME();
+    kn_tensor *x = kn_ones(KN_SHAPE(1, 4)), *y = kn_layer_forward(f.net, x), *taped = NULL;
+    assert_ok(kn_check());
+    {
+        KN_TAPE();
+        taped = kn_keep(kn_layer_forward(f.net, x));
+    }
+    assert_memory_equal(kn_data(y), kn_data(taped), 4 * sizeof(float));
+    fixture_release(&f);
+}
+
 int main(void) {
     return RUN_TESTS(TEST(a_forward_that_recomputes_leaves_those_of_other_threads_alone),
                      TEST(an_error_of_a_group_names_its_path_once),
-                     TEST(a_recurrent_forward_is_one_of_its_layer));
+                     TEST(a_recurrent_forward_is_one_of_its_layer),
+                     TEST(a_skip_connection_in_a_slot_lives_to_its_end));
 }

@@ -164,7 +164,9 @@ KN_API kn_layer *kn_layer_residual(kn_layer *parent, const char *name);
 KN_API kn_layer *kn_layer_shortcut(kn_layer *residual);
 /* x and body(x) side by side along axis 1; Huang et al. 2017. */
 KN_API kn_layer *kn_layer_dense(kn_layer *parent, const char *name);
-/* A forward of your own over the layers in it, which it finds in ctx or by kn_layer_find. */
+/* A forward of your own over the layers in it, which it finds in ctx or by kn_layer_find. A value
+ * that it leaves in ctx for a later layer, as a skip connection does, it holds there (kn_hold):
+ * without a tape a value is freed once the next layer has run. NULL without an error is INVALID. */
 typedef kn_tensor *(*kn_layer_fn)(void *ctx, kn_layer *self, kn_tensor *x);
 /* fn(ctx, layer, x); ctx is borrowed for as long as the layer lives. */
 KN_API kn_layer *kn_layer_function(kn_layer *parent, const char *name, kn_layer_fn fn, void *ctx);
@@ -183,8 +185,10 @@ KN_API kn_layer_mode kn_layer_mode_get(const kn_layer *layer);
 /* Whether the layer would train now. */
 KN_API bool kn_layer_is_training(const kn_layer *layer);
 /* Whether what the layer computes is freed and made again in backward, as by kn_recompute: of a
- * block only its input and its result stay. The same results and gradients, bit for bit, for less
- * memory and about a third more time. A layer that recomputes ignores this of the layers in it. */
+ * block only its input and its result stay. The same results, bit for bit, and gradients, for less
+ * memory and about a third more time; where the block's x is read outside of it too, the parts of
+ * its gradient may be added in another order. A layer that recomputes ignores this of the layers in
+ * it. */
 KN_API void kn_layer_recompute_set(kn_layer *layer, bool on);
 
 /* --- the frozen form: for inference alone --- */
