@@ -1,4 +1,5 @@
 /* Gradients of a function, and hooks of values, made from the tape's public functions. */
+#include <knet/op.h>
 #include <knet/tape.h>
 #include <stdlib.h>
 
@@ -56,7 +57,9 @@ static const kn_rule hook_rule = {
 
 kn_tensor *kn_on_grad(kn_tensor *x, kn_on_grad_fn fn, void *ctx) {
     if (kn_pending()) return NULL;
-    if (!fn || !x) return KN_FAIL_NULL(KN_ERR_INVALID, "kn_on_grad: %s is NULL", x ? "fn" : "x");
+    const char *problem = kn_tensor_problem(x);
+    if (problem) return KN_FAIL_NULL(KN_ERR_INVALID, "kn_on_grad: x %s", problem);
+    if (!fn) return KN_FAIL_NULL(KN_ERR_INVALID, "kn_on_grad: fn is NULL");
     hook *h = malloc(sizeof *h);
     if (!h) return KN_FAIL_NULL(KN_ERR_OOM, "kn_on_grad: no host memory");
     *h = (hook){fn, ctx};

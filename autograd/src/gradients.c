@@ -58,42 +58,42 @@ static kn_status answers(kn_tensor *made[], const kn__pass *pass) {
 
 /* --- checks --- */
 
-static kn_status check_targets(kn_tensor *const x[], int n_x) {
-    if (n_x < 1 || !x) return KN_FAIL(KN_ERR_INVALID, "kn_gradients: no x to differentiate by");
+static kn_status check_targets(const char *name, kn_tensor *const x[], int n_x) {
+    if (n_x < 1 || !x) return KN_FAIL(KN_ERR_INVALID, "%s: no x to differentiate by", name);
     for (int i = 0; i < n_x; i++) {
         const char *problem = kn_tensor_problem(x[i]);
-        if (problem) return KN_FAIL(KN_ERR_INVALID, "kn_gradients: x[%d] %s", i, problem);
+        if (problem) return KN_FAIL(KN_ERR_INVALID, "%s: x[%d] %s", name, i, problem);
         const kn__node *n = kn__edge_node(x[i]->grad);
         if (!x[i]->grad || (n && n->tape != kn_frame_tape())) {
             return KN_FAIL(KN_ERR_INVALID,
-                           "kn_gradients: x[%d] is neither a parameter nor a value of this tape; "
+                           "%s: x[%d] is neither a parameter nor a value of this tape; "
                            "see kn_watch",
-                           i);
+                           name, i);
         }
     }
     return KN_OK;
 }
 
-static kn_status check_call(kn_tensor *dx[], kn_tensor *y, kn_tensor *const x[], int n_x,
-                            const kn_gradients_options *options) {
+static kn_status check_call(const char *name, kn_tensor *dx[], kn_tensor *y, kn_tensor *const x[],
+                            int n_x, const kn_gradients_options *options) {
     for (int i = 0; i < 3; i++) {
         if (options->reserved[i]) {
-            return KN_FAIL(KN_ERR_INVALID, "kn_gradients: a reserved option is not zero");
+            return KN_FAIL(KN_ERR_INVALID, "%s: a reserved option is not zero", name);
         }
     }
-    if (!dx) return KN_FAIL(KN_ERR_INVALID, "kn_gradients: dx is NULL");
+    if (!dx) return KN_FAIL(KN_ERR_INVALID, "%s: dx is NULL", name);
     const char *problem = kn_tensor_problem(y);
-    if (problem) return KN_FAIL(KN_ERR_INVALID, "kn_gradients: y %s", problem);
-    if (!kn_frame_tape()) return KN_FAIL(KN_ERR_INVALID, "kn_gradients: no tape is open");
-    KN_TRY(kn__tape_idle("kn_gradients", kn_frame_tape()));
+    if (problem) return KN_FAIL(KN_ERR_INVALID, "%s: y %s", name, problem);
+    if (!kn_frame_tape()) return KN_FAIL(KN_ERR_INVALID, "%s: no tape is open", name);
+    KN_TRY(kn__tape_idle(name, kn_frame_tape()));
     if (y->spent && !y->grad) {
-        return KN_FAIL(KN_ERR_INVALID, "kn_gradients: the tape of y was consumed");
+        return KN_FAIL(KN_ERR_INVALID, "%s: the tape of y was consumed", name);
     }
     const kn__node *n = kn__edge_node(y->grad);
     if (n && n->tape != kn_frame_tape()) {
-        return KN_FAIL(KN_ERR_INVALID, "kn_gradients: y is on another thread's tape");
+        return KN_FAIL(KN_ERR_INVALID, "%s: y is on another thread's tape", name);
     }
-    return check_targets(x, n_x);
+    return check_targets(name, x, n_x);
 }
 
 static bool has_shape_of(const kn_tensor *t, const kn_tensor *x) {
@@ -176,7 +176,7 @@ kn_status kn_gradients(kn_tensor *dx[], kn_tensor *y, kn_tensor *const x[], int 
     static const kn_gradients_options defaults = {0};
     if (!options) options = &defaults;
     KN_TRY(kn_check());
-    KN_TRY(check_call(dx, y, x, n_x, options));
+    KN_TRY(check_call("kn_gradients", dx, y, x, n_x, options));
     KN_TRY(check_dy(options->dy, y));
     KN_SCOPE("gradients");
     size_t n = (size_t)n_x;
@@ -236,7 +236,7 @@ kn_status kn_jvp(kn_tensor **dy, kn_tensor *y, kn_tensor *const x[], kn_tensor *
                  int n_x) {
     KN_TRY(kn_check());
     if (!dy || !t || n_x < 1) return KN_FAIL(KN_ERR_INVALID, "kn_jvp: dy or t is NULL, or n_x < 1");
-    KN_TRY(check_call(dy, y, x, n_x, &(kn_gradients_options){.again = 1}));
+    KN_TRY(check_call("kn_jvp", dy, y, x, n_x, &(kn_gradients_options){.again = 1}));
     KN_TRY(check_directions(x, t, n_x));
     kn_tensor **dx = calloc((size_t)n_x, sizeof(kn_tensor *));
     if (!dx) return KN_FAIL(KN_ERR_OOM, "kn_jvp: no host memory");

@@ -52,6 +52,7 @@ static kn_status create_one(kn_optim **out, kn_params *params, double lr, const 
 static kn_status create(kn_optim **out, kn_params *params, double lr, const kn_optim *like) {
     kn_optim *first = NULL, **last = &first;
     KN_TRY(kn_check());
+    if (!out) return KN_FAIL(KN_ERR_INVALID, "kn_%s_create: out is NULL", kn_optim_name(like));
     if (like->clip_norm > 0) KN_TRY(kn__params_together("clip_norm", params));
     for (kn_params *part = params; part; part = part->next) {
         kn_status status = create_one(last, part, lr, like);

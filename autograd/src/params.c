@@ -30,6 +30,7 @@ kn_init kn_init_bilinear(void) { return (kn_init){KN_INIT_BILINEAR, 0, 0}; }
 kn_status kn_params_create(kn_params **out, const kn_params_options *options) {
     static const kn_params_options defaults = {0};
     if (!options) options = &defaults;
+    if (!out) return KN_FAIL(KN_ERR_INVALID, "kn_params_create: out is NULL");
     for (int i = 0; i < 4; i++) {
         if (options->reserved[i]) {
             return KN_FAIL(KN_ERR_INVALID, "kn_params_create: a reserved option is not zero");
@@ -103,12 +104,13 @@ static void fans_of(double *in, double *out, const kn_shape *s) {
     *in = s->n_dims > 1 ? (double)s->dim[1] * window : *out;
 }
 
-/* sqrt(variance/fan), times the gain. */
+/* sqrt(variance/fan), times the gain; 0 where there are no elements, or no such shape. */
 static double spread_of(const kn_shape *s, const kn_init *init, double variance) {
     double in, out;
     fans_of(&in, &out, s);
     bool is_he = init->kind == KN_INIT_HE || init->kind == KN_INIT_HE_NORMAL;
-    return init->a * __builtin_sqrt(variance / (is_he ? in : in + out));
+    double fan = is_he ? in : in + out;
+    return fan > 0 ? init->a * __builtin_sqrt(variance / fan) : 0;
 }
 
 static kn_tensor *initial_value(kn_params *set, kn_shape shape, kn_init init) {
@@ -201,7 +203,8 @@ static bool name_fits(kn_params *set, const char *name, int length) {
 
 kn_tensor *kn_param(kn_params *params, kn_shape shape, kn_init init, const char *name_fmt, ...) {
     if (kn_pending()) return NULL;
-    if (!params) return KN_FAIL_NULL(KN_ERR_INVALID, "kn_param: params is NULL");
+    if (!params || !name_fmt)
+        return KN_FAIL_NULL(KN_ERR_INVALID, "kn_param: %s is NULL", params ? "name_fmt" : "params");
     char name[NAME_MAX_BYTES];
     va_list args;
     va_start(args, name_fmt);
@@ -527,6 +530,7 @@ kn_tensor *kn_grad(kn_tensor *w) {
 
 kn_tensor *kn_params_grad(kn_params *params) {
     if (kn_pending()) return NULL;
+    if (!params) return KN_FAIL_NULL(KN_ERR_INVALID, "kn_params_grad: params is NULL");
     if (params->next)
         return KN_FAIL_NULL(KN_ERR_UNSUPPORTED,
                             "kn_params_grad: the parameters lie on %s and %s: their gradients are "

@@ -34,6 +34,9 @@ kn_tensor *kn_params_at(kn_params *params, int i, const char **name) {
 }
 
 kn_tensor *kn_params_find(kn_params *params, const char *name) {
+    if (!params || !name)
+        return KN_FAIL_NULL(KN_ERR_INVALID, "kn_params_find: %s is NULL",
+                            params ? "name" : "params");
     KN_EACH_PART(part, params)
     for (int i = 0; i < part->n; i++)
         if (!strcmp(part->param[i]->name, name)) return part->param[i]->w;

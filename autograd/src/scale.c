@@ -71,7 +71,10 @@ static kn_status factor_set(kn_loss_scale *scale, double factor) {
 
 /* In f32, or f64: f16 has no room for factors. */
 kn_tensor *kn_loss_scale_apply(kn_loss_scale *scale, kn_tensor *loss) {
-    if (!loss || kn_pending()) return NULL;
+    if (kn_pending()) return NULL;
+    if (!scale) return KN_FAIL_NULL(KN_ERR_INVALID, "kn_loss_scale_apply: scale is NULL");
+    const char *problem = kn_tensor_problem(loss);
+    if (problem) return KN_FAIL_NULL(KN_ERR_INVALID, "kn_loss_scale_apply: the loss %s", problem);
     kn_dtype dtype = kn_tensor_dtype(loss), wide = dtype == KN_F64 ? KN_F64 : KN_F32;
     kn_tensor *factor = wide == KN_F64 ? scale->factor : kn_cast(scale->factor, wide);
     if (dtype == wide) return kn_mul(loss, factor);
@@ -161,6 +164,9 @@ kn_status kn_loss_scale_step(kn_loss_scale *scale, kn_optim *optim, bool *steppe
 kn_loss_scale_state kn_loss_scale_state_get(const kn_loss_scale *scale) { return scale->state; }
 
 kn_status kn_loss_scale_state_set(kn_loss_scale *scale, const kn_loss_scale_state *s) {
+    if (!scale || !s)
+        return KN_FAIL(KN_ERR_INVALID, "kn_loss_scale_state_set: %s is NULL",
+                       scale ? "the state" : "scale");
     if (!(s->factor >= FACTOR_MIN && s->factor <= FACTOR_MAX) || s->n_good < 0 || s->n_skipped < 0)
         return KN_FAIL(KN_ERR_INVALID,
                        "kn_loss_scale_state_set: factor %g, %" PRId64 " good steps, %" PRId64

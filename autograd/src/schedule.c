@@ -43,6 +43,7 @@ static double one_cycle(const kn_schedule *s, int64_t step) {
 }
 
 kn_status kn_schedule_lr(double *lr, const kn_schedule *s, int64_t step) {
+    if (!lr) return KN_FAIL(KN_ERR_INVALID, "kn_schedule_lr: lr is NULL");
     KN_TRY(check(s, step));
     int64_t t = step - s->warmup;
     int64_t steps_done = s->kind == KN_SCHEDULE_STEP ? t / s->every : 0;

@@ -209,6 +209,8 @@ static void a_hook_of_a_value_sees_its_whole_gradient(void **state) {
         assert_values(kn_on_grad(kn_full(KN_SHAPE(1), 4), refuse, NULL), 4); /* has no gradient */
         assert_null(kn_on_grad(x, NULL, NULL));
         assert_fails(kn_check(), KN_ERR_INVALID, "fn is NULL");
+        assert_op_fails(kn_on_grad(KN_NONE, refuse, NULL), KN_ERR_INVALID,
+                        "kn_on_grad: x is KN_NONE");
     }
 }
 

@@ -159,6 +159,36 @@ static void parameters_move_before_training_alone(void **state) {
     kn_params_destroy(set);
 }
 
+static void shapes_without_elements_or_below_zero(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    const kn_init init[] = {kn_init_xavier(), kn_init_he(), kn_init_xavier_normal(),
+                            kn_init_he_normal()};
+    for (int i = 0; i < 4; i++) {
+        const kn_shape empty[] = {KN_SHAPE(0), KN_SHAPE(3, 0), KN_SHAPE(0, 0)};
+        for (int k = 0; k < 3; k++)
+            assert_int_equal(kn_tensor_numel(kn_param(set, empty[k], init[i], "w%d.%d", i, k)), 0);
+        assert_op_fails(kn_param(set, KN_SHAPE(-2, -3), init[i], "w"), KN_ERR_SHAPE, "[-2,-3]");
+    }
+    kn_params_destroy(set);
+}
+
+static void missing_arguments_are_named(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_params *set = params_f32();
+    kn_tensor *dy = NULL, *x = kn_ones(KN_SHAPE(1));
+    const kn_schedule schedule = {.lr = 1};
+    assert_fails(kn_params_create(NULL, NULL), KN_ERR_INVALID, "out is NULL");
+    assert_fails(kn_adam_create(NULL, set, 1, NULL), KN_ERR_INVALID, "kn_adam_create: out is NULL");
+    assert_op_fails(kn_params_grad(NULL), KN_ERR_INVALID, "params is NULL");
+    assert_op_fails(kn_params_find(set, NULL), KN_ERR_INVALID, "name is NULL");
+    assert_op_fails(kn_params_find(NULL, "w"), KN_ERR_INVALID, "params is NULL");
+    assert_fails(kn_schedule_lr(NULL, &schedule, 0), KN_ERR_INVALID, "lr is NULL");
+    assert_fails(kn_jvp(&dy, x, &x, &x, 1), KN_ERR_INVALID, "kn_jvp: no tape is open");
+    kn_params_destroy(set);
+}
+
 /* --- hooks of gradients --- */
 
 static void fails_of(void *ctx, kn_tensor *w, kn_tensor *gradient) {
@@ -215,6 +245,7 @@ int main(void) {
         OPS_TEST(values_depend_on_seed_and_place_alone), OPS_TEST(a_set_may_be_in_f64),
         OPS_TEST(a_held_parameter_outlives_its_set_as_a_constant),
         OPS_TEST(parameters_move_before_training_alone),
+        OPS_TEST(shapes_without_elements_or_below_zero), OPS_TEST(missing_arguments_are_named),
         OPS_TEST(an_error_that_a_hook_leaves_pending_ends_the_pass),
         OPS_TEST(a_hook_is_not_called_where_the_pass_brings_no_gradient));
 }

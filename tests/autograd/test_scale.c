@@ -127,6 +127,12 @@ static void wrong_numbers_are_refused(void **state) {
                  KN_ERR_INVALID, "backoff 1");
     assert_fails(kn_loss_scale_create(&scale, NULL, NULL), KN_ERR_INVALID, "params is NULL");
     assert_fails(kn_loss_scale_step(f.scale, NULL, NULL), KN_ERR_INVALID, "optim is NULL");
+    assert_fails(kn_loss_scale_state_set(f.scale, NULL), KN_ERR_INVALID, "the state is NULL");
+    assert_fails(kn_loss_scale_state_set(NULL, NULL), KN_ERR_INVALID, "scale is NULL");
+    assert_null(kn_loss_scale_apply(NULL, NULL));
+    assert_fails(kn_check(), KN_ERR_INVALID, "scale is NULL");
+    assert_null(kn_loss_scale_apply(f.scale, NULL));
+    assert_fails(kn_check(), KN_ERR_INVALID, "the loss is NULL");
     assert_fails(kn_loss_scale_state_set(f.scale, &(kn_loss_scale_state){.factor = -1}),
                  KN_ERR_INVALID, "factor -1");
     assert_ok(kn_loss_scale_state_set(f.scale, &(kn_loss_scale_state){.factor = 4, .n_good = 2}));

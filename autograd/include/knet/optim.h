@@ -154,7 +154,7 @@ KN_API void kn_optim_state_written(kn_optim *optim);
 /* The rate of step t. */
 typedef enum kn_schedule_kind {
     KN_SCHEDULE_CONSTANT, /* lr */
-    KN_SCHEDULE_STEP,     /* lr·gamma^⌊t/every⌋ */
+    KN_SCHEDULE_STEP,     /* lr·gamma^⌊t/every⌋; t counts from the end of the warm-up */
     KN_SCHEDULE_LINEAR,   /* from lr to lr_end, over `steps` */
     KN_SCHEDULE_COSINE,   /* the same along half a cosine: Loshchilov and Hutter 2017 */
     /* from lr_start up to lr in the first 30 % of `steps`, then down to lr_end, along cosines:
