@@ -29,7 +29,7 @@ struct kn__param {
 };
 
 struct kn_params {
-    _Atomic uint32_t refs; /* the user's, and one per optimiser */
+    _Atomic uint32_t refs; /* the user's, and one per optimiser and open tape that reads it */
     kn_device *device;
     kn_pool *pool; /* of values, gradients and optimiser state: the frame's at creation */
     kn_dtype dtype;

@@ -50,6 +50,27 @@ void kn_params_on_grad(kn_params *params, kn_grad_ready_fn fn, void *ctx) {
     }
 }
 
+/* --- sets that a tape keeps --- */
+
+/* Without host memory it keeps none more. */
+void kn__param_recorded(kn__param *p, kn__tape *tape) {
+    kn_params *head = p->set->head;
+    for (int i = tape->n_sets - 1; i >= 0; i--)
+        if (tape->set[i] == head) return;
+    if (tape->n_sets == tape->sets_cap) {
+        int cap = tape->sets_cap ? 2 * tape->sets_cap : 4;
+        kn_params **set = realloc(tape->set, (size_t)cap * sizeof(kn_params *));
+        if (!set) return;
+        tape->set = set;
+        tape->sets_cap = cap;
+    }
+    tape->set[tape->n_sets++] = kn__params_retain(head);
+}
+
+void kn__tape_sets_release(kn__tape *tape) {
+    while (tape->n_sets) kn__params_release(tape->set[--tape->n_sets]);
+}
+
 /* --- the order of the gradients: one part after the other --- */
 
 static void part_order(int order[], const kn_params *part, int first) {

@@ -74,6 +74,7 @@ static void tape_free(void *value) {
         next = chunk->next;
         free(chunk);
     }
+    free(tape->set);
     free(tape);
 }
 
@@ -269,6 +270,7 @@ void kn__tape_clear(kn__tape *tape, bool retired) {
     tape->place = NULL;
     tape->serial++;
     enter_chunk(tape, NULL);
+    kn__tape_sets_release(tape);
 }
 
 kn_status kn__tape_idle(const char *name, const kn__tape *tape) {

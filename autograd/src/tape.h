@@ -140,6 +140,8 @@ struct kn__tape {
     int64_t n_nodes;
     const kn__place *place; /* of the calls that come */
     uint32_t serial;        /* counts clearings: places of an older serial are gone */
+    struct kn_params **set; /* those of the parameters that edges lead to: retained */
+    int n_sets, sets_cap;
     int busy; /* passes, and parts of kn_recompute, that run: another pass would break them */
 };
 
@@ -164,9 +166,14 @@ void *kn__tape_take(kn__tape *tape, size_t size_bytes);
 /* A node of one result, which is t, with room for edges and attributes, appended. NULL: no memory,
  * the error is recorded. */
 kn__node *kn__tape_node(kn__tape *tape, int op, kn_tensor *t, int n_in, size_t attr_bytes);
+/* The tape has an edge to the parameter: it keeps the set, which the user may destroy before
+ * backward. */
+void kn__param_recorded(kn__param *p, kn__tape *tape);
+void kn__tape_sets_release(kn__tape *tape);
 /* The edge to what made t, for a node of this tape: 0 for another thread's. */
-static inline kn_edge kn__edge_from(const kn__tape *tape, const kn_tensor *t) {
+static inline kn_edge kn__edge_from(kn__tape *tape, const kn_tensor *t) {
     const kn__node *from = kn__edge_node(t->grad);
+    if (kn__edge_param(t->grad)) kn__param_recorded(kn__edge_param(t->grad), tape);
     return from && from->tape != tape ? 0 : t->grad;
 }
 /* Empties the tape: survivors become constants. `retired`: a pass has been through all nodes. */

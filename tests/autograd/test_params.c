@@ -189,6 +189,23 @@ static void missing_arguments_are_named(void **state) {
     kn_params_destroy(set);
 }
 
+static void a_tape_keeps_the_sets_that_it_has_recorded(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        KN_TAPE();
+        kn_params *set = params_f32();
+        kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 3, 4), *dx = NULL;
+        kn_tensor *x = kn_watch(F32(KN_SHAPE(2), 1, 2)), *loss = sum_all(kn_mul(w, x));
+        kn_params_destroy(set);
+        if (i) {
+            assert_ok(kn_backward(loss));
+        } else {
+            assert_ok(kn_gradients(&dx, loss, &x, 1, NULL));
+            assert_values(dx, 3, 4);
+        }
+    }
+}
+
 /* --- hooks of gradients --- */
 
 static void fails_of(void *ctx, kn_tensor *w, kn_tensor *gradient) {
@@ -246,6 +263,7 @@ int main(void) {
         OPS_TEST(a_held_parameter_outlives_its_set_as_a_constant),
         OPS_TEST(parameters_move_before_training_alone),
         OPS_TEST(shapes_without_elements_or_below_zero), OPS_TEST(missing_arguments_are_named),
+        OPS_TEST(a_tape_keeps_the_sets_that_it_has_recorded),
         OPS_TEST(an_error_that_a_hook_leaves_pending_ends_the_pass),
         OPS_TEST(a_hook_is_not_called_where_the_pass_brings_no_gradient));
 }

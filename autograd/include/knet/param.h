@@ -7,11 +7,11 @@
  *     KN_TRY(kn_check());
  *
  * A parameter belongs to its set and is borrowed until the set is destroyed. An optimiser shares
- * the set, so the two may be destroyed in any order. Backward adds to gradients; the first backward
- * after kn_optim_step starts from zero; until then the last gradients can be read. Values,
- * gradients and optimiser state come from the pool of the frame in which the set was created.
- * Create all parameters before the first backward, step or kn_grad. Threads: any number may read;
- * backward, step and load need exclusive access.
+ * the set, and so does a tape that has recorded a parameter: they may be destroyed in any order.
+ * Backward adds to gradients; the first backward after kn_optim_step starts from zero; until then
+ * the last gradients can be read. Values, gradients and optimiser state come from the pool of the
+ * frame in which the set was created. Create all parameters before the first backward, step or
+ * kn_grad. Threads: any number may read; backward, step and load need exclusive access.
  */
 #ifndef KNET_PARAM_H
 #define KNET_PARAM_H
