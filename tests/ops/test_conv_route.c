@@ -114,6 +114,36 @@ static void winograd_errs_by_1e_11_at_most(void **state) {
     }
 }
 
+/* oneDNN 2.6's gradient of x is wrong where the paddings of the top and the bottom differ. */
+static void uneven_padding_is_right_by_each_way(void **state) {
+    (void)state;
+    static const int64_t shapes[][5] = {
+        {4, 16, 16, 8, 9}, {5, 17, 32, 13, 6}, {16, 32, 64, 28, 28}};
+    static const int64_t paddings[][4] = {{0, 1},       {1, 0},       {0, 2},       {2, 1},
+                                          {0, 0, 0, 1}, {1, 1, 1, 0}, {0, 1, 1, 0}, {0, 0, 2, 1}};
+    for (size_t i = 0; i < 3 * sizeof paddings / sizeof *paddings; i++) {
+        KN_FRAME();
+        const int64_t *n = shapes[i % 3], *pad = paddings[i / 3]; /* top, bottom, left, right */
+        const kn_attr_conv attr = {.stride = {1, 1, 1},
+                                   .dilation = {1, 1, 1},
+                                   .padding = {pad[0], pad[2]},
+                                   .padding_end = {pad[1], pad[3]},
+                                   .groups = 1,
+                                   .n_spatial = 2};
+        kn_tensor *x[] = {random_tensor(KN_F32, KN_SHAPE(n[0], n[1], n[3], n[4])),
+                          random_tensor(KN_F32, KN_SHAPE(n[2], n[1], 3, 3)),
+                          random_tensor(KN_F32, KN_SHAPE(n[0], n[2], n[3] + pad[0] + pad[1] - 2,
+                                                         n[4] + pad[2] + pad[3] - 2))};
+        for (int which = 0; which < 6; which++) {
+            kn__conv_route way = which < 3 ? KN_CONV_WINOGRAD : KN_CONV_TABLED;
+            double error = error_of(way, which % 3, x, &attr);
+            if (error >= 1e-11)
+                fail_msg("pass %d by way %d, shape %d, padding %d: %g", which % 3, way,
+                         (int)(i % 3), (int)(i / 3), error);
+        }
+    }
+}
+
 /* 3x3 windows over many tiles; fewer tiles, steps and groups stay direct. */
 static void winograd_is_for_many_tiles(void **state) {
     (void)state;
@@ -132,6 +162,9 @@ static void winograd_is_for_many_tiles(void **state) {
         assert_int_not_equal(way_of(&other, KN_F32, (kn__conv_pass)which), KN_CONV_WINOGRAD);
         other = s, other.groups = 2;
         assert_int_not_equal(way_of(&other, KN_F32, (kn__conv_pass)which), KN_CONV_WINOGRAD);
+        other = s, other.padding[1] = 0, other.out[1]--, other.out_plane -= 28;
+        assert_int_equal(way_of(&other, KN_F32, (kn__conv_pass)which) == KN_CONV_WINOGRAD,
+                         which != KN_PASS_DATA);
         other = s, other.batch = 8, other.in[1] = other.in[2] = other.out[1] = other.out[2] = 7;
         assert_int_not_equal(way_of(&other, KN_F32, (kn__conv_pass)which), KN_CONV_WINOGRAD);
     }
@@ -254,11 +287,12 @@ static void the_environment_chooses_the_route(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(OPS_TEST(flips_and_doubles_stay_ours),
-                     OPS_TEST(many_channels_are_the_librarys_and_few_are_ours),
-                     OPS_TEST(one_way_is_measured_and_kept),
-                     OPS_TEST(winograd_errs_by_1e_11_at_most), OPS_TEST(winograd_is_for_many_tiles),
-                     OPS_TEST(winograd_is_for_large_tensors), OPS_TEST(dx_may_go_over_dy),
-                     OPS_TEST(gradients_of_large_weights_take_few_parts),
-                     OPS_TEST(the_environment_chooses_the_route));
+    return RUN_TESTS(
+        OPS_TEST(flips_and_doubles_stay_ours),
+        OPS_TEST(many_channels_are_the_librarys_and_few_are_ours),
+        OPS_TEST(one_way_is_measured_and_kept), OPS_TEST(winograd_errs_by_1e_11_at_most),
+        OPS_TEST(uneven_padding_is_right_by_each_way), OPS_TEST(winograd_is_for_many_tiles),
+        OPS_TEST(winograd_is_for_large_tensors), OPS_TEST(dx_may_go_over_dy),
+        OPS_TEST(gradients_of_large_weights_take_few_parts),
+        OPS_TEST(the_environment_chooses_the_route));
 }

@@ -134,7 +134,8 @@ int64_t kn__conv_tiles(kn__conv_pass pass, const kn__conv_sizes *s) {
 static kn_status run_way(kn_op_call *call, kn__conv_pass pass, const kn__conv_sizes *s,
                          kn__conv_route way) {
     bool done = false;
-    if (way == KN_CONV_WINOGRAD) KN_TRY(kn__dnnl_conv(&done, call, pass, s, KN_PLAN_WINOGRAD));
+    if (way == KN_CONV_WINOGRAD && kn__conv_winograd_is_right(pass, s))
+        KN_TRY(kn__dnnl_conv(&done, call, pass, s, KN_PLAN_WINOGRAD));
     if (way != KN_CONV_OURS && !done) KN_TRY(kn__dnnl_conv(&done, call, pass, s, 0));
     return done ? KN_OK : ours(call, pass, s);
 }

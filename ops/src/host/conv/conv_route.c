@@ -117,9 +117,10 @@ static bool winograd_pays(const problem *p, const costs *c, double best) {
 /* 3x3 in two dimensions, and tiles for two runs. */
 static bool winograd_fits(const problem *p) {
     const kn__conv_sizes *s = p->s;
-    return p->wide && s->groups == 1 && s->in[0] == 1 && s->window[0] == 1 && s->window[1] == 3 &&
-           s->window[2] == 3 && s->stride[1] == 1 && s->stride[2] == 1 && s->dilation[1] == 1 &&
-           s->dilation[2] == 1 && smaller(s->channels, s->outputs) >= 16 &&
+    return p->wide && kn__conv_winograd_is_right(p->pass, s) && s->groups == 1 && s->in[0] == 1 &&
+           s->window[0] == 1 && s->window[1] == 3 && s->window[2] == 3 && s->stride[1] == 1 &&
+           s->stride[2] == 1 && s->dilation[1] == 1 && s->dilation[2] == 1 &&
+           smaller(s->channels, s->outputs) >= 16 &&
            s->batch * kn__conv_tiles(p->pass, s) >= 2 * KN_CONV_TILES_RUN;
 }
 
