@@ -40,7 +40,8 @@ bool kn__infer_attention(kn_op_call *call) {
     const kn_tensor *q = call->in[0], *v = call->in[2];
     if (!fits(call) || !mask_fits(call)) return false;
     int64_t y[4] = {q->dim[0], q->dim[1], q->dim[2], v->dim[3]};
-    return kn__shaped(call, 0, 4, y) && kn__shaped(call, 1, 3, y);
+    int64_t stats[4] = {y[0], y[1], y[2], 2};
+    return kn__shaped(call, 0, 4, y) && kn__shaped(call, 1, 4, stats);
 }
 
 bool kn__infer_attention_back(kn_op_call *call) {

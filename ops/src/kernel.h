@@ -91,12 +91,12 @@
  * rnn_back        x|NONE, w, y, reserve, dy|NONE, dh_n|NONE, dc_n|NONE
  *                                     dx, dw, dh0, dc0; x is there where dw is wanted
  * attention       q, k, v, mask|NONE, state|NONE
- *                                     y [B,H,T,E]; lse [B,H,T]: the logarithm of the sum of the
- *                                     exponentials of the scaled and masked products of each query,
- *                                     -inf where all keys are masked. q [B,H,T,D], k [B,G,S,D],
- *                                     v [B,G,S,E], H a multiple of G; mask broadcast to [B,H,T,S];
- *                                     state I64[2] of dropout: attention.h
- * attention_back  q, k, v, mask|NONE, y, lse, g, state|NONE
+ *                                     y [B,H,T,E]; stats [B,H,T,2]: the largest of the scaled and
+ *                                     masked products of each query, and the sum of e^(product -
+ *                                     largest), 0 where all keys are masked. q [B,H,T,D],
+ *                                     k [B,G,S,D], v [B,G,S,E], H a multiple of G; mask broadcast
+ *                                     to [B,H,T,S]; state I64[2] of dropout: attention.h
+ * attention_back  q, k, v, mask|NONE, y, stats, g, state|NONE
  *                                     dq, dk, dv, the gradient of the scores [B,H,T,S]
  * rotary          x [...,T,D]         like x
  * resize          x [B,C,…]           y [B,C,…], by resize.h

@@ -88,6 +88,39 @@ static void gradients_of_images_equal_those_of_pytorch(void **state) {
     }
 }
 
+/* softmax(q·kᵀ + mask)·v */
+static kn_tensor *small_attention(kn_tensor *const x[]) {
+    kn_tensor *scores = kn_matmul(x[0], x[1], &(kn_matmul_options){.trans_b = 1});
+    return kn_matmul(kn_softmax(kn_add(scores, x[3]), 3), x[2], NULL);
+}
+
+/* Scores have no rounding, so that they are those of small ops; masked ones are all alike. */
+static void gradients_of_large_scores_equal_those_of_small_ops(void **state) {
+    (void)state;
+    static const double masks[] = {0, -1e4, -1e9, -1e20, -3e38};
+    for (size_t i = 0; i < 2 * sizeof masks / sizeof *masks; i++) {
+        kn_dtype dtype = i % 2 ? KN_F64 : KN_F32;
+        KN_TAPE(.dtype = dtype);
+        double mask = masks[i / 2];
+        const double q[] = {100, 101, 99, 100.5}, k[] = {100, 100.125, 99.875, 100, 100.25};
+        kn_tensor *x[] = {kn_watch(from_doubles(q, dtype, KN_SHAPE(1, 1, 4, 1))),
+                          kn_watch(from_doubles(k, dtype, KN_SHAPE(1, 1, 5, 1))),
+                          kn_watch(random_tensor(dtype, KN_SHAPE(1, 1, 5, 3))),
+                          kn_watch(kn_full(KN_SHAPE(4, 5), mask))};
+        kn_tensor *w = random_tensor(dtype, KN_SHAPE(1, 1, 4, 3)), *got[4], *want[4];
+        kn_tensor *y =
+            kn_attention(x[0], x[1], x[2], &(kn_attention_options){.scale = 1, .mask = x[3]});
+        const kn_gradients_options o = {.dy = w, .keep = 1};
+        assert_ok(kn_gradients(got, y, x, 4, &o));
+        assert_ok(kn_gradients(want, small_attention(x), x, 4, &o));
+        for (int t = 0; t < 4; t++) {
+            double most = (dtype == KN_F64 ? 1e-12 : 1e-5) * (t < 2 ? 100 : 1);
+            for (int64_t j = 0; j < kn_tensor_numel(x[t]); j++)
+                assert_close(ops_at(got[t], j), ops_at(want[t], j), most, most);
+        }
+    }
+}
+
 /* f's gradients of the sum of its squares, with 1, 2 and 7 threads. */
 static void check_threads(kn_tensor *(*f)(kn_tensor *const x[]), kn_tensor *const x[], int n_x) {
     kn_tensor *d[3][4];
@@ -231,6 +264,7 @@ int main(void) {
     return RUN_TESTS(OPS_TEST(gradients_of_the_ctc_loss_equal_those_of_pytorch),
                      OPS_TEST(an_infinite_loss_has_a_gradient_of_nan),
                      OPS_TEST(gradients_of_images_equal_those_of_pytorch),
+                     OPS_TEST(gradients_of_large_scores_equal_those_of_small_ops),
                      OPS_TEST(any_number_of_threads_gives_the_same_gradients),
                      OPS_TEST(gradients_of_a_long_batch_are_sums_of_its_sequences),
                      OPS_TEST(networks_without_steps_or_sequences_have_gradients_of_zero),

@@ -100,16 +100,16 @@ typedef struct heads {
 static void attention(heads n, parity_operand mask, kn_attr_attention attr) {
     parity_operand q = U(n.batch, n.heads, n.queries, n.d), k = U(n.batch, n.groups, n.keys, n.d);
     parity_operand v = U(n.batch, n.groups, n.keys, n.e), y = U(n.batch, n.heads, n.queries, n.e);
-    parity_operand lse = U(n.batch, n.heads, n.queries);
+    parity_operand stats = U(n.batch, n.heads, n.queries, 2);
     parity_case *c = parity_add(KN_OP_attention, COMPARE_CLOSE);
     c->n_in = 5, c->in[0] = q, c->in[1] = k, c->in[2] = v, c->in[3] = mask;
     if (attr.dropout > 0) c->in[4] = STATE;
-    c->out[0] = guard(y), c->out[1] = guard(lse);
+    c->out[0] = guard(y), c->out[1] = guard(stats);
     set_attr(c, &attr, sizeof attr);
     c = parity_add(KN_OP_attention_back, COMPARE_CLOSE);
     c->n_in = 8, c->in[0] = q, c->in[1] = k, c->in[2] = v, c->in[3] = mask, c->in[4] = y;
     if (attr.dropout > 0) c->in[7] = STATE;
-    c->in[5] = like(lse, FILL_POSITIVE), c->in[6] = y;
+    c->in[5] = like(stats, FILL_POSITIVE), c->in[6] = y;
     c->out[0] = guard(q), c->out[1] = guard(k), c->out[2] = guard(v);
     if (mask.fill != FILL_ABSENT || attr.dropout > 0)
         c->out[3] = OPERAND(GUARD, n.batch, n.heads, n.queries, n.keys);

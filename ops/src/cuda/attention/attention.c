@@ -31,16 +31,16 @@ static kn__attention describe(const kn_op_call *call, const kn_tensor *state) {
 kn_status kn__cuda_attention(kn_op_call *call) {
     kn__attention p = describe(call, call->in[4]);
     void *y = call->out[0] ? call->out[0]->data : NULL;
-    void *lse = call->out[1] ? call->out[1]->data : NULL;
-    return KN__CUDA_NAMED("attention_kernel", kn__launch_attention(&p, y, lse, call->stream));
+    void *stats = call->out[1] ? call->out[1]->data : NULL;
+    return KN__CUDA_NAMED("attention_kernel", kn__launch_attention(&p, y, stats, call->stream));
 }
 
 kn_status kn__cuda_attention_back(kn_op_call *call) {
     kn__attention p = describe(call, call->in[7]);
-    size_t bytes = (size_t)call->in[5]->n * kn_dtype_bytes(p.dtype);
+    size_t bytes = (size_t)(p.batch * p.heads * p.queries) * kn_dtype_bytes(p.dtype);
     void *delta = NULL, *out[4];
     for (int i = 0; i < 4; i++) out[i] = call->out[i] ? call->out[i]->data : NULL;
-    p.y = call->in[4]->data, p.lse = call->in[5]->data, p.g = call->in[6]->data;
+    p.y = call->in[4]->data, p.stats = call->in[5]->data, p.g = call->in[6]->data;
     KN_TRY(kn__work(&delta, call, bytes));
     KN_TRY(KN__CUDA_NAMED("delta_kernel", kn__launch_attention_delta(&p, delta, call->stream)));
     p.delta = delta, p.dmask = out[3];

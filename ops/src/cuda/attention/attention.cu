@@ -16,7 +16,7 @@ enum { TILE = 32, LANES = 8, EACH = TILE / LANES, CHUNK = 64, SUMS = CHUNK / LAN
 template <class T>
 struct operands {
     kn__attention p;
-    const T *q, *k, *v, *mask, *y, *lse, *g, *delta;
+    const T *q, *k, *v, *mask, *y, *stats, *g, *delta;
 };
 
 template <class T>
@@ -159,7 +159,7 @@ __device__ T weigh(T *weight, const T (&s)[EACH], T &most, T &total, T top) {
 
 template <class T>
 __global__ void __launch_bounds__(BLOCK, 1)
-    attention_kernel(const __grid_constant__ operands<T> o, T *y, T *lse, int64_t chunks,
+    attention_kernel(const __grid_constant__ operands<T> o, T *y, T *stats, int64_t chunks,
                      int64_t tiles, int64_t n) {
     KN_SHARED(tile, shared_tiles<T>);
     KN_SHARED(weight, T[TILE][TILE + 1]);
@@ -194,8 +194,8 @@ __global__ void __launch_bounds__(BLOCK, 1)
         if (query < p.queries) {
             int64_t out = w.head * p.queries + query;
             store_row(y + out * p.e, sum, w.first, p.e, total == T(0) ? T(0) : T(1) / total);
-            if (lse && w.first == 0 && lane == 0)
-                lse[out] = total == T(0) ? identity_max<T>() : most + log_(total);
+            if (stats && w.first == 0 && lane == 0)
+                stats[2 * out] = most, stats[2 * out + 1] = total;
         }
     }
 }
@@ -222,8 +222,9 @@ __device__ pair_back<T> back_of(const operands<T> &o, int64_t b, int64_t h, int6
                                 int64_t key, T s, T dp) {
     int64_t at = (b * o.p.heads + h) * o.p.queries + query;
     pair_back<T> r = {T(0), T(0)};
-    if (!sees<T>(o.p, query, key) || o.lse[at] == identity_max<T>()) return r;
-    T weight = exp_(score(o, b, h, query, key, s) - o.lse[at]), factor = (T)kept(o.p, at, key);
+    if (!sees<T>(o.p, query, key) || o.stats[2 * at + 1] == T(0)) return r;
+    T weight = exp_(score(o, b, h, query, key, s) - o.stats[2 * at]) / o.stats[2 * at + 1];
+    T factor = (T)kept(o.p, at, key);
     r.weight = factor == T(0) ? T(0) : weight * factor;
     r.d = weight * ((factor == T(0) ? T(0) : dp * factor) - o.delta[at]);
     return r;
@@ -313,7 +314,7 @@ operands<T> operands_of(const kn__attention *p) {
             (const T *)p->v,
             (const T *)p->mask,
             (const T *)p->y,
-            (const T *)p->lse,
+            (const T *)p->stats,
             (const T *)p->g,
             (const T *)p->delta};
 }
@@ -325,14 +326,15 @@ int64_t chunks_of(int64_t n) { return n < 1 ? 1 : (n + CHUNK - 1) / CHUNK; }
 
 extern "C" {
 
-cudaError_t kn__launch_attention(const kn__attention *p, void *y, void *lse, cudaStream_t stream) {
+cudaError_t kn__launch_attention(const kn__attention *p, void *y, void *stats,
+                                 cudaStream_t stream) {
     return with_float(p->dtype, [&](auto t) {
         using T = decltype(t);
         int64_t chunks = chunks_of(p->e), tiles = tiles_of(p->queries);
         int64_t n = p->batch * p->heads * tiles * chunks;
         if (n == 0) return cudaSuccess;
         KN_LAUNCH(attention_kernel<T>, blocks_for(n, 1), BLOCK, stream, operands_of<T>(p), (T *)y,
-                  (T *)lse, chunks, tiles, n);
+                  (T *)stats, chunks, tiles, n);
         return cudaGetLastError();
     });
 }

@@ -411,15 +411,15 @@ typedef struct kn__attention {
     int64_t offset;
     const void *q, *k, *v, *mask; /* mask: or NULL */
     int64_t mask_stride[4];       /* 0: broadcast */
-    const void *y, *lse, *g;      /* back */
+    const void *y, *stats, *g;    /* back */
     const void *delta;            /* back: [B,H,T], Σ y·g */
     void *dmask;                  /* back: [B,H,T,S], zeros; or NULL */
     double dropout;
     const int64_t *state; /* of dropout; NULL: none */
     int64_t dropout_row;  /* elements of the random map that a row takes */
 } kn__attention;
-/* lse may be NULL. */
-cudaError_t kn__launch_attention(const kn__attention *p, void *y, void *lse, cudaStream_t stream);
+/* stats may be NULL. */
+cudaError_t kn__launch_attention(const kn__attention *p, void *y, void *stats, cudaStream_t stream);
 cudaError_t kn__launch_attention_delta(const kn__attention *p, void *delta, cudaStream_t stream);
 /* Results may be NULL. */
 cudaError_t kn__launch_attention_back(const kn__attention *p, void *dq, void *dk, void *dv,

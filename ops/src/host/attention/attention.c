@@ -23,10 +23,11 @@ typedef struct job {
     int64_t mask_stride[4];
     int64_t panels_k, panels_v, panels_k_rows; /* elements of work space, each */
     kn__slots slots;
+    char *stats; /* back reads them */
     /* forward */
-    char *y, *lse;
+    char *y;
     /* back */
-    const char *g, *result, *sums;
+    const char *g, *result;
     char *dq, *dk, *dv, *dmask;
     const int64_t *state; /* of dropout; NULL: none */
 } job;
@@ -152,7 +153,7 @@ static void forward_block(const job *j, const space *s, int64_t b, int64_t h, in
         j->loops->attention_shrink(y, j->e, factor, m, j->e);
         multiply(j, y, j->e, s->scores, KEYS, 1, m, n, j->e, v, key, s->pack);
     }
-    j->loops->attention_finish(y, j->lse ? el(j, j->lse, row) : NULL, most, sum, m, j->e);
+    j->loops->attention_finish(y, j->stats ? el(j, j->stats, 2 * row) : NULL, most, sum, m, j->e);
 }
 
 static space space_of(const job *j, char *slot) {
@@ -179,12 +180,12 @@ static void forward_piece(void *ctx, int64_t i) {
     kn__slot_give(&j->slots, slot);
 }
 
-/* q, k, v, mask|NONE, state|NONE → y, lse */
+/* q, k, v, mask|NONE, state|NONE → y, stats */
 kn_status kn__host_attention(kn_op_call *call) {
     job j;
     job_make(&j, call, call->in[4]);
-    const kn_tensor *q = call->in[0], *y = call->out[0], *lse = call->out[1];
-    j.y = y ? y->data : NULL, j.lse = lse ? lse->data : NULL;
+    const kn_tensor *q = call->in[0], *y = call->out[0], *stats = call->out[1];
+    j.y = y ? y->data : NULL, j.stats = stats ? stats->data : NULL;
     if (q->dim[0] * j.heads * j.queries == 0) return KN_OK;
     j.n_pieces = kn__chunks(j.queries, QUERIES_PIECE);
     j.panels_k = kn__panel_columns(j.loops, j.keys) * j.d;
@@ -228,7 +229,7 @@ static void back_block(const job *j, const space *s, int64_t b, int64_t h, int64
     for (int64_t key = 0; key < seen; key += KEYS) {
         int64_t n = at_most(KEYS, j->keys - key), at = rows * j->keys + key;
         kn__attention_rows r = rows_of(j, b, h, first, m, key, n, s->scores);
-        r.dp = s->dp, r.lse = el(j, j->sums, row), r.delta = delta;
+        r.dp = s->dp, r.stats = el(j, j->stats, 2 * row), r.delta = delta;
         memset(s->scores, 0, (size_t)(m * KEYS) * j->bytes);
         memset(s->dp, 0, (size_t)(m * KEYS) * j->bytes);
         multiply(j, s->scores, KEYS, q, j->d, 1, m, j->d, n, from_key(j, k, key), 0, s->pack);
@@ -270,11 +271,11 @@ static char *out_of(const kn_op_call *call, int r) {
     return call->out[r] ? call->out[r]->data : NULL;
 }
 
-/* q, k, v, mask|NONE, y, lse, g, state|NONE → dq, dk, dv, dmask */
+/* q, k, v, mask|NONE, y, stats, g, state|NONE → dq, dk, dv, dmask */
 kn_status kn__host_attention_back(kn_op_call *call) {
     job j;
     job_make(&j, call, call->in[7]);
-    j.result = call->in[4]->data, j.sums = call->in[5]->data, j.g = call->in[6]->data;
+    j.result = call->in[4]->data, j.stats = call->in[5]->data, j.g = call->in[6]->data;
     j.dq = out_of(call, 0), j.dk = out_of(call, 1), j.dv = out_of(call, 2);
     j.dmask = out_of(call, 3);
     int64_t n = call->in[1]->dim[0] * j.groups, wide = kn__panel_columns(j.loops, j.d);

@@ -4,12 +4,6 @@
 
 #include "host/softmax/softmax_exp.h"
 
-#ifdef KN_REAL_IS_F32
-#define LOG logf
-#else
-#define LOG log
-#endif
-
 static inline int64_t seen_of(const kn__attention_rows *r, int64_t row) {
     int64_t n = r->seen + row * r->step;
     return n < 0 ? 0 : (n > r->n ? r->n : n);
@@ -68,15 +62,16 @@ void KN_LOOP(attention_scores)(const kn__attention_rows *r) {
 }
 
 void KN_LOOP(attention_scores_back)(const kn__attention_rows *r) {
-    const real *lse = r->lse, *delta = r->delta, scale = (real)r->scale;
+    const real *stats = r->stats, *delta = r->delta, scale = (real)r->scale;
     for (int64_t row = 0; row < r->rows; row++) {
         real *restrict s = (real *)r->scores + row * r->stride;
         real *restrict dp = (real *)r->dp + row * r->stride;
-        int64_t n = lse[row] == -(real)INFINITY ? 0 : seen_of(r, row);
-        real by = lse[row], less = delta[row];
+        real most = stats[2 * row], sum = stats[2 * row + 1];
+        int64_t n = sum == 0 ? 0 : seen_of(r, row);
+        real inverse = 1 / sum, less = delta[row];
         (void)scores_of(r, row, s, n);
         for (int64_t j = 0; j < n; j++) {
-            s[j] = exp_nonpositive(s[j] - by);
+            s[j] = exp_nonpositive(s[j] - most) * inverse;
             dp[j] = s[j] * (dp[j] - less) * scale;
         }
         memset(s + n, 0, (size_t)(r->n - n) * sizeof(real));
@@ -94,14 +89,15 @@ void KN_LOOP(attention_shrink)(void *y, int64_t stride, const void *factor, int6
     }
 }
 
-void KN_LOOP(attention_finish)(void *y, void *lse, const void *most, const void *sum, int64_t rows,
-                               int64_t n) {
+void KN_LOOP(attention_finish)(void *y, void *stats, const void *most, const void *sum,
+                               int64_t rows, int64_t n) {
     const real *peaks = most, *sums = sum;
     for (int64_t row = 0; row < rows; row++) {
         real *restrict to = (real *)y + row * n, inverse = sums[row] == 0 ? 0 : 1 / sums[row];
         for (int64_t j = 0; j < n; j++) to[j] *= inverse;
-        if (lse)
-            ((real *)lse)[row] = sums[row] == 0 ? -(real)INFINITY : peaks[row] + LOG(sums[row]);
+        if (!stats) continue;
+        ((real *)stats)[2 * row] = peaks[row];
+        ((real *)stats)[2 * row + 1] = sums[row];
     }
 }
 

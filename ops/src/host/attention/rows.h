@@ -12,7 +12,7 @@ typedef struct kn__attention_rows {
     int64_t mask_row, mask_column; /* strides; 0: broadcast */
     int64_t seen, step;        /* row i has seen + i·step elements, at most n; none: 0 or less */
     void *most, *sum, *factor; /* [rows] */
-    const void *lse, *delta;   /* [rows] */
+    const void *stats, *delta; /* [rows,2], [rows] */
 } kn__attention_rows;
 
 #endif
