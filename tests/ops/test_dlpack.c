@@ -60,6 +60,23 @@ static void exported_data_outlives_the_frame(void **state) {
     m->deleter(m);
 }
 
+/* Both, whether weights were kept before they were exported or would be after it. */
+static void convolutions_see_the_other_sides_writes(void **state) {
+    (void)state;
+    KN_FRAME(.layout = 2);
+    kn_tensor *x = kn_ones(KN_SHAPE(1, 16, 8, 8));
+    for (int is_late = 0; is_late < 2; is_late++) {
+        kn_tensor *w = kn_ones(KN_SHAPE(16, 16, 3, 3));
+        struct DLManagedTensor *m = NULL;
+        if (is_late) assert_ok(kn_compute((kn_tensor *[]){kn_conv(x, w, KN_NONE, NULL)}, 1));
+        assert_ok(kn_dlpack_export(&m, w));
+        assert_true(ops_at(kn_sum_abs(kn_conv(x, w, KN_NONE, NULL), KN_ALL, false), 0) > 0);
+        memset(m->tensor.data, 0, sizeof(float) * 16 * 16 * 9);
+        assert_close(ops_at(kn_sum_abs(kn_conv(x, w, KN_NONE, NULL), KN_ALL, false), 0), 0, 0, 0);
+        m->deleter(m);
+    }
+}
+
 static void imported_data_is_shared_and_deleted_once(void **state) {
     (void)state;
     float data[6];
@@ -163,6 +180,7 @@ static void a_simulated_device_has_no_number_in_dlpack(void **state) {
 
 int main(void) {
     return RUN_TESTS(OPS_TEST(exported_data_outlives_the_frame),
+                     OPS_TEST(convolutions_see_the_other_sides_writes),
                      OPS_TEST(imported_data_is_shared_and_deleted_once),
                      OPS_TEST(strides_and_read_only_data_are_copied),
                      OPS_TEST(a_round_trip_keeps_the_dtype),

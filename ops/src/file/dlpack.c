@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "host/host.h"
 #include "run.h"
 
 /* --- the structs of DLPack's binary interface --- */
@@ -92,6 +93,7 @@ static kn_status fill_tensor(dl_tensor *out, exported *e, const char *who, kn_te
     KN_TRY(find_device(out, who, kn_tensor_device(t)));
     out->data = kn_op_data(t);
     KN_TRY(kn_check());
+    if (out->device.type == CPU) KN_TRY(kn__host.kept_weights_close(t->storage));
     int64_t stride = 1;
     for (int i = t->n_dims - 1; i >= 0; i--) {
         e->shape[i] = t->dim[i];

@@ -14,5 +14,6 @@ const kn__host_module kn__host = {
     .layout_run = kn__layout_run,
     .layout_plain = kn__layout_plain,
     .kept_weights_drop = kn__conv_weights_drop,
+    .kept_weights_close = kn__conv_weights_close,
     .forks_watch = kn__host_forks_watch,
 };

@@ -161,8 +161,8 @@ static kn_status make_weights(void *ctx, char *blocked) {
                      .side = make->side, .blocked = blocked, .plain = make->k->data[KN_SIDE_W]});
 }
 
-/* The kind's weights in the library's layout: kept ones, or made at *at for this call. */
-static kn_status kind_pack(dnnl_work *k, run_kind *kind, char **at) {
+/* The kind's weights in the library's layout: kept ones, or made for this call. */
+static kn_status kind_pack(kn_op_call *call, dnnl_work *k, run_kind *kind) {
     const kn__side *side = &kind->plan->side[KN_SIDE_W];
     weights_make make = {k, side};
     kind->w = k->data[KN_SIDE_W];
@@ -170,27 +170,22 @@ static kn_status kind_pack(dnnl_work *k, run_kind *kind, char **at) {
     kind->w = NULL;
     if (k->kept) KN_TRY(kn__conv_weights_kept(&kind->w, k->kept, side, make_weights, &make));
     if (kind->w) return KN_OK;
-    kind->w = *at;
-    *at += aligned(side->bytes);
+    void *memory = NULL;
+    KN_TRY(kn__work(&memory, call, side->bytes));
+    kind->w = memory;
     return make_weights(&make, kind->w);
 }
 
 /* Both kinds', once a call. */
 static kn_status weights_pack(kn_op_call *call, dnnl_work *k) {
-    void *memory = NULL;
-    size_t bytes = 0;
-    for (int i = 0; i < 2; i++)
-        if (k->kind[i].plan) bytes += aligned(k->kind[i].plan->side[KN_SIDE_W].bytes);
-    if (!k->kept || !k->kept->storage->pool) KN_TRY(kn__work(&memory, call, bytes));
-    char *at = memory;
-    KN_TRY(kind_pack(k, &k->kind[0], &at));
+    KN_TRY(kind_pack(call, k, &k->kind[0]));
     if (!k->kind[1].plan) return KN_OK;
     if (dnnl_memory_desc_equal(k->kind[1].plan->side[KN_SIDE_W].blocked,
                                k->kind[0].plan->side[KN_SIDE_W].blocked)) {
         k->kind[1].w = k->kind[0].w;
         return KN_OK;
     }
-    return kind_pack(k, &k->kind[1], &at);
+    return kind_pack(call, k, &k->kind[1]);
 }
 
 static kn_status images_run(kn_op_call *call, dnnl_work *k) {

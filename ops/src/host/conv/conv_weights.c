@@ -16,6 +16,7 @@ typedef struct keeper {
     kn_owner owner; /* first: the storage's, freed by it */
     kn_pool *pool;
     kept *first;
+    bool closed; /* others may write to the data: nothing is kept */
 } keeper;
 
 pthread_mutex_t kn__conv_weights_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -83,6 +84,7 @@ static kn_status find_locked(char **out, const kn_tensor *w, const kn__side *sid
     kn_storage *s = w->storage;
     keeper *k = keeper_of(s);
     if (!k) return kn_pending();
+    if (k->closed) return KN_OK;
     drop_old(k, s->version);
     const kept *one = k->first;
     while (one && (one->from != w->data || !dnnl_memory_desc_equal(one->layout, side->blocked)))
@@ -109,4 +111,16 @@ void kn__conv_weights_drop(kn_storage *s) {
     pthread_mutex_lock(&kn__conv_weights_lock);
     keeper_end(s->owner);
     pthread_mutex_unlock(&kn__conv_weights_lock);
+}
+
+kn_status kn__conv_weights_close(kn_storage *s) {
+    if (!s->pool) return KN_OK;
+    pthread_mutex_lock(&lock);
+    keeper *k = keeper_of(s);
+    if (k) {
+        keeper_end(k);
+        k->closed = true;
+    }
+    pthread_mutex_unlock(&lock);
+    return k ? KN_OK : kn_pending();
 }

@@ -8,7 +8,7 @@
 typedef kn_status (*kn__weights_fn)(void *ctx, char *blocked);
 
 /* *out: w's data in the layout of `side`, made by `make` at the first call; NULL where it can't be
- * kept with w, whose data is no pool's. Any thread. */
+ * kept with w, whose data is no pool's or closed. Any thread. */
 kn_status kn__conv_weights_kept(char **out, const kn_tensor *w, const kn__side *side,
                                 kn__weights_fn make, void *ctx);
 /* Protects all that is kept, and is held while weights are made: who wants the same then finds
@@ -16,5 +16,7 @@ kn_status kn__conv_weights_kept(char **out, const kn_tensor *w, const kn__side *
 extern pthread_mutex_t kn__conv_weights_lock __attribute__((visibility("hidden")));
 /* Frees the copies kept of this data of a pool, which changes. */
 void kn__conv_weights_drop(kn_storage *s);
+/* The same, and keeps none from now on: others may write to the data. */
+kn_status kn__conv_weights_close(kn_storage *s);
 
 #endif
