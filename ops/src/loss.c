@@ -132,6 +132,16 @@ kn_tensor *kn__loss_reduced(kn_tensor *terms, kn_reduction how) {
     return KN_FAIL_NULL(KN_ERR_INVALID, "kn_reduction: invalid reduction %d", (int)how);
 }
 
+/* Of 16-bit logits: neither the sum of many rows nor their number fits 16 bits. */
+static kn_tensor *cross_entropy_in_f32(kn_tensor *logits, kn_tensor *labels,
+                                       const kn_cross_entropy_options *options) {
+    kn_dtype dtype = (kn_dtype)logits->dtype;
+    kn_cross_entropy_options o = *options;
+    if (o.weight && o.weight->dtype == dtype) o.weight = (kn_cast)(o.weight, KN_F32);
+    kn_tensor *y = (kn_cross_entropy_with)((kn_cast)(logits, KN_F32), labels, &o);
+    return kn__ops_self->frame->autocast ? y : (kn_cast)(y, dtype);
+}
+
 kn_tensor *(kn_cross_entropy_with)(kn_tensor *logits, kn_tensor *labels,
                                    const kn_cross_entropy_options *options) {
     static const kn_cross_entropy_options defaults = {.ignores = 0};
@@ -146,6 +156,7 @@ kn_tensor *(kn_cross_entropy_with)(kn_tensor *logits, kn_tensor *labels,
         kn_attr_scalars attr = {o->smoothing, 0};
         return KN_CALL(cross_entropy, &attr, logits, labels);
     }
+    if (kn__is_half(logits->dtype)) return cross_entropy_in_f32(logits, labels, o);
     labelled_rows r = rows_of(logits, labels, o);
     kn_tensor *rows = row_losses(&r, o);
     if (!is_mean || (!r.keep && !r.weight)) return kn__loss_reduced(rows, o->reduction);

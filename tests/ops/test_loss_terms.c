@@ -69,6 +69,26 @@ static void cross_entropy_with_options_equals_pytorch(void **state) {
     }
 }
 
+/* The sum of 40000 rows, and their number weighted by 2, don't fit f16. */
+static void sixteen_bit_losses_average_many_rows(void **state) {
+    (void)state;
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        kn_dtype dtype = bf16 ? KN_BF16 : KN_F16;
+        KN_FRAME();
+        kn_tensor *x = kn_cast(kn_zeros(KN_SHAPE(40000, 10)), dtype);
+        kn_tensor *w = kn_cast(kn_full(KN_SHAPE(10), 2), dtype);
+        kn_tensor *labels = kn_cast(kn_zeros(KN_SHAPE(40000)), KN_I64);
+        const kn_cross_entropy_options of[] = {{.ignores = 1, .ignore_index = -100},
+                                               {.weight = w},
+                                               {.weight = w, .ignores = 1, .ignore_index = -100}};
+        for (int i = 0; i < 3; i++) {
+            kn_tensor *y = kn_cross_entropy_with(x, labels, &of[i]);
+            assert_int_equal(kn_tensor_dtype(y), dtype);
+            assert_close(ops_at(kn_cast(y, KN_F32), 0), log(10), bf16 ? 4e-3 : 5e-4, 0);
+        }
+    }
+}
+
 static void an_ignored_label_may_be_outside_the_classes(void **state) {
     (void)state;
     KN_FRAME();
@@ -169,6 +189,7 @@ int main(void) {
     return RUN_TESTS(OPS_TEST(terms_and_reductions_equal_pytorch),
                      OPS_TEST(cross_entropy_with_options_equals_pytorch),
                      OPS_TEST(accuracy_takes_the_first_of_equals_and_nan_as_largest),
+                     OPS_TEST(sixteen_bit_losses_average_many_rows),
                      OPS_TEST(an_ignored_label_may_be_outside_the_classes),
                      OPS_TEST(a_label_outside_the_classes_gives_nan),
                      OPS_TEST(topk_accuracy_agrees_with_topk), OPS_TEST(measures_count_rows),
