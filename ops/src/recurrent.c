@@ -141,6 +141,10 @@ static kn_attr_rnn *attr_make(kn_op_call *call, const kn_rnn_options *o, kn_attr
 
 static kn_tensor *run(kn_op_call *call, const kn_rnn_options *o, kn_tensor *in[5]) {
     const kn_attr_rnn *attr = call->attr;
+    if (o->c_n && attr->mode != KN_RNN_LSTM) {
+        kn_op_call_fail(call, KN_ERR_INVALID, "c_n is for LSTM alone");
+        return NULL;
+    }
     if (attr->dropout > 0) {
         if (!o->rng) {
             kn_op_call_fail(call, KN_ERR_INVALID, "dropout is %g and rng is NULL", attr->dropout);
@@ -150,18 +154,19 @@ static kn_tensor *run(kn_op_call *call, const kn_rnn_options *o, kn_tensor *in[5
         in[4] = kn_rng_take(o->rng, in[0]->storage->device, n);
         if (!in[4]) return NULL;
     }
-    kn_tensor **c_n = attr->mode == KN_RNN_LSTM ? o->c_n : NULL;
-    call->want = (uint8_t)(1 | (o->h_n ? 2 : 0) | (c_n ? 4 : 0));
+    call->want = (uint8_t)(1 | (o->h_n ? 2 : 0) | (o->c_n ? 4 : 0));
     kn_tensor *y = kn_op_run(call);
     if (!y) return NULL;
     if (o->h_n) *o->h_n = call->out[1];
-    if (c_n) *c_n = call->out[2];
+    if (o->c_n) *o->c_n = call->out[2];
     return y;
 }
 
 kn_tensor *(kn_rnn)(kn_tensor *x, kn_tensor *w, const kn_rnn_options *options) {
     kn_op_call call;
     kn_tensor *in[5] = {x, w, KN_NONE, KN_NONE, KN_NONE};
+    if (options && options->h_n) *options->h_n = NULL;
+    if (options && options->c_n) *options->c_n = NULL;
     if (options && options->h0) in[2] = options->h0;
     if (options && options->c0) in[3] = options->c0;
     union {

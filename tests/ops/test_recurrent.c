@@ -305,6 +305,11 @@ static void bad_arguments_are_errors_with_the_values(void **state) {
     assert_op_fails(kn_rnn(x, w, &o), KN_ERR_SHAPE, "h0 must be [1,2,4]");
     o.h0 = h, o.c0 = h, o.mode = KN_RNN_TANH;
     assert_op_fails(kn_rnn(x, w, &o), KN_ERR_INVALID, "c0 is for LSTM alone");
+    kn_tensor *h_n = h, *c_n = h;
+    o = (kn_rnn_options){.hidden = 4, .mode = KN_RNN_GRU, .h_n = &h_n, .c_n = &c_n};
+    assert_op_fails(kn_rnn(x, kn_zeros(KN_SHAPE(kn_rnn_params(5, &o))), &o), KN_ERR_INVALID,
+                    "c_n is for LSTM alone");
+    assert_true(!h_n && !c_n);
     o = (kn_rnn_options){.hidden = 4, .mode = (kn_rnn_mode)9};
     assert_op_fails(kn_rnn(x, w, &o), KN_ERR_INVALID, "invalid mode 9");
     o = (kn_rnn_options){.hidden = 4, .layers = -2};

@@ -38,7 +38,7 @@ typedef struct kn_rnn_options {
     const int64_t *lengths;
     kn_tensor *h0;        /* [L·D,B,H]: the state before the first step; NULL: zeros */
     kn_tensor *c0;        /* the same of the LSTM's c */
-    kn_tensor **h_n;      /* [L·D,B,H]: set to the state after the last step, unless NULL */
+    kn_tensor **h_n;      /* [L·D,B,H]: set to the state after the last step, NULL on failure */
     kn_tensor **c_n;      /* the same of the LSTM's c */
     uint64_t reserved[4]; /* zero */
 } kn_rnn_options;
