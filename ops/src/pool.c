@@ -141,11 +141,12 @@ kn_status kn_maxpool_index(kn_tensor **values, kn_tensor **offsets, kn_tensor *x
 static bool set_size(kn_attr_pool *attr, const kn_op_call *call, const kn_tensor *x, int i,
                      int64_t size) {
     int64_t n = x->dim[2 + i], reach = (attr->window[i] - 1) * attr->dilation[i] + 1;
+    int64_t beyond = attr->ceil ? attr->stride[i] - 1 : 0; /* as in set_window */
     if (!size) size = (n - 1) * attr->stride[i] + reach - 2 * attr->padding[i];
     kn_tensor large = {.n_dims = 3};
     for (int d = 0; d < 3; d++) large.dim[2 + d] = size;
     attr->size[i] = size;
-    if (n >= 1 && size >= 1 && size + 2 * attr->padding[i] >= reach &&
+    if (n >= 1 && size >= 1 && size + 2 * attr->padding[i] >= reach - beyond &&
         windows(&large, attr, i) == n)
         return true;
     return kn_op_call_fail(call, KN_ERR_SHAPE, "size[%d] is %lld; it doesn't have %lld windows", i,

@@ -68,6 +68,22 @@ static void unpooling_puts_maxima_back_as_pytorch(void **state) {
     }
 }
 
+/* A window larger than x is one, which ends beyond it. */
+static void what_ceil_pools_is_put_back(void **state) {
+    (void)state;
+    KN_FRAME();
+    const kn_pooling_options o = {.ceil = 1};
+    kn_tensor *x = F32(KN_SHAPE(1, 1, 1, 5), 1, 3, 2, 5, 4), *y, *offsets;
+    assert_ok(kn_maxpool_index(&y, &offsets, x, KN_SHAPE(3, 3), &o));
+    assert_values(y, 3, 5);
+    assert_values(kn_maxunpool(y, offsets, KN_SHAPE(3, 3), KN_SHAPE(1, 5), &o), 0, 3, 0, 5, 0);
+    assert_op_fails(kn_maxunpool(y, offsets, KN_SHAPE(3, 3), KN_SHAPE(1, 5), NULL), KN_ERR_SHAPE,
+                    "size[0] is 1; it doesn't have 1 windows");
+    assert_op_fails(kn_maxunpool(y, offsets, KN_SHAPE(4, 3), KN_SHAPE(1, 5),
+                                 &(kn_pooling_options){.ceil = 1, .stride = {3, 3}}),
+                    KN_ERR_SHAPE, "size[0] is 1; it doesn't have 1 windows");
+}
+
 static void bad_input_gives_a_message(void **state) {
     (void)state;
     KN_FRAME();
@@ -101,7 +117,8 @@ static void bad_input_gives_a_message(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(
-        OPS_TEST(pooling_to_a_size_equals_pytorch), OPS_TEST(wide_lines_are_averaged_too),
-        OPS_TEST(unpooling_puts_maxima_back_as_pytorch), OPS_TEST(bad_input_gives_a_message));
+    return RUN_TESTS(OPS_TEST(pooling_to_a_size_equals_pytorch),
+                     OPS_TEST(wide_lines_are_averaged_too),
+                     OPS_TEST(unpooling_puts_maxima_back_as_pytorch),
+                     OPS_TEST(what_ceil_pools_is_put_back), OPS_TEST(bad_input_gives_a_message));
 }
