@@ -17,13 +17,11 @@ static bool is_image(const kn_op_call *call, int n_sizes) {
 static int64_t first_of(int64_t i, int64_t in, int64_t out) { return i * in / out; }
 static int64_t end_of(int64_t i, int64_t in, int64_t out) { return ((i + 1) * in + out - 1) / out; }
 
+/* A window is in/out elements long and begins at any multiple of gcd(in, out)/out: it has ⌊in/out⌋
+ * whole elements, and parts of one or two more. */
 static int64_t longest(int64_t in, int64_t out) {
-    int64_t k = 1;
-    for (int64_t i = 0; i < out; i++) {
-        int64_t n = end_of(i, in, out) - first_of(i, in, out);
-        if (n > k) k = n;
-    }
-    return k;
+    int64_t rest = in % out;
+    return in / out + (rest ? 1 + (out % rest != 0) : 0);
 }
 
 /* The elements of each window [out·k]; a shorter one repeats its last. */

@@ -68,6 +68,23 @@ static void unpooling_puts_maxima_back_as_pytorch(void **state) {
     }
 }
 
+static void windows_of_any_two_sizes_have_their_elements(void **state) {
+    (void)state;
+    KN_FRAME();
+    for (int64_t in = 1; in <= 17; in++) {
+        for (int64_t out = 1; out <= 19; out++) {
+            kn_tensor *x = kn_reshape(kn_arange(0, (double)in, 1, KN_F32), KN_SHAPE(1, 1, in));
+            kn_tensor *most = kn_adaptive_maxpool(x, KN_SHAPE(out));
+            kn_tensor *mean = kn_adaptive_avgpool(x, KN_SHAPE(out));
+            for (int64_t i = 0; i < out; i++) {
+                double first = (double)(i * in / out), last = (double)(((i + 1) * in - 1) / out);
+                assert_close(ops_at(most, i), last, 0, 0);
+                assert_close(ops_at(mean, i), (first + last) / 2, 1e-6, 1e-6);
+            }
+        }
+    }
+}
+
 /* A window larger than x is one, which ends beyond it. */
 static void what_ceil_pools_is_put_back(void **state) {
     (void)state;
@@ -120,5 +137,6 @@ int main(void) {
     return RUN_TESTS(OPS_TEST(pooling_to_a_size_equals_pytorch),
                      OPS_TEST(wide_lines_are_averaged_too),
                      OPS_TEST(unpooling_puts_maxima_back_as_pytorch),
+                     OPS_TEST(windows_of_any_two_sizes_have_their_elements),
                      OPS_TEST(what_ceil_pools_is_put_back), OPS_TEST(bad_input_gives_a_message));
 }
