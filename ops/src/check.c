@@ -5,6 +5,22 @@
 
 #include "run.h"
 
+/* The name in messages: of the function that users call, where the op has another one. */
+static const char *said(kn_op op) {
+    switch (op) {
+        case KN_OP_conv_act:
+            return "conv";
+        case KN_OP_conv_data:
+            return "deconv";
+        case KN_OP_maxpool_back:
+            return "maxunpool";
+        case KN_OP_avgpool_back:
+            return "unpool";
+        default:
+            return kn_op_name(op);
+    }
+}
+
 kn_tensor *kn_op_fail(kn_op op, kn_status status, const char *fmt, ...) {
     if (kn_pending()) return NULL;
     char text[1900];
@@ -12,7 +28,7 @@ kn_tensor *kn_op_fail(kn_op op, kn_status status, const char *fmt, ...) {
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    kn_fail_null_at(NULL, 0, status, "kn_%s: %s", kn_op_name(op), text);
+    kn_fail_null_at(NULL, 0, status, "kn_%s: %s", said(op), text);
     kn_error_op(kn_op_name(op));
     return NULL;
 }
@@ -73,7 +89,7 @@ bool kn_op_call_fail(const kn_op_call *call, kn_status status, const char *fmt, 
 static bool unreadable(kn_op op, kn_tensor *const in[], int i) {
     if (kn_pending()) return false;
     char name[32], text[64];
-    snprintf(text, sizeof text, "kn_%s: %s", kn_op_name(op), name_of(name, sizeof name, op, i));
+    snprintf(text, sizeof text, "kn_%s: %s", said(op), name_of(name, sizeof name, op, i));
     kn_error_defer(kn__fail_unreadable(text, in[i]));
     kn_error_op(kn_op_name(op));
     return false;

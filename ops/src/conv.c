@@ -10,7 +10,7 @@ static bool options_fail(const kn_op_call *call, const kn_conv_options *o, int n
         for (int i = 0; i < 3; i++) {
             int64_t least = f == 3 ? -o->padding[i] : 0;
             if (fields[f][i] < least) {
-                kn_op_fail(KN_OP_conv, KN_ERR_INVALID, "%s[%d] is %lld", names[f], i,
+                kn_op_fail((kn_op)call->op, KN_ERR_INVALID, "%s[%d] is %lld", names[f], i,
                            (long long)fields[f][i]);
                 return true;
             }
@@ -23,12 +23,12 @@ static bool options_fail(const kn_op_call *call, const kn_conv_options *o, int n
         }
     }
     if ((int)o->act < KN_ACT_NONE || o->act > KN_ACT_GELU) {
-        kn_op_fail(KN_OP_conv, KN_ERR_INVALID, "act is %d", (int)o->act);
+        kn_op_fail((kn_op)call->op, KN_ERR_INVALID, "act is %d", (int)o->act);
         return true;
     }
-    if (!kn__reserved_fit(KN_OP_conv, 0, o->reserved, 4)) return true;
+    if (!kn__reserved_fit((kn_op)call->op, 0, o->reserved, 4)) return true;
     if (o->groups < 0) {
-        kn_op_fail(KN_OP_conv, KN_ERR_INVALID, "groups is %lld", (long long)o->groups);
+        kn_op_fail((kn_op)call->op, KN_ERR_INVALID, "groups is %lld", (long long)o->groups);
     }
     return o->groups < 0;
 }
@@ -164,22 +164,23 @@ static kn_tensor *deconv_fail(const kn_tensor *x, const kn_tensor *w, const char
                         kn_shape_text(b, sizeof b, kn_tensor_shape(w)));
 }
 
-/* The size of each spatial dimension: the least that a convolution takes to x's. */
-static bool deconv_sizes(kn_attr_conv *attr, const kn_tensor *x, const kn_tensor *w) {
+/* The size of each spatial dimension: the least that a convolution takes to x's. The first one that
+ * would be empty or can't be counted; -1: none. */
+static int deconv_sizes(kn_attr_conv *attr, const kn_tensor *x, const kn_tensor *w) {
     for (int i = 0; i < attr->n_spatial; i++) {
         int64_t grown, window, size, cut = 0;
         if (attr->stride[i] > INT32_MAX || attr->padding[i] > INT32_MAX ||
             attr->padding_end[i] > INT32_MAX || attr->dilation[i] > INT32_MAX)
-            return false;
+            return i;
         cut = attr->padding[i] + attr->padding_end[i];
         if (x->dim[2 + i] < 1 || w->dim[2 + i] < 1 ||
             __builtin_mul_overflow(x->dim[2 + i] - 1, attr->stride[i], &grown) ||
             __builtin_mul_overflow(w->dim[2 + i] - 1, attr->dilation[i], &window) ||
             __builtin_add_overflow(grown, window, &size) || size < cut || size - cut == INT64_MAX)
-            return false;
+            return i;
         attr->size[i] = size - cut + 1;
     }
-    return true;
+    return -1;
 }
 
 static kn_tensor *deconv_finish(kn_tensor *y, kn_tensor *b, kn_act act) {
@@ -209,8 +210,16 @@ kn_tensor *(kn_deconv)(kn_tensor *x, kn_tensor *w, kn_tensor *b, const kn_conv_o
         return deconv_fail(x, w, "channels and groups don't fit");
     if (b != KN_NONE && (b->n_dims != 1 || b->dim[0] != w->dim[1] * attr.groups))
         return deconv_fail(x, w, "b must have an element for each channel of the result");
-    if (!deconv_sizes(&attr, x, w))
-        return deconv_fail(x, w, "the result would be empty or too large");
+    int bad = deconv_sizes(&attr, x, w);
+    if (bad >= 0) {
+        char why[256];
+        snprintf(why, sizeof why,
+                 "dimension %d of the result would be empty or too large: stride %lld, padding "
+                 "%lld and %lld, dilation %lld",
+                 2 + bad, (long long)attr.stride[bad], (long long)attr.padding[bad],
+                 (long long)attr.padding_end[bad], (long long)attr.dilation[bad]);
+        return deconv_fail(x, w, why);
+    }
     return deconv_finish(kn_op_run(&call), b, options->act);
 }
 

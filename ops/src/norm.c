@@ -268,6 +268,7 @@ kn_tensor *(kn_lrn)(kn_tensor *x, int64_t size, double alpha, double beta, doubl
                             "at least 1",
                             kn_shape_text(text, sizeof text, shape), (long long)size);
     }
+    if (!x->n) return (kn_affine)(x, 1, 0);
     for (int i = 2; i < shape.n_dims; i++) flat.dim[2] *= shape.dim[i];
     kn_tensor *means = mean_squares((kn_reshape)(x, flat), size);
     kn_tensor *factor = (kn_pow_scalar)((kn_affine)(means, alpha, k), -beta);

@@ -5,23 +5,36 @@
 
 static int64_t or_one(int64_t n) { return n ? n : 1; }
 
+/* Whether the kernels can count with the numbers of dimension i. */
+static bool counts(const kn_op_call *call, int i, int64_t window, const kn_pooling_options *o,
+                   int64_t stride_most) {
+    static const char *const names[] = {"window", "stride", "padding", "dilation"};
+    const int64_t value[] = {window, o->stride[i], o->padding[i], o->dilation[i]};
+    const int64_t most[] = {INT32_MAX, stride_most, INT64_MAX, INT32_MAX};
+    for (int k = 0; k < 4; k++) {
+        int64_t least = k == 0;
+        if (value[k] >= least && value[k] <= most[k]) continue;
+        return kn_op_call_fail(
+            call, KN_ERR_SHAPE, "%s[%d] is %lld; it must be %s", names[k], i, (long long)value[k],
+            value[k] < least ? (least ? "at least 1" : "at least 0") : "below 2^31");
+    }
+    int64_t reach = (window - 1) * or_one(o->dilation[i]) + 1;
+    if (o->padding[i] <= reach / 2) return true;
+    return kn_op_call_fail(call, KN_ERR_SHAPE,
+                           "padding[%d] is %lld; it must be at most half the window's %lld", i,
+                           (long long)o->padding[i], (long long)reach);
+}
+
 /* Of dimension i; false when the window does not fit. More padding than half a window would make
  * windows of padding alone. */
 static bool set_window(kn_attr_pool *attr, const kn_op_call *call, int i, int64_t window,
                        const kn_pooling_options *o) {
     int64_t in = call->in[0]->dim[2 + i], stride = o->stride[i] ? o->stride[i] : window,
             dilation = or_one(o->dilation[i]), padding = o->padding[i];
-    bool counts = window >= 1 && stride >= 1 && dilation >= 1 && padding >= 0 &&
-                  window <= INT32_MAX && dilation <= INT32_MAX;
-    int64_t reach = counts ? (window - 1) * dilation + 1 : 0;
-    if (counts && padding > reach / 2) {
-        return kn_op_call_fail(call, KN_ERR_SHAPE,
-                               "padding[%d] is %lld; it must be at most half the window's %lld", i,
-                               (long long)padding, (long long)reach);
-    }
-    int64_t beyond =
-        o->ceil && counts && in > 0 ? stride - 1 : 0; /* one window, as far as x goes */
-    if (!counts || reach - beyond > in + 2 * padding) {
+    if (!counts(call, i, window, o, INT64_MAX)) return false;
+    int64_t reach = (window - 1) * dilation + 1;
+    int64_t beyond = o->ceil && in > 0 ? stride - 1 : 0; /* one window, as far as x goes */
+    if (reach - beyond > in + 2 * padding) {
         return kn_op_call_fail(call, KN_ERR_SHAPE,
                                "a window of %lld with stride %lld does not fit in dimension %d",
                                (long long)window, (long long)stride, 2 + i);
@@ -207,19 +220,11 @@ static kn_tensor *inverse(kn_op op, kn_tensor *const in[], int n_in, const kn_sh
     attr.inside = op == KN_OP_avgpool_back ? 2 : 0;
     if (!options_fit(&call, o, n)) return NULL;
     for (int i = 0; i < n; i++) {
+        if (!counts(&call, i, window->dim[i], o, INT32_MAX)) return NULL;
         attr.window[i] = window->dim[i];
         attr.stride[i] = o->stride[i] ? o->stride[i] : window->dim[i];
         attr.padding[i] = o->padding[i];
         attr.dilation[i] = or_one(o->dilation[i]);
-        bool counts = attr.window[i] >= 1 && attr.window[i] <= INT32_MAX && attr.stride[i] >= 1 &&
-                      attr.stride[i] <= INT32_MAX && attr.dilation[i] >= 1 &&
-                      attr.dilation[i] <= INT32_MAX && attr.padding[i] >= 0 &&
-                      attr.padding[i] <= ((attr.window[i] - 1) * attr.dilation[i] + 1) / 2;
-        if (!counts) {
-            kn_op_call_fail(&call, KN_ERR_SHAPE, "a window of %lld with stride %lld is invalid",
-                            (long long)attr.window[i], (long long)attr.stride[i]);
-            return NULL;
-        }
         if (!set_size(&attr, &call, in[0], i, size->n_dims ? size->dim[i] : 0)) return NULL;
     }
     return n_in == 1 || offsets_fit(&call) ? kn_op_run(&call) : NULL;

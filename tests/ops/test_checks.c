@@ -180,7 +180,11 @@ static void pooling_checks_windows(void **state) {
     assert_op_fails(kn_avgpool(x, KN_SHAPE(9, 2), NULL), KN_ERR_SHAPE,
                     "kn_avgpool: a window of 9 with stride 9 does not fit in dimension 2");
     assert_op_fails(kn_maxpool(x, KN_SHAPE(2, 2), &(kn_pooling_options){.stride = {-1, 1}}),
-                    KN_ERR_SHAPE, "stride -1");
+                    KN_ERR_SHAPE, "kn_maxpool: stride[0] is -1; it must be at least 0");
+    assert_op_fails(kn_avgpool(x, KN_SHAPE(3, 3), &(kn_pooling_options){.padding = {0, -1}}),
+                    KN_ERR_SHAPE, "padding[1] is -1; it must be at least 0");
+    assert_op_fails(kn_maxpool(x, KN_SHAPE(3, 3), &(kn_pooling_options){.dilation = {-2}}),
+                    KN_ERR_SHAPE, "dilation[0] is -2; it must be at least 0");
     kn_pooling_options o = {.padding = {1, 1}, .stride = {2, 2}};
     assert_shape(kn_maxpool(x, KN_SHAPE(3, 3), &o), KN_SHAPE(2, 3, 4, 5));
     o.ceil = 1;

@@ -488,6 +488,8 @@ static void a_wrong_residual_or_activation_is_an_error(void **state) {
                     "act is 7");
     assert_op_fails(kn_conv_add(x, w, KN_NONE, x, NULL), KN_ERR_SHAPE,
                     "the residual must be [2,4,3,3]");
+    assert_op_fails(kn_conv(x, kn_cast(w, KN_F64), KN_NONE, NULL), KN_ERR_DTYPE,
+                    "kn_conv: x is f32, w is f64");
 }
 
 /* --- transposed --- */
@@ -534,7 +536,10 @@ static void a_transposed_convolution_adds_bias_and_activation(void **state) {
     assert_op_fails(kn_deconv(x, w, b, &(kn_conv_options){.groups = 2}), KN_ERR_SHAPE,
                     "channels and groups don't fit (x [2,3,4,4], w [3,5,3,3])");
     assert_op_fails(kn_deconv(x, w, b, &(kn_conv_options){.padding = {9, 9}}), KN_ERR_SHAPE,
-                    "empty or too large");
+                    "kn_deconv: dimension 2 of the result would be empty or too large: stride 1, "
+                    "padding 9 and 9, dilation 1");
+    assert_op_fails(kn_deconv(x, w, b, &(kn_conv_options){.stride = {-1}}), KN_ERR_INVALID,
+                    "kn_deconv: stride[0] is -1");
     assert_op_fails(kn_deconv(x, b, b, NULL), KN_ERR_SHAPE, "x must be [B,O,spatial…]");
     assert_op_fails(kn_deconv(x, w, NULL, NULL), KN_ERR_INVALID, "b is NULL");
     kn_tensor *vast = kn_zeros(KN_SHAPE(0, 1, 42128471624)), *one = kn_ones(KN_SHAPE(1, 1, 1));

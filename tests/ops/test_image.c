@@ -102,9 +102,11 @@ static void bad_arguments_are_errors_with_the_values(void **state) {
     assert_op_fails(kn_resize(kn_zeros(KN_SHAPE(2, 3, 0)), KN_SHAPE(2), NULL), KN_ERR_SHAPE,
                     "has 0 elements");
     assert_shape(kn_resize(kn_zeros(KN_SHAPE(0, 3, 2)), KN_SHAPE(5), NULL), KN_SHAPE(0, 3, 5));
-    assert_op_fails(kn_pixel_shuffle(x, 2), KN_ERR_SHAPE, "r is 2; it doesn't divide C twice");
-    assert_op_fails(kn_pixel_unshuffle(x, 3), KN_ERR_SHAPE, "r is 3; it doesn't divide H and W");
-    assert_op_fails(kn_pixel_shuffle(flat, 2), KN_ERR_SHAPE, "x must be [B,C,H,W]");
+    assert_op_fails(kn_pixel_shuffle(x, 2), KN_ERR_SHAPE,
+                    "kn_pixel_shuffle: r is 2; it must divide C twice");
+    assert_op_fails(kn_pixel_unshuffle(x, 3), KN_ERR_SHAPE,
+                    "kn_pixel_unshuffle: r is 3; it must divide H and W");
+    assert_op_fails(kn_pixel_shuffle(flat, 2), KN_ERR_SHAPE, "of x [B,C,H,W]");
     assert_op_fails(kn_pixel_shuffle(x, 0), KN_ERR_SHAPE, "r is 0");
     kn_tensor *grid = kn_ones(KN_SHAPE(2, 3, 3, 2));
     assert_op_fails(kn_grid_sample(x, kn_ones(KN_SHAPE(2, 3, 3, 3)), NULL), KN_ERR_SHAPE,

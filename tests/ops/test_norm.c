@@ -234,6 +234,7 @@ static void empty_batches_give_empty_results(void **state) {
     assert_shape(kn_layernorm(none, KN_NONE, KN_NONE, 1, 1e-5), KN_SHAPE(0, 4, 3));
     assert_shape(kn_groupnorm(none, KN_NONE, KN_NONE, 2, 1e-5), KN_SHAPE(0, 4, 3));
     assert_shape(kn_lrn(none, 3, 1, 0.75, 1), KN_SHAPE(0, 4, 3));
+    assert_shape(kn_lrn(kn_zeros(KN_SHAPE(2, 3, 0, 4)), 5, 1, 0.75, 1), KN_SHAPE(2, 3, 0, 4));
     kn_tensor *four = kn_ones(KN_SHAPE(4));
     assert_shape(kn_batchnorm(none, four, four, KN_NONE, KN_NONE, NULL), KN_SHAPE(0, 4, 3));
 }

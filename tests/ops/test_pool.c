@@ -106,10 +106,12 @@ static void bad_input_gives_a_message(void **state) {
     KN_FRAME();
     kn_tensor *x = kn_ones(KN_SHAPE(2, 3, 4, 4)), *flat = kn_ones(KN_SHAPE(3, 4));
     assert_op_fails(kn_adaptive_avgpool(x, KN_SHAPE(2)), KN_ERR_SHAPE, "size has 1");
-    assert_op_fails(kn_adaptive_avgpool(x, KN_SHAPE(2, 0)), KN_ERR_SHAPE, "size[1] is 0");
+    assert_op_fails(kn_adaptive_avgpool(x, KN_SHAPE(2, 0)), KN_ERR_SHAPE,
+                    "kn_adaptive_avgpool: size[1] is 0 of 4 elements; both must be in 1");
     assert_op_fails(kn_adaptive_maxpool(kn_zeros(KN_SHAPE(1, 1, 0)), KN_SHAPE(2)), KN_ERR_SHAPE,
                     "size[0] is 2 of 0 elements");
-    assert_op_fails(kn_global_avgpool(flat), KN_ERR_SHAPE, "[B,C,spatial…]");
+    assert_op_fails(kn_global_avgpool(flat), KN_ERR_SHAPE,
+                    "kn_global_avgpool: x is [3,4]; it must be [B,C,spatial…]");
     kn_tensor *vast = kn_zeros(KN_SHAPE(0, 1, 12884901889)); /* its product by the size wraps */
     assert_op_fails(kn_adaptive_avgpool(vast, KN_SHAPE(5726623061)), KN_ERR_SHAPE,
                     "size[0] is 5726623061 of 12884901889 elements");
@@ -117,7 +119,7 @@ static void bad_input_gives_a_message(void **state) {
     kn_tensor *small = kn_ones(KN_SHAPE(1, 1, 2, 2));
     kn_tensor *wrong = kn_tensor_from(places, KN_U8, KN_SHAPE(1, 1, 2, 2));
     assert_op_fails(kn_maxunpool(small, wrong, KN_SHAPE(2, 2), KN_SCALAR, NULL), KN_ERR_INVALID,
-                    "offset 4 of element 3 is outside");
+                    "kn_maxunpool: offset 4 of element 3 is outside");
     const kn_pooling_options padded = {.stride = {2, 2}, .padding = {1, 1}};
     assert_op_fails(kn_maxunpool(small, wrong, KN_SHAPE(3, 3), KN_SCALAR, &padded), KN_ERR_INVALID,
                     "offset 0 of element 0 is outside");
@@ -126,7 +128,11 @@ static void bad_input_gives_a_message(void **state) {
     assert_op_fails(kn_maxunpool(small, kn_cast(wrong, KN_I64), KN_SHAPE(2, 2), KN_SCALAR, NULL),
                     KN_ERR_DTYPE, "offsets must be u8");
     assert_op_fails(kn_unpool(small, KN_SHAPE(2), NULL), KN_ERR_SHAPE, "window has 1");
-    assert_op_fails(kn_unpool(small, KN_SHAPE(0, 2), NULL), KN_ERR_SHAPE, "window of 0");
+    assert_op_fails(kn_unpool(small, KN_SHAPE(0, 2), NULL), KN_ERR_SHAPE,
+                    "kn_unpool: window[0] is 0; it must be at least 1");
+    assert_op_fails(kn_unpool(small, KN_SHAPE(3, 3), &(kn_pooling_options){.padding = {5}}),
+                    KN_ERR_SHAPE,
+                    "kn_unpool: padding[0] is 5; it must be at most half the window's 3");
     kn_tensor *y, *offsets;
     assert_fails(kn_maxpool_index(&y, &offsets, x, KN_SHAPE(5, 5), NULL), KN_ERR_SHAPE,
                  "does not fit");
