@@ -4,7 +4,8 @@
  * process has jemalloc, segments come from an arena of ours in it, whose extents are these pages,
  * so that jemalloc's statistics include them. jemalloc can't be loaded late (static thread-local
  * storage), and linking it would replace the user's malloc; so the references are weak. Without
- * jemalloc the pages are the segments. Both return memory to the system at once. */
+ * jemalloc the pages are the segments. Both return memory to the system at once: pages are
+ * unmapped, or purged by jemalloc, which keeps the addresses for later segments. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -49,8 +50,9 @@ typedef struct hooks hooks;
 struct hooks {
     void *(*alloc)(hooks *, void *new_addr, size_t size, size_t alignment, bool *zero, bool *commit,
                    unsigned arena);
-    bool (*dalloc)(hooks *, void *addr, size_t size, bool committed, unsigned arena);
-    void (*destroy)(void), (*commit)(void), (*decommit)(void), (*purge_lazy)(void); /* all NULL */
+    /* All NULL. jemalloc tells arenas apart where their mappings start: one whose start is unmapped
+     * while the rest stays merges with what another arena maps there. So none is unmapped. */
+    void (*dalloc)(void), (*destroy)(void), (*commit)(void), (*decommit)(void), (*purge_lazy)(void);
     bool (*purge_forced)(hooks *, void *addr, size_t size, size_t offset, size_t length,
                          unsigned arena);
     bool (*split)(hooks *, void *addr, size_t size, size_t size_a, size_t size_b, bool committed,
@@ -68,12 +70,6 @@ static void *extent_alloc(hooks *h, void *new_addr, size_t size, size_t alignmen
     return ptr;
 }
 
-static bool extent_dalloc(hooks *h, void *addr, size_t size, bool committed, unsigned arena) {
-    (void)h, (void)committed, (void)arena;
-    pages_unmap(addr, size);
-    return false; /* success */
-}
-
 static bool extent_purge(hooks *h, void *addr, size_t size, size_t offset, size_t length,
                          unsigned arena) {
     (void)h, (void)size, (void)arena;
@@ -83,7 +79,7 @@ static bool extent_purge(hooks *h, void *addr, size_t size, size_t offset, size_
 static bool extent_split(hooks *h, void *addr, size_t size, size_t size_a, size_t size_b,
                          bool committed, unsigned arena) {
     (void)h, (void)addr, (void)size, (void)size_a, (void)size_b, (void)committed, (void)arena;
-    return false; /* success: pages can be unmapped in any pieces */
+    return false; /* success: pages can be purged in any pieces */
 }
 
 static bool extent_merge(hooks *h, void *addr_a, size_t size_a, void *addr_b, size_t size_b,
@@ -93,7 +89,6 @@ static bool extent_merge(hooks *h, void *addr_a, size_t size_a, void *addr_b, si
 }
 
 static hooks our_hooks = {.alloc = extent_alloc,
-                          .dalloc = extent_dalloc,
                           .purge_forced = extent_purge,
                           .split = extent_split,
                           .merge = extent_merge};

@@ -107,6 +107,32 @@ static void freed_segments_return_to_the_system_at_once(void **state) {
     assert_true(resident_bytes() < before + N * 1 * MiB);
 }
 
+/* With jemalloc malloc's own memory lies between the segments. */
+static void returned_segments_leave_the_memory_of_malloc_alone(void **state) {
+    (void)state;
+    enum { N = 16, ROUNDS = 5000 };
+    kn_pool *pool = NULL;
+    unsigned char *kept[N] = {NULL};
+    uint64_t random = 1;
+    assert_ok(kn_pool_create(&pool, kn_device_host(), NULL));
+    for (int i = 0; i < ROUNDS; i++) {
+        char *ptr = must_alloc(pool, 16 + (size_t)(i % 7) * 100, NULL);
+        *ptr = 1;
+        assert_ok(kn_free(pool, ptr));
+        assert_ok(kn_pool_trim(pool, 0));
+        if (i % 8 != 0) continue;
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        size_t k = random >> 60, size = (random >> 30) % (4 * MiB) + 1;
+        free(kept[k]);
+        kept[k] = calloc(1, size);
+        assert_non_null(kept[k]);
+        assert_int_equal(kept[k][0] | kept[k][size / 2] | kept[k][size - 1], 0);
+        kept[k][0] = kept[k][size / 2] = kept[k][size - 1] = 1;
+    }
+    for (int k = 0; k < N; k++) free(kept[k]);
+    kn_pool_destroy(pool);
+}
+
 /* The kernel is asked for huge pages where a segment lies: its mapping has the flag. */
 static void segments_are_advised_to_be_huge(void **state) {
     (void)state;
@@ -253,9 +279,10 @@ int main(void) {
         TEST(info_names_the_machine_and_the_backing), TEST(memory_can_be_written_everywhere),
         TEST(steady_state_faults_no_pages), TEST(segments_are_large),
         TEST(trim_gives_memory_back_to_the_system),
-        TEST(freed_segments_return_to_the_system_at_once), TEST(segments_are_advised_to_be_huge),
-        TEST(the_backing_takes_little_for_itself), TEST(decay_gives_memory_back_to_the_system),
-        TEST(streams_and_events_are_program_order), TEST(copies_and_fills_happen),
-        TEST(limit_is_reported_with_its_figures),
+        TEST(freed_segments_return_to_the_system_at_once),
+        TEST(returned_segments_leave_the_memory_of_malloc_alone),
+        TEST(segments_are_advised_to_be_huge), TEST(the_backing_takes_little_for_itself),
+        TEST(decay_gives_memory_back_to_the_system), TEST(streams_and_events_are_program_order),
+        TEST(copies_and_fills_happen), TEST(limit_is_reported_with_its_figures),
         TEST(more_than_the_system_grants_is_out_of_memory));
 }
