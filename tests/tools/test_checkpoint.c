@@ -8,6 +8,7 @@
 #include <math.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "checkpoint_dir.h"
@@ -316,6 +317,42 @@ static void keep_leaves_the_files_before(void **state) {
     run_close(&a);
 }
 
+/* FILE.new and the older files lie beside the file, not beside the links to it. */
+static void a_link_stays_and_its_file_is_replaced(void **state) {
+    (void)state;
+    run a;
+    char store[FILES_PATH_MAX + 32], file[FILES_PATH_MAX + 48], older[FILES_PATH_MAX + 64];
+    char outer[FILES_PATH_MAX + 32];
+    struct stat is;
+    snprintf(store, sizeof store, "%s/store", dir);
+    snprintf(file, sizeof file, "%s/run.st", store);
+    snprintf(older, sizeof older, "%s.1", file);
+    snprintf(outer, sizeof outer, "%s/outer", dir);
+    assert_int_equal(mkdir(store, 0700), 0);
+    unlink(path);
+    assert_int_equal(symlink("store/run.st", path), 0); /* leads to no file yet */
+    assert_int_equal(symlink(path, outer), 0);
+    run_open(&a, &net_kind);
+    kn_checkpoint c = {.params = a.params};
+    for (uint64_t i = 1; i <= 2; i++) {
+        c.number[0] = i;
+        assert_ok(kn_checkpoint_save(outer, &c, &(kn_checkpoint_options){.keep = 1}));
+        assert_ok(kn_checkpoint_load(&c, file));
+        assert_int_equal(c.number[0], i);
+    }
+    assert_ok(kn_checkpoint_load(&c, older));
+    assert_int_equal(c.number[0], 1);
+    assert_true(lstat(path, &is) == 0 && S_ISLNK(is.st_mode));
+    assert_true(lstat(outer, &is) == 0 && S_ISLNK(is.st_mode));
+    assert_true(lstat(file, &is) == 0 && S_ISREG(is.st_mode));
+    unlink(path);
+    assert_int_equal(symlink(outer, path), 0);
+    assert_fails(kn_checkpoint_save(path, &c, NULL), KN_ERR_IO, "Too many levels of symbolic");
+    assert_true(unlink(file) == 0 && unlink(older) == 0 && unlink(outer) == 0 && unlink(path) == 0);
+    assert_int_equal(rmdir(store), 0);
+    run_close(&a);
+}
+
 /* --- what doesn't fit --- */
 
 static double first_weight(run *r) {
@@ -376,6 +413,24 @@ static void a_path_that_cannot_be_saved_to_is_an_error_before_the_first_step(voi
     assert_refused_before_a_step("", KN_ERR_INVALID, "the path is empty");
     assert_refused_before_a_step(dir, KN_ERR_INVALID, "is a folder, not a file");
     assert_refused_before_a_step("/nowhere/run.st", KN_ERR_IO, "/nowhere/run.st.new: No such file");
+}
+
+static void a_path_that_is_no_file_is_refused_and_stays(void **state) {
+    (void)state;
+    char pipe[FILES_PATH_MAX + 32], link[FILES_PATH_MAX + 32], device[FILES_PATH_MAX + 32];
+    struct stat is;
+    snprintf(pipe, sizeof pipe, "%s/pipe", dir);
+    snprintf(link, sizeof link, "%s/link", dir);
+    snprintf(device, sizeof device, "%s/null", dir);
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    assert_int_equal(symlink("pipe", link), 0);
+    assert_refused_before_a_step(pipe, KN_ERR_INVALID, "is a FIFO, not a file");
+    assert_refused_before_a_step(link, KN_ERR_INVALID, "is a FIFO, not a file");
+    assert_true(lstat(pipe, &is) == 0 && S_ISFIFO(is.st_mode));
+    assert_true(lstat(link, &is) == 0 && S_ISLNK(is.st_mode));
+    if (mknod(device, S_IFCHR | 0600, makedev(1, 3)) != 0) return; /* only root can */
+    assert_refused_before_a_step(device, KN_ERR_INVALID, "is a device, not a file");
+    assert_true(lstat(device, &is) == 0 && S_ISCHR(is.st_mode));
 }
 
 static void damaged_files_are_errors(void **state) {
@@ -449,10 +504,12 @@ int main(void) {
         TEST(the_rate_of_a_resumed_run_is_the_files_unless_given),
 
         TEST(a_path_that_cannot_be_saved_to_is_an_error_before_the_first_step),
+        TEST(a_path_that_is_no_file_is_refused_and_stays),
         TEST(gradients_of_before_a_load_are_not_added_to),
         TEST(saved_weights_are_read_by_name),
         TEST(numbers_and_tensors_of_your_own_come_back),
         TEST(keep_leaves_the_files_before),
+        TEST(a_link_stays_and_its_file_is_replaced),
         TEST(other_programs_files_are_refused_and_change_nothing),
         TEST(damaged_files_are_errors),
         TEST(a_full_disk_keeps_the_older_file)};

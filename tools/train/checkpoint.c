@@ -15,7 +15,7 @@
 #include "loader.h"
 #include "text.h"
 
-enum { NAME_BYTES = 320, KEYS_MAX = 8 };
+enum { NAME_BYTES = 320, KEYS_MAX = 8, LINKS_MAX = 40, BESIDE_BYTES = PATH_MAX + 16 };
 #define OPTIMIZER "optimizer/"
 #define VOCAB "knet.vocab"
 
@@ -92,14 +92,24 @@ static kn_status list_fill(list *l, kn_checkpoint *c) {
     return KN_OK;
 }
 
-static kn_status path_check(const char *path, const char *who) {
+/* What is no file to save to; NULL: a file, or nothing yet. */
+static const char *other_kind(const char *path) {
     struct stat st;
+    if (path[strlen(path) - 1] == '/') return "folder";
+    if (stat(path, &st) != 0 || S_ISREG(st.st_mode)) return NULL;
+    return S_ISDIR(st.st_mode)    ? "folder"
+           : S_ISFIFO(st.st_mode) ? "FIFO"
+           : S_ISSOCK(st.st_mode) ? "socket"
+                                  : "device";
+}
+
+static kn_status path_check(const char *path, const char *who) {
     if (strlen(path) > PATH_MAX - 32)
         return KN_FAIL(KN_ERR_INVALID, "%s: the path has %zu bytes; the limit is %d", who,
                        strlen(path), PATH_MAX - 32);
     if (!*path) return KN_FAIL(KN_ERR_INVALID, "%s: the path is empty", who);
-    bool is_folder = path[strlen(path) - 1] == '/' || (stat(path, &st) == 0 && S_ISDIR(st.st_mode));
-    return is_folder ? KN_FAIL(KN_ERR_INVALID, "%s: %s is a folder, not a file", who, path) : KN_OK;
+    const char *kind = other_kind(path);
+    return kind ? KN_FAIL(KN_ERR_INVALID, "%s: %s is a %s, not a file", who, path, kind) : KN_OK;
 }
 
 static kn_status options_check(const kn_checkpoint *c, const char *path, const char *who) {
@@ -176,6 +186,22 @@ static kn_status metadata_fill(metadata *m, kn_checkpoint *c) {
 
 /* --- files --- */
 
+/* The file that the path's links lead to, which may be missing: it is replaced, the links stay. */
+static kn_status links_follow(char out[PATH_MAX], const char *path) {
+    char link[PATH_MAX];
+    snprintf(out, PATH_MAX, "%s", path);
+    for (int i = 0; i < LINKS_MAX; i++) {
+        ssize_t n = readlink(out, link, sizeof link - 1);
+        if (n < 0) return path_check(out, "kn_checkpoint_save"); /* no link */
+        link[n] = '\0';
+        const char *slash = *link == '/' ? NULL : strrchr(out, '/');
+        size_t folder = slash ? (size_t)(slash - out) + 1 : 0;
+        if (folder + (size_t)n >= PATH_MAX) break;
+        memcpy(out + folder, link, (size_t)n + 1);
+    }
+    return KN_FAIL(KN_ERR_IO, "kn_checkpoint_save: %s: %s", path, strerror(ELOOP));
+}
+
 /* The name of a file on disk, not only in the cache: without it a power cut may bring back an empty
  * file under the new name. */
 static int sync_path(const char *path, int flags) {
@@ -198,7 +224,7 @@ static int sync_folder(const char *path) {
 
 /* PATH.1 becomes PATH.2 …; PATH gets the second name PATH.1, so that it never lacks its own. */
 static void keep_older(const char *path, int keep) {
-    char from[PATH_MAX], to[PATH_MAX];
+    char from[BESIDE_BYTES], to[BESIDE_BYTES];
     if (keep < 1 || access(path, F_OK) != 0) return;
     for (int i = keep - 1; i >= 1; i--) {
         snprintf(from, sizeof from, "%s.%d", path, i);
@@ -218,9 +244,10 @@ static kn_status beside_create(const char *beside) {
 }
 
 kn_status kn__checkpoint_can_save(const char *path) {
-    char beside[PATH_MAX];
+    char target[PATH_MAX], beside[BESIDE_BYTES];
     KN_TRY(path_check(path, "kn_checkpoint_save"));
-    snprintf(beside, sizeof beside, "%s.new", path);
+    KN_TRY(links_follow(target, path));
+    snprintf(beside, sizeof beside, "%s.new", target);
     KN_TRY(beside_create(beside));
     (void)unlink(beside);
     return KN_OK;
@@ -235,7 +262,7 @@ static kn_status write_beside(const char *beside, const list *l, metadata *m) {
 }
 
 static kn_status replace(const char *path, const list *l, metadata *m, int keep) {
-    char beside[PATH_MAX];
+    char beside[BESIDE_BYTES];
     snprintf(beside, sizeof beside, "%s.new", path);
     kn_status status = write_beside(beside, l, m);
     if (status < 0) {
@@ -258,12 +285,14 @@ kn_status kn_checkpoint_save(const char *path, kn_checkpoint *c,
     for (int i = 0; options && i < 4; i++)
         if (options->reserved[i])
             return KN_FAIL(KN_ERR_INVALID, "kn_checkpoint_save: a reserved option is not zero");
+    char target[PATH_MAX];
+    KN_TRY(links_follow(target, path));
     KN_FRAME(.record = KN_OFF);
     list l = {0};
     metadata m = {.n = 0};
     kn_status status = list_fill(&l, c);
     if (status == KN_OK) status = metadata_fill(&m, c);
-    if (status == KN_OK) status = replace(path, &l, &m, options ? options->keep : 0);
+    if (status == KN_OK) status = replace(target, &l, &m, options ? options->keep : 0);
     metadata_release(&m);
     list_release(&l);
     return status;

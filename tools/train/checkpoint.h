@@ -5,7 +5,7 @@
 #include <knet/status.h>
 
 /* Whether a checkpoint can be saved there, before there is anything to save: creates and removes
- * PATH.new. Errors: INVALID for "" and a folder; IO. */
+ * PATH.new. Errors: INVALID for "", a folder, a device and the like; IO. */
 kn_status kn__checkpoint_can_save(const char *path);
 
 #endif

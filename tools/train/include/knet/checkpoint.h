@@ -11,7 +11,8 @@
  * vocabulary of a text, which kn_vocab_parse reads from "knet.vocab". With params
  * alone a file holds weights alone, and weights load from any safetensors file that has them.
  * A file is written beside the older one as PATH.new, synced to disk, then renamed: a process that
- * is killed while it saves leaves the older file whole. One process at a time saves to a path.
+ * is killed while it saves leaves the older file whole; where PATH is a link, PATH is the file that
+ * it leads to. One process at a time saves to a path.
  * Threads: as for the saved and loaded objects.
  */
 #ifndef KNET_CHECKPOINT_H
@@ -48,8 +49,8 @@ typedef struct kn_checkpoint_options {
     uint64_t reserved[4]; /* zero */
 } kn_checkpoint_options;
 
-/* Saves. Errors: INVALID for an empty path, a folder, and a name that is not UTF-8; IO with the
- * path; the older file then stays as it was. */
+/* Saves. Errors: INVALID for an empty path, a folder, device, FIFO or socket, and a name that is
+ * not UTF-8; IO with the path; the older file then stays as it was. */
 KN_API KN_MUST_CHECK kn_status kn_checkpoint_save(const char *path, kn_checkpoint *checkpoint,
                                                   const kn_checkpoint_options *options);
 /* Loads into existing objects. Everything is checked before anything is written. Errors: IO,
