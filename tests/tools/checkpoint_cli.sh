@@ -219,6 +219,12 @@ eval)
   out_has '^129,9,9,0\.[0-9]*$'
   want 0 "$knet" predict mlp --synthetic --weights run.st --count 2 --json
   [ "$(json predictions.1.label)" = 1 ] || fail "$(cat out)"
+  want 1 "$knet" train mlp --synthetic --epochs 1 --batch 4 --lr 1e18 --optimizer sgd --checkpoint nan.st --save-every 1
+  want 0 "$knet" predict mlp --synthetic --weights nan.st --count 1 --json
+  json predictions.0.class >/dev/null
+  grep -q '"probability":null}' out || fail "$(cat out)"
+  want 3 env KNET_ALLOC=limit=4MiB "$knet" predict mlp --synthetic --weights run.st --batch 2560 --json
+  [ "$(json status)" = failed ] && [ "$(wc -l <out)" = 1 ] || fail 'half a result of a prediction that failed'
   want 2 "$knet" eval mlp --synthetic
   err_has 'weights FILE is needed'
   want 1 "$knet" eval lenet --synthetic --weights run.st

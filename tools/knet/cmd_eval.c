@@ -123,6 +123,7 @@ static int run_with(const options *o, kn_status (*work_fn)(session *s)) {
     } else {
         kn__fail_last();
     }
+    if (status < 0) s.report.text.length = 0; /* discards the first part */
     exit_code = status == KN_OK        ? KN__EXIT_OK
                 : is_device_bad        ? KN__EXIT_USAGE
                 : status == KN_ERR_OOM ? KN__EXIT_OOM
@@ -191,16 +192,16 @@ static kn_status batch_predict(session *s, const kn_batch *b, int64_t *n_left, i
     const float *share = kn_data(best);
     const int64_t *class = kn_data(at), *label = kn_data(labels);
     if (!share || !class || !label) return kn_check();
-    bool json = s->options->common.json;
     for (int64_t i = 0; i<b->n && * n_left> 0; i++, (*n_left)--, (*index)++) {
-        if (!json)
-            kn__output_line(&s->report, "%" PRId64 ",%" PRId64 ",%" PRId64 ",%.6f\n", *index,
-                            class[i], label[i], (double)share[i]);
-        else
-            kn__text_printf(&s->report.text,
-                            "%s{\"image\":%" PRId64 ",\"class\":%" PRId64 ",\"label\":%" PRId64
-                            ",\"probability\":%.9g}",
-                            *index ? ",\n" : "", *index, class[i], label[i], (double)share[i]);
+        kn__output_line(&s->report, "%" PRId64 ",%" PRId64 ",%" PRId64 ",%.6f\n", *index, class[i],
+                        label[i], (double)share[i]);
+        if (!s->options->common.json) continue;
+        kn__text_printf(&s->report.text,
+                        "%s{\"image\":%" PRId64 ",\"class\":%" PRId64 ",\"label\":%" PRId64
+                        ",\"probability\":",
+                        *index ? ",\n" : "", *index, class[i], label[i]);
+        kn__output_number(&s->report.text, (double)share[i]);
+        kn__text_puts(&s->report.text, "}");
     }
     return KN_OK;
 }
