@@ -146,6 +146,19 @@ static int write_and_close(int fd, const contents *c) {
     return close(fd) != 0 && !error ? errno : error;
 }
 
+/* stdout or stderr if one of them is this file, as /dev/stdout is; else -1. */
+static int standard_stream(const char *path) {
+    struct stat file, other;
+    if (stat(path, &file) != 0) return -1;
+    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++) {
+        int flags = fcntl(fd, F_GETFL);
+        bool same = flags >= 0 && fstat(fd, &other) == 0 && file.st_dev == other.st_dev &&
+                    file.st_ino == other.st_ino;
+        if (same && (flags & O_ACCMODE) != O_RDONLY) return fd;
+    }
+    return -1;
+}
+
 static int write_with(int flags, const char *path, const contents *c) {
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0666);
     return fd < 0 ? errno : write_and_close(fd, c);
@@ -178,11 +191,13 @@ static int replace(const char *path, const struct stat *old, const contents *c) 
 static int write_contents(const char *path, const contents *c) {
     char target[PATH_MAX];
     struct stat file;
+    int fd = standard_stream(path);
+    if (fd >= 0) return c->write_fn(c->ctx, fd);
     if (lstat(path, &file) != 0) return replace(path, NULL, c);
     bool is_there = !S_ISLNK(file.st_mode) || stat(path, &file) == 0;
     bool in_place = !is_there || !S_ISREG(file.st_mode) || file.st_size == 0;
-    if (in_place) return write_with(O_TRUNC, path, c);
-    return replace(realpath(path, target) ? target : path, &file, c);
+    if (in_place || !realpath(path, target)) return write_with(O_TRUNC, path, c);
+    return replace(target, &file, c);
 }
 
 int kn__file_write(const char *path, const char *bytes, size_t length) {
@@ -196,6 +211,8 @@ int kn__file_write_by(const char *path, int (*write_fn)(void *ctx, int fd), void
 
 int kn__file_append(const char *path, const char *bytes, size_t length) {
     range r = {bytes, length};
+    int fd = standard_stream(path);
+    if (fd >= 0) return write_range(&r, fd);
     return write_with(O_APPEND, path, &(contents){write_range, &r, length});
 }
 

@@ -28,11 +28,11 @@ int kn__open_output(const char *path);
 
 /* Writes a file; returns 0 or an errno. A regular file that exists, or the one that a link leads
  * to, is replaced once the new one is complete, and stays if it can't be: a full disk loses no
- * report. Devices, pipes, what a dangling link points at, and
- * empty files, which their maker may hold open, are written in place. */
+ * report. Devices, pipes, links whose file has no path, and empty files, which their maker may hold
+ * open, are written in place; the file that is stdout or stderr through that stream, after what was
+ * written there. */
 int kn__file_write(const char *path, const char *bytes, size_t length);
-/* The same for contents that `write_fn` writes to fd from its start; it returns 0 or an errno.
- * Where the file is a regular one, fd can be written at any place. */
+/* The same for contents that `write_fn` writes to fd in order; it returns 0 or an errno. */
 int kn__file_write_by(const char *path, int (*write_fn)(void *ctx, int fd), void *ctx);
 /* Adds to the file. */
 int kn__file_append(const char *path, const char *bytes, size_t length);

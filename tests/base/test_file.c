@@ -1,5 +1,6 @@
 /* Writes that fail, the signals that they raise, and the files that they leave. */
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
@@ -89,6 +90,59 @@ static void a_writer_that_fails_leaves_the_old_file(void **state) {
     assert_int_equal(rmdir(folder), 0); /* nothing beside it is left */
 }
 
+/* --- files that are open --- */
+
+/* Writes while the stream `fd` is the file at path: before, `name`, added to, after. */
+static void write_into_stream(int fd, const char *path, const char *name) {
+    char word[] = "four";
+    int before = dup(fd), file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    assert_true(before >= 0 && file >= 0);
+    dup2(file, fd);
+    int error = kn__write_all(fd, "one ", 4);
+    error |= kn__file_write(name, "two ", 4) | kn__file_append(name, "three ", 6);
+    error |= kn__file_write_by(name, write_word, word) | kn__write_all(fd, " five", 5);
+    dup2(before, fd);
+    close(before);
+    close(file);
+    assert_int_equal(error, 0);
+    assert_holds(path, "one two three four five");
+}
+
+static void a_file_that_is_a_standard_stream_keeps_what_the_stream_wrote(void **state) {
+    (void)state;
+    static const char *const names[] = {"/proc/self/fd/1", "/proc/self/fd/2"};
+    char folder[] = "/tmp/knet_base_XXXXXX", path[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/file", folder);
+    for (int i = 0; i < 2; i++) {
+        write_into_stream(STDOUT_FILENO + i, path, names[i]);
+        write_into_stream(STDOUT_FILENO + i, path, path);
+    }
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+static void a_link_to_a_file_without_a_path_stays(void **state) {
+    (void)state;
+    char folder[] = "/tmp/knet_base_XXXXXX", path[64], link[64], to[64], text[16] = "";
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/file", folder);
+    snprintf(link, sizeof link, "%s/link", folder);
+    int fd = open(path, O_RDWR | O_CREAT, 0600);
+    assert_true(fd >= 0);
+    snprintf(to, sizeof to, "/proc/self/fd/%d", fd);
+    assert_int_equal(symlink(to, link), 0);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(kn__write_all(fd, "before", 6), 0);
+    assert_int_equal(kn__file_write(link, "after", 5), 0);
+    assert_int_equal(readlink(link, path, sizeof path), (ssize_t)strlen(to));
+    assert_int_equal(pread(fd, text, sizeof text, 0), 5);
+    assert_string_equal(text, "after");
+    close(fd);
+    assert_int_equal(unlink(link), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 /* --- writers of one file at the same time, which another removes again and again --- */
 
 enum { WRITERS = 4, WRITES = 2000, BYTES = 4096 };
@@ -155,6 +209,8 @@ int main(void) {
     return RUN_TESTS(TEST(a_reader_that_has_gone_is_an_error_and_no_signal),
                      TEST(a_signal_of_the_program_stays_pending), TEST(a_closed_file_is_an_error),
                      TEST(a_writer_that_fails_leaves_the_old_file),
+                     TEST(a_file_that_is_a_standard_stream_keeps_what_the_stream_wrote),
+                     TEST(a_link_to_a_file_without_a_path_stays),
                      TEST(a_file_that_several_write_is_whole_at_any_time),
                      TEST(a_relative_path_is_that_of_the_start));
 }

@@ -112,6 +112,13 @@ case $case in
     want 0 "$knet" report a.json --output=link;            cmp new table || fail 'through a link'; [ -L link ] || fail 'no link'
     want 0 "$knet" report a.json --output 'r.%p.%r.txt';   ls r.[0-9]*.0.txt >/dev/null || fail 'no %p'
     want 0 "$knet" info --json --output info.json;         json devices.0.name info.json
+    # The file that is stdout: what is written there stays, and the result follows.
+    { echo first; "$knet" report a.json --output /dev/stdout; echo last; } >out 2>err
+    { echo first; cat table; echo last; } >all;            cmp out all || fail '--output /dev/stdout'
+    { KNET_TIMER=json=/dev/stdout,out=/dev/null "$knet" "${small[@]}" --quiet; echo last; } >out 2>err
+    out_has '^loss '; out_has '^last$'; out_has '"scopes"'
+    { KNET_TIMER=out=/dev/stdout "$knet" "${small[@]}" --quiet; echo last; } >out 2>err
+    out_has '^loss '; out_has '^last$'; out_has '^ +forward'
     want 0 "$knet" "${small[@]}" --output train.txt;       grep -q '^epoch 1/1' train.txt || fail 'no result'
     [ ! -s out ] || fail 'stdout is not empty'
     want 0 "$knet" "${small[@]}" --json --output train.json;  [ "$(json status train.json)" = ok ] || fail status
