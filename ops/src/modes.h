@@ -1,7 +1,10 @@
-/* Ways of computing that the environment sets for frames that leave them zero: KNET_FUSE and
- * KNET_RECOMPUTE, each 0, 1 or all. */
+/* Ways of computing that the environment sets: KNET_FUSE and KNET_RECOMPUTE for frames that leave
+ * them zero, each 0 or off, 1 or on, or all; KNET_ISA. Another word is an error of the first call
+ * of a thread. */
 #ifndef KN_MODES_H
 #define KN_MODES_H
+
+#include <knet/status.h>
 
 /* UNSET: as frames say. NEVER: in no frame. DEFAULT: also in frames that say nothing. ALL: by
  * default, and of every size (for tests). */
@@ -14,5 +17,10 @@ typedef enum kn__mode {
 
 kn__mode kn__mode_fuse(void);
 kn__mode kn__mode_recompute(void);
+/* The newest instruction set for inner loops: 2, 3 or 4; 0: not set; -1: another word. */
+int kn__mode_isa(void);
+
+/* INVALID for a word that is wrong. */
+kn_status kn__modes_check(void);
 
 #endif

@@ -93,6 +93,7 @@ __attribute__((destructor)) static void delete_key(void) {
 }
 
 kn__ops_thread *kn__ops_thread_make(void) {
+    if (kn__modes_check() < 0) return kn_error_defer(kn_last_error()->status);
     pthread_once(&key_once, make_key);
     kn__ops_thread *self = calloc(1, sizeof *self);
     if (!self) return KN_FAIL_NULL(KN_ERR_OOM, "no host memory for a thread's frames");

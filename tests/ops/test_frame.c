@@ -534,6 +534,36 @@ static void many_frames_may_be_open(void **state) {
     }
 }
 
+static void *first_call(void *message) {
+    KN_FRAME();
+    kn_tensor *x = kn_ones(KN_SHAPE(1));
+    if (kn_check() < 0) snprintf(message, 200, "%.199s", kn_last_error()->message);
+    return x;
+}
+
+static void a_wrong_word_in_the_environment_is_an_error(void **state) {
+    (void)state;
+    static const char *const cases[][3] = {
+        {"KNET_FUSE", "no", "KNET_FUSE is 'no'; it must be 0, off, 1, on or all"},
+        {"KNET_RECOMPUTE", "false", "KNET_RECOMPUTE is 'false'; it must be"},
+        {"KNET_ISA", "vfoo", "KNET_ISA is 'vfoo'; it must be v2, v3 or v4"},
+        {"KNET_ISA", "v33", "KNET_ISA is 'v33'"},
+        {"KNET_FUSE", "off", NULL},
+        {"KNET_RECOMPUTE", "on", NULL},
+        {"KNET_FUSE", "", NULL},
+        {"KNET_ISA", "v2", NULL}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char message[200] = "";
+        pthread_t thread;
+        setenv(cases[i][0], cases[i][1], 1);
+        assert_int_equal(pthread_create(&thread, NULL, first_call, message), 0);
+        pthread_join(thread, NULL);
+        unsetenv(cases[i][0]);
+        bool right = cases[i][2] ? strstr(message, cases[i][2]) != NULL : !message[0];
+        if (!right) fail_msg("%s=%s: '%s'", cases[i][0], cases[i][1], message);
+    }
+}
+
 int main(void) {
     return RUN_TESTS(
         OPS_TEST(a_frames_math_mode_is_inherited),
@@ -563,5 +593,5 @@ int main(void) {
         OPS_TEST(the_end_is_known_after_the_thread_ended),
         OPS_TEST(a_thread_without_frames_can_end_a_tensor),
         OPS_TEST(a_tensor_detached_from_an_outer_frame_outlives_it),
-        OPS_TEST(many_frames_may_be_open));
+        OPS_TEST(many_frames_may_be_open), OPS_TEST(a_wrong_word_in_the_environment_is_an_error));
 }

@@ -42,8 +42,12 @@ assert all(n["where"] for n in fused if n["phase"] == "forward"), fused
 PY
 
 # Without fusion both sides are the same.
-want 0 env KNET_FUSE=0 "$knet" explain mlp --steps 1 --json
-[ "$(json after.kernels)" = "$(json before.kernels)" ] || fail 'KNET_FUSE=0'
+for word in 0 off; do
+  want 0 env KNET_FUSE=$word "$knet" explain mlp --steps 1 --json
+  [ "$(json after.kernels)" = "$(json before.kernels)" ] || fail "KNET_FUSE=$word"
+done
+want 1 env KNET_FUSE=no "$knet" explain mlp --steps 1
+err_has "KNET_FUSE is 'no'; it must be 0, off, 1, on or all"
 
 # Captured: the plan of the fused step, whose replay runs the same kernels on the same data.
 want 0 "$knet" explain lenet --batch 4 --steps 2 --captured

@@ -2,6 +2,7 @@
 #include "host/base/loops.h"
 #include "host/pointwise/rows.h"
 #include "host/reduce/folds.h"
+#include "modes.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -99,10 +100,8 @@ const kn__fold_table *kn__folds_isa(kn_dtype dtype, int isa) {
 }
 
 static int chosen_isa(void) {
-    const char *text = getenv("KNET_ISA");
-    int most = machine_isa();
-    bool lower = text && text[0] == 'v' && text[1] >= '2' && text[1] - '0' <= most;
-    return lower ? text[1] - '0' : most;
+    int isa = kn__mode_isa(), most = machine_isa();
+    return isa > 0 && isa < most ? isa : most;
 }
 
 const kn__loop_table *kn__loops(kn_dtype dtype) {
