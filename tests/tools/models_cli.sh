@@ -97,5 +97,12 @@ sample)
   [ "$(head -c 8 v.png | od -An -tx1 | tr -d ' ')" = 89504e470d0a1a0a ] || fail 'not a PNG'
   want 0 "$knet" sample connect4 --seed 3;               out_has '^([1-7] )+[1-7]$'; out_has 'x wins|o wins|a draw'
   want 1 "$knet" sample connect4 --weights none.st;      err_has 'none.st'
+  want 3 env KNET_ALLOC=limit=1MiB "$knet" sample gpt --data text --json; [ "$(json exit_code)" = 3 ] || fail 'out of memory'
+  # Weights of a training that diverged.
+  for model in connect4 gpt; do
+    want 1 "$knet" train $model --synthetic --epochs 1 --batch 4 --lr 1e18 --optimizer sgd --checkpoint n.st --save-every 1
+    want 1 "$knet" sample $model --weights n.st --data text;  err_has "the model's scores are NaN"
+    [ ! -s out ] || fail "a sample: $(cat out)"
+  done
   ;;
 esac

@@ -175,7 +175,9 @@ static int run(void *options_of) {
     kn_model_destroy(s.model);
     kn_params_destroy(s.params);
     kn__text_release(&s.text);
-    return kn__output_end(&s.report, status < 0 ? KN__EXIT_FAILURE : KN__EXIT_OK);
+    return kn__output_end(&s.report, status == KN_ERR_OOM ? KN__EXIT_OOM
+                                     : status < 0         ? KN__EXIT_FAILURE
+                                                          : KN__EXIT_OK);
 }
 
 const kn__command kn__cmd_sample = {

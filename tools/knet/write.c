@@ -8,20 +8,26 @@
 
 #include "mix.h"
 
-/* The index of one of n scores, by softmax(score/heat); heat 0: the largest. */
-static int64_t draw(const float *score, int64_t n, double heat, uint64_t *state) {
+/* *out: the index of one of n scores, by softmax(score/heat); heat 0: the largest. */
+static kn_status draw(int64_t *out, const float *score, int64_t n, double heat, uint64_t *state) {
     double sum = 0;
     int64_t best = 0;
-    for (int64_t i = 1; i < n; i++)
+    for (int64_t i = 0; i < n; i++) {
+        if (isnan(score[i])) return KN_FAIL(KN_ERR_INVALID, "the model's scores are NaN");
         if (score[i] > score[best]) best = i;
-    if (heat <= 0) return best;
+    }
+    *out = best;
+    if (heat <= 0) return KN_OK;
     for (int64_t i = 0; i < n; i++) sum += exp((double)(score[i] - score[best]) / heat);
     double at = kn__uniform(kn__splitmix(state)) * sum;
     for (int64_t i = 0; i < n; i++) {
         at -= exp((double)(score[i] - score[best]) / heat);
-        if (at < 0) return i;
+        if (at < 0) {
+            *out = i;
+            break;
+        }
     }
-    return best;
+    return KN_OK;
 }
 
 /* --- text --- */
@@ -52,7 +58,8 @@ kn_status kn__sample_text(const kn_model *model, const kn_vocab *vocab, int64_t 
     for (int64_t i = 0; i < n; i++) {
         KN_TRY_GOTO(status, next_scores(scores, model, word, i + 1));
         int64_t known = kn_vocab_size(vocab) < f->words ? kn_vocab_size(vocab) : f->words;
-        word[i + 1] = 2 + draw(scores + 2, known - 2, heat, &seed); /* 0 and 1 are no text */
+        KN_TRY_GOTO(status, draw(&word[i + 1], scores + 2, known - 2, heat, &seed));
+        word[i + 1] += 2; /* 0 and 1 are no text */
         put(ctx, kn_vocab_word(vocab, word[i + 1]));
     }
 cleanup:
@@ -166,7 +173,9 @@ kn_status kn__write_game(kn__board *b, const kn_model *model, double heat, uint6
     while (b->n_moves < CELLS && !b->winner) {
         int player = 1 + b->n_moves % 2;
         KN_TRY(columns_score(score, model, b));
-        int64_t column = draw(score, COLUMNS, heat, &seed), cell = kn__board_drop(b, column);
+        int64_t column = 0;
+        KN_TRY(draw(&column, score, COLUMNS, heat, &seed));
+        int64_t cell = kn__board_drop(b, column);
         if (cell < 0) return KN_FAIL(KN_ERR_INTERNAL, "move to column %lld", (long long)column + 1);
         b->move[b->n_moves - 1] = (int)column + 1;
         if (kn__board_won(b, cell)) b->winner = player;

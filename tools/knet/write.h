@@ -1,4 +1,5 @@
-/* What trained models make for people to look at. Needs the record's sizes. */
+/* What trained models make for people to look at. Needs the record's sizes. Errors: INVALID for
+ * scores that are NaN, as those of a training that diverged. */
 #ifndef KN_WRITE_H
 #define KN_WRITE_H
 
