@@ -177,8 +177,15 @@ averages) # of the weights, and the scale of the loss
   mv out averaged
   want 0 "$knet" train mlp --synthetic --epochs 4 --json
   same # averages and scales by powers of two change no step
-  [ "$(json epochs.3.test_loss)" != "$(json epochs.3.test_loss averaged)" ] || fail "the averages were not tested"
-  want 1 "$knet" train mlp --synthetic --epochs 5 --json --checkpoint run.st --resume --loss-scale --optimizer sgd
+  [ "$(json epochs.3.test_loss)" != "$(json epochs.1.test_loss averaged)" ] || fail "the averages were not tested"
+  want 1 "$knet" train mlp --synthetic --epochs 5 --json --checkpoint run.st --resume --ema 0.98 --loss-scale --optimizer sgd
+  err_has 'run.st has the state of'
+  cp run.st before.st
+  want 1 "$knet" train mlp --synthetic --epochs 5 --json --checkpoint run.st --resume --loss-scale
+  err_has 'run.st has averages of the weights, which this run would lose'
+  want 1 "$knet" train mlp --synthetic --epochs 5 --json --checkpoint run.st --resume --ema 0.98
+  err_has 'run.st has a loss scale, which this run would lose'
+  cmp run.st before.st || fail 'a refused file was changed'
   want 2 "$knet" train mlp --synthetic --ema 1
   err_has 'the decay is in'
   ;;

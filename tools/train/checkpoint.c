@@ -382,6 +382,26 @@ static kn_status data_check(state *s, kn_checkpoint *c, kn_file *f, const char *
     return KN_OK;
 }
 
+/* A run that continues without them would save a file that lacks them. */
+static kn_status lost_check(const kn_checkpoint *c, kn_file *f, const char *path) {
+    char average[NAME_BYTES];
+    const char *first = "";
+    if (kn_params_count(c->params)) (void)kn_params_at(c->params, 0, &first);
+    snprintf(average, sizeof average, "ema/%s", first);
+    if (!c->ema && kn_file_find(f, average) >= 0)
+        return KN_FAIL(
+            KN_ERR_INVALID,
+            "%s has averages of the weights, which this run would lose: continue it with "
+            "them (--ema)",
+            path);
+    if (!c->scale && kn_file_metadata(f, "knet.scale"))
+        return KN_FAIL(KN_ERR_INVALID,
+                       "%s has a loss scale, which this run would lose: continue it with one "
+                       "(--loss-scale)",
+                       path);
+    return KN_OK;
+}
+
 static kn_status state_check(state *s, kn_checkpoint *c, kn_file *f, const char *path) {
     if (c->net && kn_layer_rng(c->net)) KN_TRY(numbers_get(s->random, 2, f, path, "knet.random"));
     if (c->train) KN_TRY(data_check(s, c, f, path));
@@ -391,6 +411,7 @@ static kn_status state_check(state *s, kn_checkpoint *c, kn_file *f, const char 
         memcpy(&s->scale.factor, &s->numbers[0], sizeof s->scale.factor);
         KN_TRY(scale_check(c->scale, &s->scale, path));
     }
+    if (c->optim) KN_TRY(lost_check(c, f, path));
     bool whole = c->optim || c->train;
     if (whole || kn_file_metadata(f, "knet.numbers"))
         KN_TRY(numbers_get(s->numbers, 8, f, path, "knet.numbers"));

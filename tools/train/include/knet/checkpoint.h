@@ -55,7 +55,8 @@ KN_API KN_MUST_CHECK kn_status kn_checkpoint_save(const char *path, kn_checkpoin
                                                   const kn_checkpoint_options *options);
 /* Loads into existing objects. Everything is checked before anything is written. Errors: IO,
  * FORMAT; INVALID for a file that lacks a tensor or a value, or has one of another shape, dtype,
- * method, data set, seed or vocabulary: each names it. */
+ * method, data set, seed or vocabulary: each names it; and, with an optimiser, for averages or a
+ * loss scale that the file has and the run hasn't. */
 KN_API KN_MUST_CHECK kn_status kn_checkpoint_load(kn_checkpoint *checkpoint, const char *path);
 
 #ifdef __cplusplus
