@@ -227,13 +227,13 @@ bool kn__cache_path(char *out, size_t out_bytes, const char *name) {
     return n > 0 && (size_t)n < out_bytes;
 }
 
-void kn__make_parents(const char *path) {
+void kn__make_parents(const char *path, unsigned mode) {
     char parent[PATH_MAX];
     for (const char *end = strchr(path + 1, '/'); end; end = strchr(end + 1, '/')) {
         size_t n = (size_t)(end - path);
         if (n >= sizeof parent) return;
         memcpy(parent, path, n);
         parent[n] = '\0';
-        (void)mkdir(parent, 0700);
+        (void)mkdir(parent, (mode_t)mode);
     }
 }

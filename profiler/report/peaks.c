@@ -42,7 +42,7 @@ kn_status kn__peaks_write(kn__rates peaks) {
         return KN_FAIL(KN_ERR_INVALID,
                        "no directory to keep the peaks in: XDG_CACHE_HOME or HOME must name one");
     }
-    kn__make_parents(path);
+    kn__make_parents(path, 0700); /* for the user alone */
     add_machine(line, sizeof line);
     size_t n = strlen(line);
     n += (size_t)snprintf(line + n, sizeof line - n, "%.4g %.4g\n", peaks.flops, peaks.bytes);

@@ -14,6 +14,10 @@ whole() {
   want 0 "${train[@]}"
   json weights_fnv1a >whole
 }
+refused() { # OPTION PATH MESSAGE: before the first step
+  want 1 timeout 60 "$knet" train mlp --synthetic --epochs 100000 "$1" "$2" --quiet
+  err_has "$3"
+}
 same() { [ "$(json weights_fnv1a)" = "$(cat whole)" ] || fail "the weights differ from those of the whole run"; }
 
 case $3 in
@@ -99,8 +103,10 @@ metrics)
   want 0 "$knet" train mlp --synthetic --epochs 1 --metrics m.csv --quiet
   [ "$(head -n 1 m.csv)" = epoch,loss,test_accuracy,test_loss,train_seconds,test_seconds ] || fail "$(cat m.csv)"
   [ "$(cut -d, -f1 m.csv | tr '\n' ' ')" = 'epoch 1 2 1 ' ] || fail "$(cat m.csv)"
-  want 0 "$knet" train mlp --synthetic --epochs 1 --metrics /nowhere/m.csv --quiet
-  err_has '/nowhere/m.csv: No such file'
+  refused --metrics /nowhere/m.csv '/nowhere/m.csv: No such file'
+  refused --metrics . '\.: Is a directory'
+  want 2 "$knet" train mlp --synthetic --metrics new.csv --device cuda:99
+  [ ! -e new.csv ] || fail 'a run that never began left a file'
   ;;
 tensorboard)
   python=$(command -v python3) || exit 77
@@ -108,8 +114,9 @@ tensorboard)
   want 0 "$python" "$here/events.py" runs m.jsonl
   printf '\001' | dd of="$(echo runs/events.*)" bs=1 seek=150 conv=notrunc 2>/dev/null
   want 1 "$python" "$here/events.py" runs m.jsonl
-  want 0 "$knet" train mlp --synthetic --epochs 1 --tensorboard /nowhere/runs --quiet
-  err_has '/nowhere/runs: No such file'
+  refused --tensorboard m.jsonl/runs 'm.jsonl/runs: Not a directory'
+  want 0 "$knet" train mlp --synthetic --epochs 1 --tensorboard new/folder/runs --quiet
+  [ -s "$(echo new/folder/runs/events.*)" ] || fail 'no event file'
   ;;
 curves)
   python=$(command -v python3) || exit 77
@@ -128,8 +135,7 @@ for points in lines:
 words = {t.text for t in root.iter(svg + "text")}
 assert {"loss", "accuracy", "training", "test", "1", "2", "3"} <= words, words
 PY
-  want 0 "$knet" train mlp --synthetic --epochs 1 --curves /nowhere/c.svg --quiet
-  err_has '/nowhere/c.svg: No such file'
+  refused --curves /nowhere/c.svg '/nowhere/c.svg: No such file'
   ;;
 rate)
   for method in hyperband golden; do

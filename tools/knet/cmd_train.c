@@ -441,6 +441,7 @@ static int session_run(session *s) {
              .math = (int)math_find(s->options.math),
              .autocast = kn__autocast_find(s->options.dtype));
     kn_status status = kn_check();
+    if (status == KN_OK) status = kn__train_files_begin(&s->files);
     if (status == KN_OK) status = rate_find(s);
     if (status == KN_OK) status = session_open(s);
     if (status < 0) return setup_failed(s);

@@ -60,11 +60,11 @@ static void event_begin(kn__text *event) {
 int kn__events_begin(char *path, size_t path_bytes, const char *folder) {
     char host[64] = "host";
     kn__text event = {0};
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST) return errno;
     (void)gethostname(host, sizeof host - 1);
     int n = snprintf(path, path_bytes, "%s/events.out.tfevents.%" PRId64 ".%s.%ld", folder,
                      (int64_t)time(NULL), host, (long)getpid());
     if (n < 0 || (size_t)n >= path_bytes) return ENAMETOOLONG;
+    kn__make_parents(path, 0777);
     event_begin(&event);
     kn__pb_add_text(&event, EVENT_VERSION, "brain.Event:2");
     return record_append(path, &event);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "curves.h"
 #include "events.h"
@@ -79,10 +80,8 @@ static void events_add(kn__train_files *f, const kn_epoch *e) {
                                  {"loss/test", e->test_loss},
                                  {"accuracy/test", e->accuracy},
                                  {"seconds/train", e->train_seconds}};
-    int error = f->events[0] ? 0 : kn__events_begin(f->events, sizeof f->events, f->tensorboard);
-    if (error) f->events[0] = 0;
-    if (!error) error = kn__events_add(f->events, e->index, values, sizeof values / sizeof *values);
-    warn(f->tensorboard, error);
+    warn(f->tensorboard,
+         kn__events_add(f->events, e->index, values, sizeof values / sizeof *values));
 }
 
 /* Adds the epoch to those that are drawn; 0 or an errno code. */
@@ -102,6 +101,27 @@ static void curves_write(kn__train_files *f, const kn_epoch *epoch) {
     if (!error) error = svg.failed ? ENOMEM : kn__file_write(f->curves, svg.data, svg.length);
     warn(f->curves, error);
     kn__text_release(&svg);
+}
+
+/* Whether the file can be written later; 0 or an errno. A new one is removed again: a training that
+ * can't begin leaves none. Pipes and devices are not opened. */
+static int file_try(const char *path) {
+    struct stat file;
+    bool is_new = lstat(path, &file) != 0;
+    if (!is_new && stat(path, &file) == 0 && !S_ISREG(file.st_mode))
+        return S_ISDIR(file.st_mode) ? EISDIR : access(path, W_OK) == 0 ? 0 : errno;
+    int error = kn__file_append(path, "", 0);
+    if (!error && is_new) (void)unlink(path);
+    return error;
+}
+
+kn_status kn__train_files_begin(kn__train_files *f) {
+    const char *path = f->metrics;
+    int error = path ? file_try(path) : 0;
+    if (!error && f->curves) error = file_try(path = f->curves);
+    if (!error && f->tensorboard)
+        error = kn__events_begin(f->events, sizeof f->events, path = f->tensorboard);
+    return error ? KN_FAIL(KN_ERR_IO, "%s: %s", path, strerror(error)) : KN_OK;
 }
 
 void kn__train_files_add(kn__train_files *f, const kn_epoch *epoch) {

@@ -11,11 +11,13 @@ typedef struct kn__train_files {
     const char *metrics, *tensorboard, *curves; /* paths; NULL: not wanted */
     const char *title;                          /* of the curves */
     bool continues;    /* the curves begin with the epochs that their file has */
-    char events[4096]; /* the event file; "" before the first epoch */
+    char events[4096]; /* the event file; "" before the training */
     kn_epoch *drawn;   /* [n_drawn]: of the curves */
     int64_t n_drawn;
 } kn__train_files;
 
+/* Before the training: makes the event file, and tries the others. IO with the path. */
+kn_status kn__train_files_begin(kn__train_files *files);
 /* Writes an epoch. A file that can't be written is a warning: it doesn't end the training. */
 void kn__train_files_add(kn__train_files *files, const kn_epoch *epoch);
 void kn__train_files_release(kn__train_files *files);
