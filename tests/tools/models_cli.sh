@@ -24,6 +24,10 @@ bench)
   want 0 "$knet" bench softmax --steps 3
   out_has '^softmax: 7,850 parameters, batch 100, f32; cpu'
   out_has '^train .* ms a step.* 3 steps'; out_has '^infer .* ms a step'
+  want 0 "$knet" bench lenet --steps 1 --threads 1 --batch 1
+  out_has '; cpu, 1 thread$'; out_has '^train .*, 1 step; '
+  want 0 "$knet" bench resnet18 --steps 1 --batch 1 --threads 1 # a few a second
+  out_has '; [0-9.]{4,} samples a second$'; ! grep -qE '; [0-9]{1,2} samples' out || fail 'a rate without its digits'
   want 0 "$knet" bench tagger --json --steps 4 --batch 2 --threads 1 --dtype f64
   [ "$(json batch)" = 2 ] && [ "$(json threads)" = 1 ] && [ "$(json dtype)" = f64 ] || fail 'what was asked for'
   [ "$(json train.steps)" = 4 ] && [ "$(json infer.steps)" = 4 ] || fail 'steps'

@@ -104,11 +104,14 @@ static void part_json(result *r, const char *what, const kn__step_times *t, int6
 
 static void part_text(result *r, const char *what, const kn__step_times *t, int64_t n_steps) {
     kn__output *report = &r->report;
+    double rate = 1e9 * (double)r->n / median(t);
+    char samples[32];
+    snprintf(samples, sizeof samples, rate < 99.95 ? "%#.3g" : "%.0f", rate);
     kn__output_line(report,
                     "%-6s %10.3f ms a step, least %.3f, spread %.3f, %" PRId64
-                    " steps; %.0f samples a second\n",
+                    " step%s; %s samples a second\n",
                     what, median(t) * 1e-6, t->ns[0] * 1e-6, spread(t) * 1e-6, t->n,
-                    1e9 * (double)r->n / median(t));
+                    t->n == 1 ? "" : "s", samples);
     kn__output_line(report, "       at most %s live, %s reserved\n",
                     kn__bytes_text((double)t->live_max).text,
                     kn__bytes_text((double)t->reserved_max).text);
@@ -147,9 +150,9 @@ static kn_status bench(result *r) {
     if (status == KN_OK) {
         r->n = steps.n;
         kn__count_text(params, sizeof params, kn_params_numel(steps.params));
-        kn__output_line(&r->report, "%s: %s parameters, batch %" PRId64 ", %s; %s, %d threads\n",
+        kn__output_line(&r->report, "%s: %s parameters, batch %" PRId64 ", %s; %s, %d thread%s\n",
                         o->model[0], params, steps.n, o->dtype, kn_device_name(r->device),
-                        kn_frame_threads());
+                        kn_frame_threads(), kn_frame_threads() == 1 ? "" : "s");
         kn__text *out = &r->report.text;
         if (o->common.json)
             kn__text_printf(out,

@@ -68,8 +68,9 @@ static kn_status explain(kn__output *report, const options *o) {
     }
     for (int i = 0; i < e.n_sides; i++)
         KN_TRY_GOTO(status, kn__explain_group(&e.side[i], &run[i], BLOCKS_MOST));
-    snprintf(title, sizeof title, "%s: a training step, batch %lld, f32, cpu, %d threads",
-             o->model[0], (long long)steps.n, kn_frame_threads());
+    snprintf(title, sizeof title, "%s: a training step, batch %lld, f32, cpu, %d thread%s",
+             o->model[0], (long long)steps.n, kn_frame_threads(),
+             kn_frame_threads() == 1 ? "" : "s");
     e.title = title;
     write(report, o, &e, steps.n);
 cleanup:
