@@ -45,7 +45,7 @@ kn_status kn__explain_record(kn__explain_run *out, kn__model_steps *steps, int f
 void kn__explain_run_release(kn__explain_run *run);
 
 typedef struct kn__explain_block {
-    char path[2 * KN__EXPLAIN_PATH]; /* "layer1/1…2"; "input", "loss", "model": outside of all */
+    char path[2 * KN__EXPLAIN_PATH]; /* "layer1/1..2"; "input", "loss", "model": outside of all */
     int times;                       /* so many scopes */
 } kn__explain_block;
 

@@ -135,7 +135,7 @@ static int last_of(const grouping *g, int block) {
 
 /* --- the graph --- */
 
-/* "blocks/mlp0…3/fc": the numbers that differ. */
+/* "blocks/mlp0..3/fc": the numbers that differ. */
 static void paths_join(char *out, size_t out_bytes, const char *a, const char *b) {
     size_t at = 0;
     while (*a && at + 32 < out_bytes) {
@@ -146,7 +146,7 @@ static void paths_join(char *out, size_t out_bytes, const char *a, const char *b
         if (n_a == n_b && memcmp(a, b, (size_t)n_a) == 0)
             at += (size_t)snprintf(out + at, out_bytes - at, "%.*s", n_a, a);
         else
-            at += (size_t)snprintf(out + at, out_bytes - at, "%.*s…%.*s", n_a, a, n_b, b);
+            at += (size_t)snprintf(out + at, out_bytes - at, "%.*s..%.*s", n_a, a, n_b, b);
         if (*x) out[at++] = *x++;
         if (*y) y++;
         a = x;
