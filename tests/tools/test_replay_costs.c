@@ -135,7 +135,11 @@ static void tuning_keeps_the_defaults_where_nothing_is_better(void **state) {
     assert_ok(kn__build_finish(&trace, &b));
     assert_ok(kn__tune(&tuned, &trace, NULL, &costs));
     assert_int_equal(tuned.best, 0);
-    for (int i = 1; i + 1 < tuned.n; i++) assert_string_not_equal(tuned.tries[i].words, "");
+    for (int i = 1; i + 1 < tuned.n; i++) {
+        assert_string_not_equal(tuned.tries[i].words, "");
+        for (int k = 1; k < i; k++) /* also where values round to the same MiB */
+            assert_string_not_equal(tuned.tries[i].words, tuned.tries[k].words);
+    }
     assert_true(tuned.tries[tuned.n - 1].plan);
     kn__trace_release(&trace);
 }

@@ -71,11 +71,20 @@ static void words_add(char *words, size_t room, const kn_pool_options *pool, con
     }
 }
 
+/* Whether these options were tried before: values round to the same one, or one option alone was
+ * better than the defaults. */
+static bool is_known(const kn__tuned *out, const kn__try *x) {
+    for (int i = 0; i < out->n; i++)
+        if (out->tries[i].plan == x->plan && !strcmp(out->tries[i].words, x->words)) return true;
+    return false;
+}
+
 static kn_status try_options(tuner *t, const kn_pool_options *pool, bool plan) {
     if (t->out->n == KN__TRIES_MAX) return KN_OK;
     kn__try *x = &t->out->tries[t->out->n];
     *x = (kn__try){.pool = *pool, .plan = plan};
     for (int i = 0; i < N_KNOBS; i++) words_add(x->words, sizeof x->words, pool, &knobs[i]);
+    if (is_known(t->out, x)) return KN_OK;
     t->how.pool = pool;
     KN_TRY(kn__play(t->played, t->trace, plan ? "plan" : "arena", &t->how));
     x->oom = t->played->oom;
