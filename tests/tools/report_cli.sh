@@ -55,6 +55,8 @@ want 1 "$knet" diff a.json slow.json;         out_has '^ time .* forward$'
 want 0 "$knet" diff slow.json a.json;         out_has '0 for the worse, 1 for the better'
 want 1 "$knet" diff a.json slow.json --json;  [ "$(json changes.0.path)" = forward ] || fail path
 want 0 "$knet" diff a.json slow.json --threshold 100000
+want 0 "$knet" diff a.json a.json --threshold 0 --share 0
+want 2 "$knet" diff a.json a.json --share -1; err_has "--share is '-1', but must be 0 or a number above it"
 want 0 "$knet" report a.json slow.json a.json --depth 1;  out_has ' in all of 3 runs,'; out_has 'least +mean +most +imbal +in '; out_has '^ forward +300 .* 1 '
 want 0 "$knet" report a.json slow.json --json;            [ "$(json run.n_runs)" = 2 ] && [ "$(json scopes.0.n_runs)" = 2 ] || fail 'runs'
 want 1 "$knet" report a.json none.json;                   err_has 'none.json: No such file'

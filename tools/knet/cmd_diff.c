@@ -23,9 +23,9 @@ typedef struct options {
 #define AT(member) offsetof(options, member)
 static const kn__opt table[] = {
     {"threshold", KN__OPT_NUMBER, AT(threshold), .value_name = "PERCENT", .initial = "5",
-     .help = "smaller changes are noise"},
+     .may_be_zero = true, .help = "smaller changes are noise"},
     {"share", KN__OPT_NUMBER, AT(share), .value_name = "PERCENT", .initial = "0.5",
-     .help = "leave out rows with less of their run in both"},
+     .may_be_zero = true, .help = "leave out rows with less of their run in both"},
     {"top", KN__OPT_COUNT, AT(top), .value_name = "N", .max = 1000000, .initial = "30",
      .not_with = "json", .help = "lines of the table at most, the worst first"},
     {"width", KN__OPT_COUNT, AT(width), .value_name = "N", .max = 10000,

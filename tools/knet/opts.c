@@ -35,10 +35,11 @@ const kn__opt *kn__opt_at(const kn__command *c, int i) {
 /* --- values --- */
 static void *value_at(void *options, const kn__opt *opt) { return (char *)options + opt->offset; }
 
-static bool number_read(double *out, const char *text) {
+static bool number_read(double *out, const char *text, bool may_be_zero) {
     char *end = NULL;
     double value = strtod(text, &end);
-    if (end == text || *end || !isfinite(value) || value <= 0) return false;
+    if (end == text || *end || !isfinite(value) || value < 0) return false;
+    if (value <= 0 && !may_be_zero) return false;
     *out = value;
     return true;
 }
@@ -68,7 +69,7 @@ static bool value_read(void *at, const kn__opt *opt, const char *text) {
         case KN__OPT_SEED:
             return kn__read_count(at, text);
         case KN__OPT_NUMBER:
-            return number_read(at, text);
+            return number_read(at, text, opt->may_be_zero);
         case KN__OPT_PERCENT:
             return kn__read_percent(at, text);
         case KN__OPT_BYTES:
@@ -101,7 +102,7 @@ static const char *wanted(char *out, size_t out_bytes, const kn__opt *opt) {
         case KN__OPT_SEED:
             return "a whole number from 0";
         case KN__OPT_NUMBER:
-            return "a number above 0";
+            return opt->may_be_zero ? "0 or a number above it" : "a number above 0";
         case KN__OPT_PERCENT:
             return "a number from 0 to 100";
         case KN__OPT_BYTES:

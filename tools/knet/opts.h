@@ -54,7 +54,7 @@ typedef struct kn__opt {
     int64_t max;
     /* Of KN__OPT_BYTES: a word instead of a number; its value is -1. */
     const char *word;
-    /* Of KN__OPT_TIME: "0" is a value too. */
+    /* Of KN__OPT_NUMBER and KN__OPT_TIME: "0" is a value too. */
     bool may_be_zero;
     /* Conditions, "NAME" (that option is given) or "NAME=A,B" (its value is one of these). The
      * option is an error without the first, and an error with any of the second, which spaces
