@@ -79,7 +79,9 @@ train)
   want 0 "$knet" train tree_lstm --synthetic --epochs 1 --quiet; out_has 'test loss [0-9.]+'
   want 0 "$knet" train reinforce --synthetic --epochs 2 --optimizer record --quiet; out_has 'test loss -(0\.9|1\.0)'
   want 1 "$knet" train dcgan --synthetic --accumulate 2 --batch 4; err_has 'trains in turns, without accumulated batches'
-  want 1 "$knet" train connect4 --data text;             err_has 'connect4 reads no files'
+  want 2 "$knet" train connect4 --data text;             err_has 'connect4 reads no files; use --synthetic'
+  want 2 "$knet" train linear;                           err_has 'linear reads no files; use --synthetic'
+  want 2 "$knet" eval linear --weights t.st;             err_has 'linear reads no files; use --synthetic'
   ;;
 sample)
   for i in $(seq 300); do printf 'abcdefgh\n'; done >text

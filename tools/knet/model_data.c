@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "fail.h"
+
 kn_status kn__model_loader(kn_loader **out, const char *model, bool made, const char *path,
                            kn_vocab *vocab, const kn_loader_options *options) {
     const kn_model_kind *kind = kn_model_kind_find(model);
@@ -16,6 +18,12 @@ kn_status kn__model_loader(kn_loader **out, const char *model, bool made, const 
     kn_status status = kn_loader_create_from(out, data, options);
     kn_dataset_destroy(data);
     return status;
+}
+
+int kn__model_data_check(const char *model, bool made) {
+    const kn_model_facts *facts = kn_model_kind_find(model)->facts;
+    if (made || facts->read || !facts->made) return KN__EXIT_OK;
+    return kn__fail_usage("the model %s reads no files; use --synthetic", model);
 }
 
 /* Whether the file has averages of the parameters. */
