@@ -124,7 +124,9 @@ batchnorm) # by the joined batch, as one process
   cmp test.1 test.1000 || fail "the running statistics depend on when they were saved"
   want 2 "${mpirun[@]}" -n 2 "${train[@]}" --sync-batchnorm
   err_has '--sync-batchnorm: mlp has no batch norm'
-  want 0 "${train[@]}" --quiet --sync-batchnorm --shard # one rank: nothing to join or to cut
+  for option in --sync-batchnorm --shard; do # one rank: nothing to join or to cut
+    want 2 "${train[@]}" $option; err_has "$option applies only to several ranks"
+  done
   ;;
 shard) # the optimiser's state in parts: same weights, same files, any number of ranks resumes
   part=("$knet" train mlp --synthetic --epochs 1 --json)

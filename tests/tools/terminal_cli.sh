@@ -187,6 +187,10 @@ case $case in
     want 2 "$knet" diff a b --json --top 3;             err_has '--top does not apply with --json'
     want 2 "$knet" train mlp --synthetic --data .;      err_has '--data does not apply with --synthetic'
     want 2 "$knet" train mlp --synthetic --math tf32;   err_has '--math tf32 applies only with --device cuda'
+    want 2 "$knet" train mlp --synthetic --math bf16 --device cpu,cpu; err_has '--math bf16 applies only with --device cuda'
+    for option in --shard --sync-batchnorm; do
+      want 2 "$knet" train mlp --synthetic $option;     err_has "$option applies only to several ranks"
+    done
     want 2 "$knet" train mlp --synthetic --device sim;  err_has 'device sim computes nothing, it only counts memory'
     want 2 "$knet" help --json;                         err_has "unknown option '--json'"
     want 2 "$knet" version --quiet;                     err_has "unknown option '--quiet'" ;;

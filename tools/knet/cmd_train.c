@@ -141,7 +141,7 @@ static int options_check(const options *o) {
     if (strcmp(o->device, "sim") == 0)
         return kn__fail_usage(
             "device sim computes nothing, it only counts memory; use cpu, cuda or cuda:N");
-    if (strcmp(o->device, "cpu") == 0 && strcmp(o->math, "strict") != 0)
+    if (strcmp(o->math, "strict") != 0 && !strstr(o->device, "cuda"))
         return kn__fail_usage(
             "--math %s applies only with --device cuda: the CPU computes strictly", o->math);
     if (!(o->ema >= 0 && o->ema < 1)) /* 0: not given */
@@ -428,6 +428,9 @@ static int setup_failed(session *s) {
 static int ranks_open(session *s) {
     options *o = &s->options;
     if (kn__ranks_connect(&s->comm) < 0) return error_report(kn_last_error(), true);
+    if (!s->comm && (o->sync || o->shard))
+        return kn__fail_usage("--%s applies only to several ranks, as of mpirun -n 2 knet train",
+                              o->sync ? "sync-batchnorm" : "shard");
     if (!s->comm) return KN__EXIT_OK;
     if (!o->threads) o->threads = kn__ranks_threads(s->comm);
     if (kn_comm_rank(s->comm) == 0) return KN__EXIT_OK;
