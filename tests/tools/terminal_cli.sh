@@ -200,6 +200,7 @@ case $case in
     want 0 "$knet" version --json
     want 0 "$knet" version --json;  json commit; json compiler; json features.cuda; json version >v
     want 0 "$knet" --version;       [ "knet $(cat v)" = "$(cat out)" ] || fail 'two versions'
+    want 0 "$knet" help;            out_has '^  138 +ended by SIGUSR1'
     want 0 "$knet" help version;    out_has '^knet version \[OPTION\]'
     want 0 "$knet" help;            cp out all
     want 0 "$knet" --help;          cmp out all || fail 'two helps'

@@ -17,6 +17,7 @@ const kn__pair kn__help_exits[] = {
     {"4", "another rank failed"},
     {"130", "interrupted (Ctrl-C)"},
     {"129, 143", "ended by SIGHUP or SIGTERM"},
+    {"138", "ended by SIGUSR1, which train --checkpoint saves after"},
     {"141", "the reader of the output is gone"},
     {NULL, NULL},
 };
