@@ -295,14 +295,6 @@ kn_tensor *(kn_add_at)(kn_tensor *x, kn_tensor *y, int n_items, const kn_index_i
     return put(KN_OP_strided_add, x, y, n_items, items);
 }
 
-/* x gets the values of y, which is like it. */
-static kn_status overwrite(kn_tensor *x, kn_tensor *y) {
-    kn_attr_strided attr = kn__strided_whole(x);
-    kn_op_call call;
-    kn_op_call_init(&call, KN_OP_strided, &attr, &y, 1);
-    return kn__run_into(&call, x);
-}
-
 kn_status kn_set_into(kn_tensor *x, kn_tensor *y, int n_items, const kn_index_item items[]) {
     KN_TRY(kn_check());
     KN_FRAME(.record = KN_OFF);
@@ -313,7 +305,7 @@ kn_status kn_set_into(kn_tensor *x, kn_tensor *y, int n_items, const kn_index_it
     }
     if (p.n_tensors) {
         kn_tensor *z = (kn_set_at)(x, y, n_items, items);
-        return z ? overwrite(x, z) : kn_check();
+        return z ? kn__overwrite(x, z) : kn_check();
     }
     kn_shape shape = {.n_dims = (int)p.part.n_dims};
     memcpy(shape.dim, p.part.dim, sizeof shape.dim);

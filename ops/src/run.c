@@ -1,6 +1,5 @@
 #include "run.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "capture.h"
@@ -573,18 +572,6 @@ kn_tensor *kn__row2(kn_op op, kn_tensor *x, kn_tensor *y, kn_attr_scalars *attr)
 
 kn_tensor *kn__row3(kn_op op, kn_tensor *x, kn_tensor *y, kn_tensor *w, kn_attr_scalars *attr) {
     return run_row(op, (kn_tensor *const[]){x, y, w}, 3, attr);
-}
-
-kn_status kn__run_into(kn_op_call *call, kn_tensor *t) {
-    KN_TRY(kn_check());
-    if (!kn__is_whole(t)) {
-        char text[64];
-        snprintf(text, sizeof text, "kn_%s: the result", kn_op_name((kn_op)call->op));
-        return kn__fail_unreadable(text, t);
-    }
-    call->out[0] = t;
-    call->given = 1;
-    return kn_op_run(call) ? KN_OK : kn_check();
 }
 
 kn_tensor *kn__op_same(kn_tensor *x) {

@@ -73,8 +73,11 @@ kn_tensor *kn__f32_run(kn_op_call *call);
 /* The same two, in table.c: for run.c, which the functions themselves call. */
 extern kn_tensor *(*const kn__run_autocast)(kn__ops_thread *self, kn_op_call *call);
 extern kn_tensor *(*const kn__run_f32)(kn_op_call *call);
-/* Runs a call that writes into its own argument t. */
+/* Runs a call that writes into its own argument t. Inputs that overlap t in another place are
+ * copied first. */
 kn_status kn__run_into(kn_op_call *call, kn_tensor *t);
+/* x gets the values of y, which is like it. */
+kn_status kn__overwrite(kn_tensor *x, kn_tensor *y);
 /* For rows: kn_op_run with infer inlined and the number of inputs known. */
 kn_tensor *kn__row1(kn_op op, kn_tensor *x, kn_attr_scalars *attr);
 kn_tensor *kn__row2(kn_op op, kn_tensor *x, kn_tensor *y, kn_attr_scalars *attr);

@@ -11,7 +11,7 @@ static kn_status copy(kn__ops_thread *self, kn_device *to, void *dst, kn_device 
                       const void *src, size_t size_bytes, kn_stream stream) {
     if (!size_bytes) return KN_OK;
     if (to == self->host && from == self->host) {
-        memcpy(dst, src, size_bytes);
+        memmove(dst, src, size_bytes); /* data may be that of a view of t */
         return KN_OK;
     }
     return kn_device_copy(to, dst, from, src, size_bytes, stream);
