@@ -339,10 +339,13 @@ static term wanted_after(const term *result, const term *terms, int i, int n) {
 kn_tensor *(kn_einsum)(const char *spec, kn_tensor *const x[], int n_x) {
     term terms[OPERANDS_MAX], result;
     if (kn_pending()) return NULL;
-    if (!spec || n_x < 1 || n_x > OPERANDS_MAX) {
-        return kn_op_fail(KN_OP_matmul, KN_ERR_INVALID,
-                          "kn_einsum: spec must not be NULL and n_x be 1 to %d, not %d",
-                          OPERANDS_MAX, n_x);
+    if (!spec || !x) {
+        return kn_op_fail(KN_OP_matmul, KN_ERR_INVALID, "kn_einsum: %s is NULL",
+                          spec ? "x" : "spec");
+    }
+    if (n_x < 1 || n_x > OPERANDS_MAX) {
+        return kn_op_fail(KN_OP_matmul, KN_ERR_INVALID, "kn_einsum: n_x is %d; it must be 1 to %d",
+                          n_x, OPERANDS_MAX);
     }
     if (!kn__check_readable(KN_OP_matmul, x, n_x)) return NULL;
     if (!read_all(terms, &result, spec, x, n_x)) return NULL;

@@ -174,12 +174,15 @@ static kn_tensor *transposed(kn_tensor *x) {
 
 /* aᵀ = Q'·R': a = R'ᵀ·Q'ᵀ */
 kn_status kn_lq(kn_tensor **l, kn_tensor **q, kn_tensor *a) {
-    kn_tensor *q_t, *r;
-    *l = *q = NULL;
+    kn_tensor *q_t = NULL, *r = NULL;
+    if (l) *l = NULL;
+    if (q) *q = NULL;
+    if (!l && !q) return KN_FAIL(KN_ERR_INVALID, "kn_lq: every result is NULL");
     if (!kn__check_readable(KN_OP_qr, &a, 1)) return kn_check();
-    KN_TRY(kn_qr(&q_t, &r, transposed(a)));
+    KN_TRY(kn_qr(q ? &q_t : NULL, l ? &r : NULL, transposed(a)));
     kn_tensor *left = transposed(r), *right = transposed(q_t);
-    if (!left || !right) return kn_check();
-    *l = left, *q = right;
+    if ((l && !left) || (q && !right)) return kn_check();
+    if (l) *l = left;
+    if (q) *q = right;
     return KN_OK;
 }

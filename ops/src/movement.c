@@ -181,6 +181,7 @@ static kn_tensor *joined(kn_op op, kn_tensor *const x[], int n_x, int axis, int 
     if (n_x < 1 || n_x > UINT16_MAX) {
         return kn_op_fail(op, KN_ERR_INVALID, "n_x is %d; it must be 1 … %d", n_x, UINT16_MAX);
     }
+    if (!x) return kn_op_fail(op, KN_ERR_INVALID, "x is NULL");
     kn_op_call call;
     kn_op_call_init(&call, op, NULL, x, n_x);
     if (!kn__check_readable(op, x, 1) || !kn__axis(&axis, &call, x[0], axis)) return NULL;

@@ -20,6 +20,7 @@ static kn_status state_make(kn_rng *rng, kn_device *device, uint64_t seed, uint6
 }
 
 kn_status kn_rng_create(kn_rng **out, uint64_t seed) {
+    if (!out) return KN_FAIL(KN_ERR_INVALID, "kn_rng_create: out is NULL");
     *out = NULL;
     KN_TRY(kn_check());
     KN_TRY(kn__capture_forbids(kn__ops_self, "kn_rng_create"));

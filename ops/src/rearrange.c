@@ -230,6 +230,7 @@ kn_tensor *(kn_unsqueeze)(kn_tensor *x, int axis) {
 kn_tensor *(kn_stack)(kn_tensor *const x[], int n_x, int axis) {
     if (kn_pending()) return NULL;
     if (n_x < 1) return kn_op_fail(KN_OP_concat, KN_ERR_INVALID, "n_x is %d", n_x);
+    if (!x) return kn_op_fail(KN_OP_concat, KN_ERR_INVALID, "x is NULL");
     if (!new_axis(&axis, KN_OP_concat, x[0])) return NULL;
     kn_tensor **with = calloc((size_t)n_x, sizeof *with), *y = NULL;
     if (!with) return kn_op_fail(KN_OP_concat, KN_ERR_OOM, "no host memory for %d inputs", n_x);
@@ -283,13 +284,18 @@ static kn_status cut(kn_tensor *out[], kn_tensor *x, int axis, const int64_t siz
     return KN_OK;
 }
 
-static kn_status cuttable(int *axis, kn_tensor *x) {
+/* Checks the arguments of a function that cuts x into n pieces. */
+static kn_status cuttable(const char *who, kn_tensor *out[], int n, int *axis, kn_tensor *x) {
     KN_TRY(kn_check());
+    if (!out && n > 0) return KN_FAIL(KN_ERR_INVALID, "kn_%s: out is NULL", who);
+    for (int i = 0; i < n; i++) out[i] = NULL;
     return axis_of(axis, KN_OP_slice, x) ? KN_OK : kn_check();
 }
 
-kn_status kn_split_axis(kn_tensor *out[], kn_tensor *x, const int64_t sizes[], int n, int axis) {
-    KN_TRY(cuttable(&axis, x));
+static kn_status split(const char *who, kn_tensor *out[], kn_tensor *x, const int64_t sizes[],
+                       int n, int axis) {
+    KN_TRY(cuttable(who, out, n, &axis, x));
+    if (!sizes && n > 0) return KN_FAIL(KN_ERR_INVALID, "kn_%s: sizes is NULL", who);
     int64_t total = 0;
     for (int i = 0; i < n; i++) {
         if (sizes[i] < 0 || __builtin_add_overflow(total, sizes[i], &total)) total = INT64_MIN;
@@ -300,19 +306,23 @@ kn_status kn_split_axis(kn_tensor *out[], kn_tensor *x, const int64_t sizes[], i
     return kn_check();
 }
 
+kn_status kn_split_axis(kn_tensor *out[], kn_tensor *x, const int64_t sizes[], int n, int axis) {
+    return split("split_axis", out, x, sizes, n, axis);
+}
+
 kn_status kn_split_rows(kn_tensor *out[], kn_tensor *x, const int64_t sizes[], int n) {
-    return kn_split_axis(out, x, sizes, n, 0);
+    return split("split_rows", out, x, sizes, n, 0);
 }
 
 kn_status kn_chunk(kn_tensor *out[], kn_tensor *x, int n, int axis) {
-    KN_TRY(cuttable(&axis, x));
+    KN_TRY(cuttable("chunk", out, n, &axis, x));
     if (n >= 1) return cut(out, x, axis, NULL, n, range_of);
     fail(KN_OP_slice, x, "n is %d", n);
     return kn_check();
 }
 
 kn_status kn_unbind(kn_tensor *out[], kn_tensor *x, int n, int axis) {
-    KN_TRY(cuttable(&axis, x));
+    KN_TRY(cuttable("unbind", out, n, &axis, x));
     if (n == x->dim[axis]) return cut(out, x, axis, NULL, n, element_of);
     fail(KN_OP_slice, x, "axis %d has %lld elements, n is %d", axis, (long long)x->dim[axis], n);
     return kn_check();

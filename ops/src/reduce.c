@@ -158,30 +158,34 @@ kn_tensor *(kn_std)(kn_tensor *x, kn_shape axes, bool keep_dims, const kn_var_op
     return spread(KN_OP_std, x, &axes, keep_dims, options);
 }
 
-/* Both results of a call of two; on failure none. */
-static kn_status both(kn_tensor **values, kn_tensor **indices, kn_op op, kn_tensor *x,
-                      const kn_shape *axes, void *attr) {
-    *values = *indices = NULL;
+/* The results of a call of two whose place isn't NULL; on failure none. */
+static kn_status both(const char *who, kn_tensor **values, kn_tensor **indices, kn_op op,
+                      kn_tensor *x, const kn_shape *axes, void *attr) {
+    if (values) *values = NULL;
+    if (indices) *indices = NULL;
+    KN_TRY(kn_check());
+    if (!values && !indices)
+        return KN_FAIL(KN_ERR_INVALID, "kn_%s: values and indices are NULL", who);
     kn_op_call call;
     kn_op_call_init(&call, op, attr, &x, 1);
-    call.want = 3;
+    call.want = (uint8_t)((values ? 1 : 0) | (indices ? 2 : 0));
     kn_attr_axes *first = attr;
     if (!kn__check_readable(op, &x, 1) || !axes_mask(&first->mask, &call, axes)) return kn_check();
     if (!kn_op_run(&call)) return kn_check();
-    *values = call.out[0];
-    *indices = call.out[1];
+    if (values) *values = call.out[0];
+    if (indices) *indices = call.out[1];
     return KN_OK;
 }
 
 kn_status kn_max_index(kn_tensor **values, kn_tensor **indices, kn_tensor *x, kn_shape axes,
                        bool keep_dims) {
     kn_attr_axes attr = {.keep_dims = keep_dims};
-    return both(values, indices, KN_OP_max_index, x, &axes, &attr);
+    return both("max_index", values, indices, KN_OP_max_index, x, &axes, &attr);
 }
 kn_status kn_min_index(kn_tensor **values, kn_tensor **indices, kn_tensor *x, kn_shape axes,
                        bool keep_dims) {
     kn_attr_axes attr = {.keep_dims = keep_dims};
-    return both(values, indices, KN_OP_min_index, x, &axes, &attr);
+    return both("min_index", values, indices, KN_OP_min_index, x, &axes, &attr);
 }
 
 /* --- along one axis --- */
@@ -242,13 +246,13 @@ kn_status kn_sort_index(kn_tensor **values, kn_tensor **indices, kn_tensor *x, i
                         bool descending) {
     kn_attr_sort attr = {.descending = descending};
     kn_shape axes = KN_SHAPE(axis);
-    return both(values, indices, KN_OP_sort, x, &axes, &attr);
+    return both("sort_index", values, indices, KN_OP_sort, x, &axes, &attr);
 }
 kn_status kn_topk(kn_tensor **values, kn_tensor **indices, kn_tensor *x, int64_t k, int axis,
                   bool smallest) {
     kn_attr_sort attr = {.descending = !smallest, .k = k};
     kn_shape axes = KN_SHAPE(axis);
-    return both(values, indices, KN_OP_topk, x, &axes, &attr);
+    return both("topk", values, indices, KN_OP_topk, x, &axes, &attr);
 }
 
 /* --- elements by their index along an axis: for gradients --- */

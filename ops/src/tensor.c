@@ -302,6 +302,7 @@ kn_status kn_tensor_compute(kn_tensor *t) { return kn__compute(t); }
 
 kn_status kn_compute(kn_tensor *const t[], int n) {
     KN_TRY(kn_check());
+    if (!t && n > 0) return KN_FAIL(KN_ERR_INVALID, "kn_compute: t is NULL");
     for (int i = 0; i < n; i++) {
         if (!kn__is_whole(t[i])) return kn__fail_unreadable("kn_compute: t", t[i]);
         KN_TRY(kn__fuse_keep(t[i]));
@@ -341,7 +342,7 @@ kn_status kn__fail_unreadable(const char *name, const kn_tensor *t) {
 
 kn_status kn_hold(kn_tensor **slot, kn_tensor *t) {
     KN_TRY(kn_check());
-    if (!t) return KN_FAIL(KN_ERR_INVALID, "kn_hold: t is NULL");
+    if (!slot || !t) return KN_FAIL(KN_ERR_INVALID, "kn_hold: %s is NULL", slot ? "t" : "slot");
     if (t->state == KN_TENSOR_ENDED) return kn__fail_unreadable("kn_hold: t", t);
     KN_TRY(kn__compute(t));
     kn_tensor *old = *slot;

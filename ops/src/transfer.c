@@ -72,6 +72,7 @@ static kn_status read_out(kn__ops_thread *self, void *out, kn_tensor *t) {
 
 kn_status kn_item(double *out, kn_tensor *t) {
     KN_TRY(readable("kn_item", t));
+    if (!out) return KN_FAIL(KN_ERR_INVALID, "kn_item: out is NULL");
     if (t->n != 1) {
         char text[256];
         return KN_FAIL(KN_ERR_SHAPE, "kn_item: t %s has %lld elements, not one",
@@ -87,6 +88,7 @@ kn_status kn_item(double *out, kn_tensor *t) {
 
 kn_status kn_copy_out(void *out, size_t out_bytes, kn_tensor *t) {
     KN_TRY(readable("kn_copy_out", t));
+    if (!out && out_bytes) return KN_FAIL(KN_ERR_INVALID, "kn_copy_out: out is NULL");
     if (out_bytes != size_of(t)) {
         char text[256];
         return KN_FAIL(KN_ERR_SHAPE, "kn_copy_out: out has %zu bytes, t %s %s has %zu", out_bytes,

@@ -285,8 +285,64 @@ static void shapes_are_written_as_text(void **state) {
     assert_null(kn_tensor_device(KN_NONE));
 }
 
+/* Lists and places of results. */
+static void null_arguments_are_named(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = zeros(KN_SHAPE(2, 3)), *out[3], *held = NULL;
+    const int64_t sizes[] = {1, 1};
+    assert_fails(kn_split_axis(out, x, NULL, 2, 0), KN_ERR_INVALID, "kn_split_axis: sizes is NULL");
+    assert_fails(kn_split_axis(NULL, x, sizes, 2, 0), KN_ERR_INVALID, "kn_split_axis: out is NULL");
+    assert_fails(kn_split_rows(out, x, NULL, 2), KN_ERR_INVALID, "kn_split_rows: sizes is NULL");
+    assert_fails(kn_split_rows(NULL, x, sizes, 2), KN_ERR_INVALID, "kn_split_rows: out is NULL");
+    assert_fails(kn_chunk(NULL, x, 2, 0), KN_ERR_INVALID, "kn_chunk: out is NULL");
+    assert_fails(kn_unbind(NULL, x, 2, 0), KN_ERR_INVALID, "kn_unbind: out is NULL");
+    assert_op_fails(kn_concat(NULL, 2, 0), KN_ERR_INVALID, "kn_concat: x is NULL");
+    assert_op_fails(kn_stack(NULL, 2, 0), KN_ERR_INVALID, "x is NULL");
+    assert_op_fails(kn_block_diag(NULL, 2), KN_ERR_INVALID, "kn_block_diag: x is NULL");
+    assert_op_fails(kn_einsum("ij", NULL, 1), KN_ERR_INVALID, "kn_einsum: x is NULL");
+    assert_op_fails(kn_einsum(NULL, &x, 1), KN_ERR_INVALID, "kn_einsum: spec is NULL");
+    assert_fails(kn_topk(NULL, NULL, x, 1, 0, false), KN_ERR_INVALID,
+                 "kn_topk: values and indices are NULL");
+    assert_fails(kn_sort_index(NULL, NULL, x, 0, false), KN_ERR_INVALID, "kn_sort_index");
+    assert_fails(kn_max_index(NULL, NULL, x, KN_ALL, false), KN_ERR_INVALID, "kn_max_index");
+    assert_fails(kn_lq(NULL, NULL, x), KN_ERR_INVALID, "kn_lq: every result is NULL");
+    assert_fails(kn_copy_out(NULL, 24, x), KN_ERR_INVALID, "kn_copy_out: out is NULL");
+    assert_fails(kn_item(NULL, kn_sum(x, KN_ALL, false)), KN_ERR_INVALID, "kn_item: out is NULL");
+    assert_fails(kn_rng_create(NULL, 1), KN_ERR_INVALID, "kn_rng_create: out is NULL");
+    assert_fails(kn_hold(NULL, x), KN_ERR_INVALID, "kn_hold: slot is NULL");
+    assert_fails(kn_hold(&held, NULL), KN_ERR_INVALID, "kn_hold: t is NULL");
+    assert_fails(kn_compute(NULL, 2), KN_ERR_INVALID, "kn_compute: t is NULL");
+    assert_ok(kn_compute(NULL, 0));
+    assert_ok(kn_copy_out(NULL, 0, zeros(KN_SHAPE(0))));
+    assert_ok(kn_unbind(NULL, zeros(KN_SHAPE(0, 2)), 0, 0));
+}
+
+static void results_that_are_not_wanted_may_be_null(void **state) {
+    (void)state;
+    KN_FRAME(.dtype = KN_F64);
+    kn_tensor *x = F64(KN_SHAPE(4), 3, 1, 4, 1), *v = NULL, *i = NULL;
+    assert_ok(kn_topk(&v, NULL, x, 2, 0, false));
+    assert_values(v, 4, 3);
+    assert_ok(kn_topk(NULL, &i, x, 2, 0, false));
+    assert_values(kn_cast(i, KN_F64), 2, 0);
+    assert_ok(kn_sort_index(&v, NULL, x, 0, true));
+    assert_values(v, 4, 3, 1, 1);
+    assert_ok(kn_max_index(&v, NULL, x, KN_ALL, false));
+    assert_values(v, 4);
+    assert_ok(kn_min_index(NULL, &i, x, KN_ALL, false));
+    assert_values(kn_cast(i, KN_F64), 1);
+    kn_tensor *a = F64(KN_SHAPE(2, 2), 2, 0, 1, 3), *l, *q, *one_l, *one_q;
+    assert_ok(kn_lq(&l, &q, a));
+    assert_ok(kn_lq(&one_l, NULL, a));
+    assert_ok(kn_lq(NULL, &one_q, a));
+    assert_values(kn_cast(kn_eq(l, one_l), KN_F64), 1, 1, 1, 1);
+    assert_values(kn_cast(kn_eq(q, one_q), KN_F64), 1, 1, 1, 1);
+}
+
 int main(void) {
     return RUN_TESTS(
+        OPS_TEST(null_arguments_are_named), OPS_TEST(results_that_are_not_wanted_may_be_null),
         OPS_TEST(products_check_their_shapes), OPS_TEST(a_result_beyond_64_bits_names_its_op),
         OPS_TEST(a_given_result_must_have_the_dtype),
         OPS_TEST(the_gradient_of_a_row_must_have_the_shape_of_its_result),

@@ -190,8 +190,7 @@ typedef struct kn_var_options {
     kn_tensor *mean;      /* of each result, shaped like it or with the axes kept; NULL: computed */
     uint64_t reserved[4]; /* zero */
 } kn_var_options;
-/* The variance and its root, of floats. Where n - 1 is 0, or n is: NaN. NULL options: the defaults.
- */
+/* The variance and its root, of floats. Where n - 1 or n is 0: NaN. NULL options: the defaults. */
 KN_API kn_tensor *kn_var(kn_tensor *x, kn_shape axes, bool keep_dims,
                          const kn_var_options *options);
 KN_API kn_tensor *kn_std(kn_tensor *x, kn_shape axes, bool keep_dims,
@@ -210,7 +209,8 @@ KN_API kn_tensor *kn_all(kn_tensor *x, kn_shape axes, bool keep_dims);
  * KN_I64. A NaN counts as both. No gradient. */
 KN_API kn_tensor *kn_argmax(kn_tensor *x, kn_shape axes, bool keep_dims);
 KN_API kn_tensor *kn_argmin(kn_tensor *x, kn_shape axes, bool keep_dims);
-/* The same with the element, to which alone its gradient flows. On failure both are NULL. */
+/* The same with the element, to which alone its gradient flows. `values` or `indices` may be NULL,
+ * as below, if it is not wanted. On failure both are NULL. */
 KN_API KN_MUST_CHECK kn_status kn_max_index(kn_tensor **values, kn_tensor **indices, kn_tensor *x,
                                             kn_shape axes, bool keep_dims);
 KN_API KN_MUST_CHECK kn_status kn_min_index(kn_tensor **values, kn_tensor **indices, kn_tensor *x,
