@@ -63,7 +63,10 @@ __device__ A most() {
 }
 template <class A>
 __device__ A size_of(A x) {
-    return x < 0 ? -x : (x == 0 ? A(0) : x);
+    if constexpr (std::is_same<A, int64_t>::value)
+        return x < 0 ? (int64_t)(0 - (uint64_t)x) : x;
+    else
+        return x < 0 ? -x : (x == 0 ? A(0) : x);
 }
 
 struct fold_sum {  // map: |x|
@@ -140,8 +143,12 @@ using acc_of = typename std::conditional<std::is_same<Fold, fold_count>::value, 
 
 template <class Fold, class T, class A>
 __device__ A mapped(const job &j, T x, A shift) {
+    constexpr bool EXTREME =
+        std::is_same<Fold, fold_max>::value || std::is_same<Fold, fold_min>::value;
     if constexpr (std::is_same<Fold, fold_count>::value)
         return load_as(x) != 0;
+    else if constexpr (EXTREME && std::is_same<T, int32_t>::value)  // as kn_abs wraps
+        return j.map ? (int32_t)Fold::mapped((A)x, shift, j.recipe.p) : x;
     else
         return j.map ? Fold::mapped((A)load_as(x), shift, j.recipe.p) : (A)load_as(x);
 }

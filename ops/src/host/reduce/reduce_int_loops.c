@@ -10,12 +10,20 @@ INLINE bool is_max(kn__fold fold) { return fold == KN__FOLD_MAX || fold == KN__F
 INLINE bool is_extreme(kn__fold fold) { return fold >= KN__FOLD_MAX; }
 
 INLINE int64_t map(kn__fold fold, integer x) {
-    bool absolute =
-        fold == KN__FOLD_SUM_ABS || fold == KN__FOLD_MAX_ABS || fold == KN__FOLD_MIN_ABS;
-    int64_t v = (int64_t)x;
-    if (fold == KN__FOLD_COUNT) return v != 0;
-    if (fold == KN__FOLD_SUM_SQUARE) return v * v;
-    return absolute && v < 0 ? -v : v;
+    int64_t v = (int64_t)x, size = v < 0 ? (int64_t)(0 - (uint64_t)v) : v;
+    switch (fold) {
+        case KN__FOLD_COUNT:
+            return v != 0;
+        case KN__FOLD_SUM_SQUARE:
+            return (int64_t)((uint64_t)v * (uint64_t)v);
+        case KN__FOLD_SUM_ABS:
+            return size;
+        case KN__FOLD_MAX_ABS:
+        case KN__FOLD_MIN_ABS:
+            return (int64_t)(integer)size; /* that of the least integer wraps, as kn_abs's does */
+        default:
+            return v;
+    }
 }
 
 INLINE int64_t join(kn__fold fold, int64_t a, int64_t b) {
