@@ -32,6 +32,12 @@ static inline float kn__f64_to_odd(double x) {
     return near;
 }
 
+/* The double of 53 digits likewise. */
+static inline double kn__i64_to_odd(int64_t x) {
+    bool is_exact = x >= -(INT64_C(1) << 53) && x <= INT64_C(1) << 53;
+    return (double)(is_exact ? x : (x >> 11 | ((x & 0x7FF) != 0)) * 0x800);
+}
+
 static inline uint16_t kn__f32_to_bf16(float x) {
     uint32_t bits = kn__f32_bits(x), rounded = (bits + 0x7FFFu + (bits >> 16 & 1)) >> 16;
     return (uint16_t)((bits & 0x7FFFFFFFu) > 0x7F800000u ? bits >> 16 | 0x40 /* a quiet NaN */

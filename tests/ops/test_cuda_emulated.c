@@ -217,13 +217,65 @@ static void an_index_out_of_range_reads_nan_and_is_not_written(void **state) {
     }
 }
 
+/* The op on x as the kernels compute it, and as the host does; of x's shape for casts, else 0-dim.
+ */
+static void assert_same(kn_op op, void *attr, kn_tensor *x, kn_dtype to) {
+    kn_op_call call;
+    int no_guard = 0;
+    kn_shape shape = op == KN_OP_cast ? kn_tensor_shape(x) : KN_SCALAR;
+    kn_tensor *want = kn_op_call_run(op, attr, &x, 1);
+    assert_non_null(want);
+    kn_op_call_init(&call, op, attr, &x, 1);
+    memset(call.out, 0, sizeof call.out);
+    call.out[0] = kn_tensor_new(kn_device_host(), to, shape);
+    call.given = 1;
+    call.device = kn_device_host();
+    assert_ok(run_emulated(&no_guard, &call));
+    size_t bytes = (size_t)kn_tensor_numel(want) * kn_dtype_bytes(to);
+    assert_memory_equal(kn_data(call.out[0]), kn_data(want), bytes);
+}
+
+static void casts_to_16_bits_round_once(void **state) {
+    (void)state;
+    KN_FRAME();
+    const int64_t far = (INT64_C(1) << 62) + (INT64_C(1) << 54), near = 16842753;
+    const int64_t wide[] = {near, -near, near - 1, far, far + 1, -far - 1, INT64_MAX, INT64_MIN, 3};
+    const int32_t narrow[] = {(int32_t)near, (int32_t)-near, INT32_MAX, INT32_MIN};
+    const double real[] = {1.0048828126, 1.0009765626, -2049.00001, 1e300, INFINITY, 1e-7, 0};
+    kn_tensor *x[] = {kn_tensor_from(wide, KN_I64, KN_SHAPE(9)),
+                      kn_tensor_from(narrow, KN_I32, KN_SHAPE(4)),
+                      kn_tensor_from(real, KN_F64, KN_SHAPE(7))};
+    for (int i = 0; i < 3; i++) {
+        kn_attr_cast bf16 = {KN_BF16}, f16 = {KN_F16};
+        assert_same(KN_OP_cast, &bf16, x[i], KN_BF16);
+        assert_same(KN_OP_cast, &f16, x[i], KN_F16);
+    }
+}
+
+static void sizes_of_the_least_integers_wrap(void **state) {
+    (void)state;
+    KN_FRAME();
+    const int64_t wide[] = {INT64_MIN, 5, -7};
+    const int32_t narrow[] = {INT32_MIN, 5, -7};
+    kn_tensor *x[] = {kn_tensor_from(wide, KN_I64, KN_SHAPE(3)),
+                      kn_tensor_from(narrow, KN_I32, KN_SHAPE(3))};
+    for (int i = 0; i < 2; i++) {
+        kn_attr_axes attr = {1, 0};
+        kn_dtype own = kn_tensor_dtype(x[i]);
+        assert_same(KN_OP_max_abs, &attr, x[i], own);
+        assert_same(KN_OP_min_abs, &attr, x[i], own);
+        assert_same(KN_OP_sum_abs, &attr, x[i], KN_I64);
+    }
+}
+
 int main(void) {
     parity_table_make(&table);
     int n_failed = RUN_TESTS(
         TEST(kernels_on_aligned_f32_equal_the_host), TEST(kernels_on_unaligned_f64_equal_the_host),
         TEST(kernels_need_no_order_of_threads_or_blocks), TEST(kernels_bear_a_warp_that_runs_ahead),
         TEST(three_blocks_and_many_launches_do_the_work_of_all),
-        TEST(an_index_out_of_range_reads_nan_and_is_not_written));
+        TEST(an_index_out_of_range_reads_nan_and_is_not_written), TEST(casts_to_16_bits_round_once),
+        TEST(sizes_of_the_least_integers_wrap));
     parity_table_free(&table);
     return n_failed;
 }

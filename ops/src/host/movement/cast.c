@@ -51,10 +51,10 @@ static void store_integer(void *y, kn_dtype to, int64_t i, int64_t v) {
             ((uint8_t *)y)[i] = (uint8_t)kn__clamp(v, 0, UINT8_MAX);
             return;
         case KN_F16:
-            ((uint16_t *)y)[i] = kn__f32_to_f16((float)v);
+            ((uint16_t *)y)[i] = kn__f32_to_f16(kn__f64_to_odd(kn__i64_to_odd(v)));
             return;
         case KN_BF16:
-            ((uint16_t *)y)[i] = kn__f32_to_bf16((float)v);
+            ((uint16_t *)y)[i] = kn__f32_to_bf16(kn__f64_to_odd(kn__i64_to_odd(v)));
             return;
         default:
             ((uint8_t *)y)[i] = v != 0;
