@@ -137,30 +137,42 @@ bool kn__infer_index_join(kn_op_call *call) {
     return kn__like(call, 0, call->in[0]);
 }
 
-/* [n, n_dims], of which the first `count` rows are filled; count [1]. */
+/* [n, n_dims], or a given one of fewer rows; the first `count` rows are filled; count [1]. */
 bool kn__infer_nonzero(kn_op_call *call) {
     const kn_tensor *x = call->in[0];
-    const int64_t one = 1, dim[2] = {x->n, x->n_dims};
+    int64_t rows = call->given & 1 ? call->out[0]->dim[0] : x->n;
+    const int64_t one = 1, dim[2] = {rows, x->n_dims};
     return kn__shaped(call, 0, 2, dim) && kn__shaped(call, 1, 1, &one);
 }
 
-kn_tensor *(kn_nonzero)(kn_tensor *x) {
+/* How many elements of x aren't zero; waits for the device. */
+static kn_status count_nonzero(int64_t *out, kn_tensor *x) {
+    *out = 0;
+    if (x->n == 0) return KN_OK;
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_nonzero, NULL, &x, 1);
+    call.want = 2;
+    kn_tensor *count = kn_op_run(&call);
+    if (!count) return kn_check();
+    double value;
+    KN_TRY(kn_item(&value, count));
+    kn_drop(count);
+    *out = (int64_t)value;
+    return KN_OK;
+}
+
+/* The count comes first: the places may be few, and all of them would be 8 bytes a dimension and
+ * element. */
+kn_tensor *(kn_nonzero)(kn_tensor *x) {
     if (!kn__check_readable(KN_OP_nonzero, &x, 1)) return NULL;
     kn_status status = kn__capture_forbids(kn__ops_self, "kn_nonzero"); /* it reads the count */
+    int64_t count = 0;
+    if (status == KN_OK) status = count_nonzero(&count, x);
     if (status < 0) return kn_error_defer(status);
-    call.want = 3;
-    kn_tensor *places = kn_op_run(&call);
-    double count = 0;
-    if (!places) return NULL;
-    if (x->n) {
-        status = kn_item(&count, call.out[1]);
-        if (status < 0) return kn_error_defer(status);
-    }
-    kn_attr_box rows = {.size = {(int64_t)count, x->n_dims}};
-    kn_tensor *y = KN_CALL(slice, &rows, places);
-    kn_drop(call.out[1]);
-    kn_drop(places);
-    return y;
+    kn_tensor *y = kn_tensor_new(x->storage->device, KN_I64, KN_SHAPE(count, x->n_dims));
+    if (!y) return NULL;
+    kn_op_call call;
+    kn_op_call_init(&call, KN_OP_nonzero, NULL, &x, 1);
+    status = kn__run_into(&call, y);
+    return status == KN_OK ? y : kn_error_defer(status);
 }

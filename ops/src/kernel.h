@@ -136,8 +136,8 @@
  * index_set scatter       x, index, y|NONE  any dtype; x with y, or zeros, there; the last one
  *                                     counts; out may be x
  * index_join      index[0] …          I64: Σ index[k]·(sizes after k); concat.size: of each
- * nonzero         x                   I64 [n, n_dims]: the indices of elements that aren't zero,
- *                                     then zeros; I64 [1]: how many
+ * nonzero         x                   I64 [n, n_dims] or fewer rows: the indices of elements that
+ *                                     aren't zero, all of them, then zeros; I64 [1]: how many
  * …_step (optimisers)                 grad, m|NONE, v|NONE, hyper (F64[4]); attr optim; writes
  *                                     the parts' w, m, v and hyper; out is hyper. ema_step writes
  *                                     m alone, grad is m

@@ -100,6 +100,25 @@ static void masks_select_what_is_true(void **state) {
     assert_shape(kn_nonzero(kn_ones(KN_SCALAR)), KN_SHAPE(1, 0));
 }
 
+static void places_take_the_memory_of_what_is_true(void **state) {
+    (void)state;
+    KN_FRAME();
+    enum { N = 100, TRUE_AT = 1234567 };
+    unsigned char *values = calloc(1, N * N * N * 2);
+    assert_non_null(values);
+    values[TRUE_AT] = 1;
+    kn_tensor *mask = kn_tensor_from(values, KN_BOOL, KN_SHAPE(N, N, N, 2));
+    free(values);
+    kn_pool *pool = kn_device_pool(kn_device_host());
+    kn_pool_stats before, after;
+    kn_pool_peaks_reset(pool);
+    kn_pool_stats_read(&before, sizeof before, pool);
+    assert_values(kn_cast(kn_nonzero(mask), KN_F32), 61, 72, 83, 1);
+    assert_shape(kn_masked_select(mask, mask), KN_SHAPE(1));
+    kn_pool_stats_read(&after, sizeof after, pool);
+    assert_true(after.live_bytes_max - before.live_bytes < N * N * N);
+}
+
 static void parts_are_set_and_added_to(void **state) {
     (void)state;
     KN_FRAME();
@@ -163,7 +182,8 @@ static void what_is_wrong_is_named(void **state) {
     assert_op_fails(kn_index(x, KN_ITEMS(KN_AT(0), KN_AT(0), KN_AT(0))), KN_ERR_SHAPE,
                     "3 items are too many");
     assert_op_fails(kn_index(x, -1, NULL), KN_ERR_SHAPE, "-1 items");
-    assert_op_fails(kn_index(x, KN_ITEMS(KN_TAKE(NULL))), KN_ERR_INVALID, "an item is NULL");
+    assert_op_fails(kn_index(x, KN_ITEMS(KN_TAKE(NULL))), KN_ERR_INVALID,
+                    "an item is NULL");
     assert_op_fails(kn_index(x, KN_ITEMS(KN_MASK(f))), KN_ERR_DTYPE, "a mask is f32");
     assert_op_fails(kn_index(x, KN_ITEMS(KN_MASK(kn_gt(f, f)))), KN_ERR_SHAPE,
                     "the mask [1] is not like x from dimension 0 on");
@@ -210,10 +230,10 @@ static void many_rows_keep_what_is_not_written(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(OPS_TEST(plain_items_select_as_in_numpy), OPS_TEST(ranges_equal_those_by_hand),
-                     OPS_TEST(tensors_of_indices_select_as_in_numpy),
-                     OPS_TEST(masks_select_what_is_true), OPS_TEST(parts_are_set_and_added_to),
-                     OPS_TEST(slices_of_an_axis), OPS_TEST(sums_of_halves_round_once),
-                     OPS_TEST(what_is_wrong_is_named),
-                     OPS_TEST(many_rows_keep_what_is_not_written));
+    return RUN_TESTS(
+        OPS_TEST(plain_items_select_as_in_numpy), OPS_TEST(ranges_equal_those_by_hand),
+        OPS_TEST(tensors_of_indices_select_as_in_numpy), OPS_TEST(masks_select_what_is_true),
+        OPS_TEST(places_take_the_memory_of_what_is_true), OPS_TEST(parts_are_set_and_added_to),
+        OPS_TEST(slices_of_an_axis), OPS_TEST(sums_of_halves_round_once),
+        OPS_TEST(what_is_wrong_is_named), OPS_TEST(many_rows_keep_what_is_not_written));
 }

@@ -105,7 +105,7 @@ kn_status kn__host_nonzero(kn_op_call *call) {
     if (!call->out[0]) return KN_OK;
     j.places = call->out[0]->data;
     kn__parallel_for(call->threads, parts, place_part, &j);
-    int64_t rest = (j.x->n - before) * j.x->n_dims;
+    int64_t rest = call->out[0]->n - before * j.x->n_dims;
     if (rest) memset(j.places + before * j.x->n_dims, 0, (size_t)rest * sizeof(int64_t));
     return KN_OK;
 }
