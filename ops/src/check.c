@@ -5,8 +5,8 @@
 
 #include "run.h"
 
-/* The name in messages: of the function that users call, where the op has another one. */
-static const char *said(kn_op op) {
+/* Of the function that users call, where the op has another name. */
+static const char *function_of(kn_op op) {
     switch (op) {
         case KN_OP_conv_act:
             return "conv";
@@ -21,6 +21,10 @@ static const char *said(kn_op op) {
     }
 }
 
+const char *kn__name_in_errors(kn_op op) {
+    return kn__ops_self && kn__ops_self->as ? kn__ops_self->as : function_of(op);
+}
+
 kn_tensor *kn_op_fail(kn_op op, kn_status status, const char *fmt, ...) {
     if (kn_pending()) return NULL;
     char text[1900];
@@ -28,8 +32,8 @@ kn_tensor *kn_op_fail(kn_op op, kn_status status, const char *fmt, ...) {
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    kn_fail_null_at(NULL, 0, status, "kn_%s: %s", said(op), text);
-    kn_error_op(kn_op_name(op));
+    kn_fail_null_at(NULL, 0, status, "kn_%s: %s", kn__name_in_errors(op), text);
+    kn_error_op(kn__name_in_errors(op));
     return NULL;
 }
 
@@ -89,9 +93,10 @@ bool kn_op_call_fail(const kn_op_call *call, kn_status status, const char *fmt, 
 static bool unreadable(kn_op op, kn_tensor *const in[], int i) {
     if (kn_pending()) return false;
     char name[32], text[64];
-    snprintf(text, sizeof text, "kn_%s: %s", said(op), name_of(name, sizeof name, op, i));
+    snprintf(text, sizeof text, "kn_%s: %s", kn__name_in_errors(op),
+             name_of(name, sizeof name, op, i));
     kn_error_defer(kn__fail_unreadable(text, in[i]));
-    kn_error_op(kn_op_name(op));
+    kn_error_op(kn__name_in_errors(op));
     return false;
 }
 

@@ -37,7 +37,10 @@ static kn_tensor *cosine(kn_tensor *x) {
 }
 
 #define COMPOSED(name, value)                                                                      \
-    kn_tensor *(kn_##name)(kn_tensor * x) { return value; }
+    kn_tensor *(kn_##name)(kn_tensor * x) {                                                        \
+        KN__AS(#name);                                                                             \
+        return value;                                                                              \
+    }
 
 COMPOSED(sec, inverse((kn_cos)(x)))
 COMPOSED(csc, inverse((kn_sin)(x)))
@@ -87,18 +90,29 @@ kn_tensor *(kn_log_cosh)(kn_tensor *x) {
                       (kn_add)(far, size));
 }
 
-kn_tensor *(kn_softshrink)(kn_tensor *x, double p) { return (kn_sub)(x, (kn_clamp)(x, -p, p)); }
+kn_tensor *(kn_softshrink)(kn_tensor *x, double p) {
+    KN__AS("softshrink");
+    return (kn_sub)(x, (kn_clamp)(x, -p, p));
+}
 
-kn_tensor *(kn_hardtanh)(kn_tensor *x, double lo, double hi) { return (kn_clamp)(x, lo, hi); }
+kn_tensor *(kn_hardtanh)(kn_tensor *x, double lo, double hi) {
+    KN__AS("hardtanh");
+    return (kn_clamp)(x, lo, hi);
+}
 
-kn_tensor *(kn_ldexp)(kn_tensor *x, kn_tensor *n) { return (kn_mul)(x, (kn_exp2)(n)); }
+kn_tensor *(kn_ldexp)(kn_tensor *x, kn_tensor *n) {
+    KN__AS("ldexp");
+    return (kn_mul)(x, (kn_exp2)(n));
+}
 
 kn_tensor *(kn_isclose)(kn_tensor *a, kn_tensor *b, double rtol, double atol) {
+    KN__AS("isclose");
     kn_tensor *off = (kn_abs)((kn_sub)(a, b)), *most = (kn_affine)((kn_abs)(b), rtol, atol);
     kn_tensor *near = (kn_logical_and)((kn_le)(off, most), (kn_isfinite)(b));
     return (kn_logical_or)((kn_eq)(a, b), near);
 }
 
 kn_tensor *(kn_all_close)(kn_tensor *a, kn_tensor *b, double rtol, double atol) {
+    KN__AS("all_close");
     return (kn_all)((kn_isclose)(a, b, rtol, atol), KN_ALL, false);
 }

@@ -35,6 +35,11 @@ kn_tensor *(kn_linspace)(double first, double last, int64_t n) {
 }
 
 kn_tensor *(kn_eye)(int64_t rows, int64_t columns) {
+    KN__AS("eye");
+    if (rows < 0 || columns < 0) {
+        return kn_op_fail(KN_OP_fill, KN_ERR_SHAPE, "rows is %lld, columns is %lld",
+                          (long long)rows, (long long)columns);
+    }
     kn_tensor *zeros = (kn_zeros)(KN_SHAPE(rows, columns));
     int64_t n = rows < columns ? rows : columns;
     kn_tensor *ones = zeros ? (kn_ones)(KN_SHAPE(n)) : NULL;
@@ -50,6 +55,7 @@ kn_tensor *(kn_eye)(int64_t rows, int64_t columns) {
 }
 
 kn_tensor *(kn_one_hot)(kn_tensor *index, int64_t n) {
+    KN__AS("one_hot");
     const kn_op op = KN_OP_arange;
     if (kn_pending()) return NULL;
     if (!kn__is_whole(index))

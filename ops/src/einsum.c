@@ -29,7 +29,7 @@ static void append(term *t, char letter) {
 static int64_t size_of(const term *t, char letter) { return t->t->dim[find(t, letter)]; }
 
 static bool fail(const char *spec, const char *why, const char *at, int n) {
-    kn_op_fail(KN_OP_matmul, KN_ERR_INVALID, "kn_einsum: \"%s\": %s%.*s", spec, why, n, at);
+    kn_op_fail(KN_OP_matmul, KN_ERR_INVALID, "\"%s\": %s%.*s", spec, why, n, at);
     return false;
 }
 
@@ -126,8 +126,8 @@ static bool sizes_fit(const term *terms, int n, const char *spec) {
             unsigned char c = (unsigned char)terms[i].letter[d];
             if (size[c] >= 0 && size[c] != terms[i].t->dim[d]) {
                 bool dots = isdigit(c);
-                kn_op_fail(KN_OP_matmul, KN_ERR_SHAPE, "kn_einsum: \"%s\": %s%c is %lld and %lld",
-                           spec, dots ? "from the last one on, dimension of ... number " : "", c,
+                kn_op_fail(KN_OP_matmul, KN_ERR_SHAPE, "\"%s\": %s%c is %lld and %lld", spec,
+                           dots ? "from the last one on, dimension of ... number " : "", c,
                            (long long)size[c], (long long)terms[i].t->dim[d]);
                 return false;
             }
@@ -150,8 +150,8 @@ static bool read_all(term terms[], term *result, const char *spec, kn_tensor *co
         n_dots = dots > n_dots ? dots : n_dots;
         if (terms[i].n == x[i]->n_dims) continue;
         kn_op_fail(KN_OP_matmul, KN_ERR_SHAPE,
-                   "kn_einsum: \"%s\": operand %d has %d dimensions and %d letters", spec, i,
-                   x[i]->n_dims, terms[i].n);
+                   "\"%s\": operand %d has %d dimensions and %d letters", spec, i, x[i]->n_dims,
+                   terms[i].n);
         return false;
     }
     if (*at == ',') return fail(spec, "more terms than operands", "", 0);
@@ -293,11 +293,10 @@ static void join(term *a, term *b, const term *result) {
     }
     term out = joined(&r.batch, &r.a_only, &r.b_only);
     if (out.n > KN_DIMS_MAX) {
-        a->t =
-            kn_op_fail(KN_OP_matmul, KN_ERR_UNSUPPORTED,
-                       "kn_einsum: two operands have %d letters that are not summed yet; at most "
-                       "%d can be joined",
-                       out.n, KN_DIMS_MAX);
+        a->t = kn_op_fail(KN_OP_matmul, KN_ERR_UNSUPPORTED,
+                          "two operands have %d letters that are not summed yet; at most "
+                          "%d can be joined",
+                          out.n, KN_DIMS_MAX);
         return;
     }
     kn_shape shape = {.n_dims = out.n};
@@ -337,15 +336,15 @@ static term wanted_after(const term *result, const term *terms, int i, int n) {
 }
 
 kn_tensor *(kn_einsum)(const char *spec, kn_tensor *const x[], int n_x) {
+    KN__AS("einsum");
     term terms[OPERANDS_MAX], result;
     if (kn_pending()) return NULL;
     if (!spec || !x) {
-        return kn_op_fail(KN_OP_matmul, KN_ERR_INVALID, "kn_einsum: %s is NULL",
-                          spec ? "x" : "spec");
+        return kn_op_fail(KN_OP_matmul, KN_ERR_INVALID, "%s is NULL", spec ? "x" : "spec");
     }
     if (n_x < 1 || n_x > OPERANDS_MAX) {
-        return kn_op_fail(KN_OP_matmul, KN_ERR_INVALID, "kn_einsum: n_x is %d; it must be 1 to %d",
-                          n_x, OPERANDS_MAX);
+        return kn_op_fail(KN_OP_matmul, KN_ERR_INVALID, "n_x is %d; it must be 1 to %d", n_x,
+                          OPERANDS_MAX);
     }
     if (!kn__check_readable(KN_OP_matmul, x, n_x)) return NULL;
     if (!read_all(terms, &result, spec, x, n_x)) return NULL;
@@ -381,11 +380,12 @@ bool kn__infer_kron(kn_op_call *call) {
 kn_tensor *(kn_kron)(kn_tensor *a, kn_tensor *b) { return KN_CALL(kron, NULL, a, b); }
 
 kn_tensor *(kn_trace)(kn_tensor *x) {
+    KN__AS("trace");
     if (!kn__check_readable(KN_OP_sum, &x, 1)) return NULL;
     int n = x->n_dims;
     if (n < 2 || x->dim[n - 1] != x->dim[n - 2]) {
         char text[256];
-        return kn_op_fail(KN_OP_sum, KN_ERR_SHAPE, "kn_trace: x must be [...,N,N], not %s",
+        return kn_op_fail(KN_OP_sum, KN_ERR_SHAPE, "x must be [...,N,N], not %s",
                           kn_shape_text(text, sizeof text, kn_tensor_shape(x)));
     }
     kn_tensor *on = (kn_diagonal)(x, 0, n - 2, n - 1);

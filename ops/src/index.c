@@ -61,10 +61,12 @@ static bool put_at(plan *p, const kn_index_item *item, int64_t n, int64_t stride
     return true;
 }
 
-static bool check_tensor(plan *p, const kn_index_item *item, const kn_tensor *x, int at) {
+static bool check_tensor(plan *p, const kn_index_item *item, int k, const kn_tensor *x, int at) {
     kn_tensor *t = item->tensor;
     if (!kn__is_whole(t)) {
-        if (!kn_pending()) kn_error_defer(kn__fail_unreadable("kn_index: an item", t));
+        char name[64];
+        snprintf(name, sizeof name, "kn_%s: item %d", kn__name_in_errors(KN_OP_strided), k);
+        if (!kn_pending()) kn_error_defer(kn__fail_unreadable(name, t));
         return false;
     }
     if (item->kind == KN_INDEX_TAKE) return true; /* its dtype is checked by the op */
@@ -79,8 +81,9 @@ static bool check_tensor(plan *p, const kn_index_item *item, const kn_tensor *x,
                         kn_shape_text(text, sizeof text, kn_tensor_shape(t)), at);
 }
 
-static bool put_tensor(plan *p, const kn_index_item *item, const kn_attr_strided *x, int at) {
-    if (!check_tensor(p, item, p->call.in[0], at)) return false;
+static bool put_tensor(plan *p, const kn_index_item *item, int number, const kn_attr_strided *x,
+                       int at) {
+    if (!check_tensor(p, item, number, p->call.in[0], at)) return false;
     int n = item->kind == KN_INDEX_MASK ? item->tensor->n_dims : 1, k = p->n_tensors++;
     p->tensor[k] = item->tensor;
     p->axis[k] = (int)p->part.n_dims;
@@ -99,6 +102,10 @@ static bool put_items(plan *p, const kn_index_item items[], int n_items) {
     int at = 0; /* the dimension of x that comes next */
     for (int k = 0; k < n_items || at < x->n_dims; k++) {
         const kn_index_item *item = k < n_items ? &items[k] : &every;
+        if ((unsigned)item->kind > KN_INDEX_MASK) {
+            return kn_op_call_fail(&p->call, KN_ERR_INVALID, "item %d is of the unknown kind %d", k,
+                                   (int)item->kind);
+        }
         if (item->kind == KN_INDEX_NEW) {
             if (p->part.n_dims == KN_DIMS_MAX)
                 return fail(p, "more than %d dimensions", KN_DIMS_MAX);
@@ -113,7 +120,7 @@ static bool put_items(plan *p, const kn_index_item items[], int n_items) {
         bool ok = item->kind == KN_INDEX_AT ? put_at(p, item, x->dim[at], whole.stride[at], at)
                   : item->kind == KN_INDEX_RANGE
                       ? put_range(p, item, x->dim[at], whole.stride[at], at)
-                      : put_tensor(p, item, &whole, at);
+                      : put_tensor(p, item, k, &whole, at);
         if (!ok) return false;
         at += used;
     }
@@ -234,6 +241,7 @@ static kn_tensor *given_back(const taken *t, kn_tensor *y) {
 /* --- get --- */
 
 kn_tensor *(kn_index)(kn_tensor *x, int n_items, const kn_index_item items[]) {
+    KN__AS("index");
     plan p;
     if (!plan_make(&p, &x, n_items, items)) return NULL;
     taken t = {.base = p.is_whole && p.n_tensors ? x : kn__strided(x, &p.part)};
@@ -242,10 +250,21 @@ kn_tensor *(kn_index)(kn_tensor *x, int n_items, const kn_index_item items[]) {
 }
 
 kn_tensor *(kn_masked_select)(kn_tensor *x, kn_tensor *mask) {
+    KN__AS("masked_select");
     return (kn_index)(x, 1, &(kn_index_item){.kind = KN_INDEX_MASK, .tensor = mask});
 }
 
 /* --- set and add --- */
+
+/* y as the values of a part. */
+static kn_tensor *spread(plan *p, kn_tensor *y, kn_shape shape) {
+    char own[256], text[256];
+    if (kn__broadcasts_to(y, &shape)) return (kn_broadcast)(y, shape);
+    fail(p, "y %s can't be broadcast to the part %s",
+         kn_shape_text(own, sizeof own, kn_tensor_shape(y)),
+         kn_shape_text(text, sizeof text, shape));
+    return NULL;
+}
 
 /* The values to put in place of the part, or to add to it; with indices: the part afterwards.
  * `adds`: to zeros. */
@@ -262,7 +281,7 @@ static kn_tensor *put_taken(plan *p, kn_tensor *x, kn_tensor *y, bool adds) {
             shape.dim[shape.n_dims++] = t.index->dim[j];
         }
     }
-    y = (kn_broadcast)(y, shape);
+    y = spread(p, y, shape);
     if (!y) return NULL;
     if (!adds) return given_back(&t, (kn_index_set)(t.base, t.index, y, t.axis));
     if (p->is_whole) return given_back(&t, (kn_index_add)(t.base, t.index, y, t.axis));
@@ -282,20 +301,23 @@ static kn_tensor *put(kn_op op, kn_tensor *x, kn_tensor *y, int n_items,
     } else {
         kn_shape shape = {.n_dims = (int)p.part.n_dims};
         memcpy(shape.dim, p.part.dim, sizeof shape.dim);
-        y = (kn_broadcast)(y, shape);
+        y = spread(&p, y, shape);
     }
     return y ? kn_op_call_run(op, &p.part, KN_LIST_(x, y), 2) : NULL;
 }
 
 kn_tensor *(kn_set_at)(kn_tensor *x, kn_tensor *y, int n_items, const kn_index_item items[]) {
+    KN__AS("set_at");
     return put(KN_OP_strided_set, x, y, n_items, items);
 }
 
 kn_tensor *(kn_add_at)(kn_tensor *x, kn_tensor *y, int n_items, const kn_index_item items[]) {
+    KN__AS("add_at");
     return put(KN_OP_strided_add, x, y, n_items, items);
 }
 
 kn_status kn_set_into(kn_tensor *x, kn_tensor *y, int n_items, const kn_index_item items[]) {
+    KN__AS("set_into");
     KN_TRY(kn_check());
     KN_FRAME(.record = KN_OFF);
     plan p;
@@ -309,7 +331,7 @@ kn_status kn_set_into(kn_tensor *x, kn_tensor *y, int n_items, const kn_index_it
     }
     kn_shape shape = {.n_dims = (int)p.part.n_dims};
     memcpy(shape.dim, p.part.dim, sizeof shape.dim);
-    y = (kn_broadcast)(y, shape);
+    y = spread(&p, y, shape);
     if (!y) return kn_check();
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_strided_set, &p.part, KN_LIST_(x, y), 2);

@@ -57,15 +57,16 @@ static void fill_filter(double *w, const int64_t *dim) {
 }
 
 kn_tensor *(kn_bilinear_filter)(kn_shape shape) {
+    KN__AS("bilinear_filter");
     if (kn_pending()) return NULL;
     int64_t n = kn__shape_numel(&shape);
     if (shape.n_dims != 4 || n < 0) {
         char text[256];
-        return kn_op_fail(KN_OP_fill, KN_ERR_SHAPE, "kn_bilinear_filter: %s is not [O,I,H,W]",
+        return kn_op_fail(KN_OP_fill, KN_ERR_SHAPE, "%s is not [O,I,H,W]",
                           kn_shape_text(text, sizeof text, shape));
     }
     double *values = calloc((size_t)n + 1, sizeof *values);
-    if (!values) return kn_op_fail(KN_OP_fill, KN_ERR_OOM, "kn_bilinear_filter: no host memory");
+    if (!values) return kn_op_fail(KN_OP_fill, KN_ERR_OOM, "no host memory");
     fill_filter(values, shape.dim);
     kn_tensor *w = kn__constant_from(kn_frame_device(), values, KN_F64, shape);
     free(values);

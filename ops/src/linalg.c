@@ -7,8 +7,8 @@
 static bool are_matrices(const kn_op_call *call, const kn_tensor *a, bool square) {
     int n = a->n_dims;
     if (n >= 2 && (!square || a->dim[n - 1] == a->dim[n - 2])) return true;
-    return kn_op_call_fail(call, KN_ERR_SHAPE,
-                           square ? "a must be [...,N,N]" : "must be [...,M,N]");
+    return kn_op_call_fail(call, KN_ERR_SHAPE, "%s must be [...,%s,N]",
+                           kn_op_table[call->op].in_name[0], square ? "N" : "M");
 }
 
 bool kn__infer_tri_scale(kn_op_call *call) {
@@ -140,7 +140,7 @@ static kn_status several(kn_tensor **out[], int n, kn_op op, kn_tensor *a) {
         any = true;
         call.want |= (uint8_t)(1 << r);
     }
-    if (!any) return KN_FAIL(KN_ERR_INVALID, "kn_%s: every result is NULL", kn_op_name(op));
+    if (!any) return KN_FAIL(KN_ERR_INVALID, "kn_%s: every result is NULL", kn__name_in_errors(op));
     if (!kn_op_run(&call)) return kn_check();
     for (int r = 0; r < n; r++) {
         if (out[r]) *out[r] = call.out[r];
@@ -174,10 +174,10 @@ static kn_tensor *transposed(kn_tensor *x) {
 
 /* aᵀ = Q'·R': a = R'ᵀ·Q'ᵀ */
 kn_status kn_lq(kn_tensor **l, kn_tensor **q, kn_tensor *a) {
+    KN__AS("lq");
     kn_tensor *q_t = NULL, *r = NULL;
     if (l) *l = NULL;
     if (q) *q = NULL;
-    if (!l && !q) return KN_FAIL(KN_ERR_INVALID, "kn_lq: every result is NULL");
     if (!kn__check_readable(KN_OP_qr, &a, 1)) return kn_check();
     KN_TRY(kn_qr(q ? &q_t : NULL, l ? &r : NULL, transposed(a)));
     kn_tensor *left = transposed(r), *right = transposed(q_t);

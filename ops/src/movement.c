@@ -40,6 +40,7 @@ kn_tensor *(kn_reshape)(kn_tensor *x, kn_shape shape) {
 }
 
 kn_tensor *(kn_flatten)(kn_tensor *x) {
+    KN__AS("flatten");
     if (!kn__check_readable(KN_OP_reshape, &x, 1)) return NULL;
     int64_t rows = x->n_dims ? x->dim[0] : 1, rest = 1;
     for (int i = 1; i < x->n_dims; i++) rest *= x->dim[i];

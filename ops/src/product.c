@@ -66,10 +66,11 @@ kn_tensor *(kn_matmul)(kn_tensor *a, kn_tensor *b, const kn_matmul_options *opti
 /* --- products that are views of matmul and of pointwise ops --- */
 
 kn_tensor *(kn_mv)(kn_tensor *a, kn_tensor *x) {
+    KN__AS("mv");
     if (!kn__check_readable(KN_OP_matmul, KN_LIST_(a, x), 2)) return NULL;
     kn_shape shape = kn_tensor_shape(x);
     if (shape.n_dims < 1 || shape.n_dims == KN_DIMS_MAX) {
-        return kn_op_fail(KN_OP_matmul, KN_ERR_SHAPE, "kn_mv: x must have 1 to %d dimensions",
+        return kn_op_fail(KN_OP_matmul, KN_ERR_SHAPE, "x must have 1 to %d dimensions",
                           KN_DIMS_MAX - 1);
     }
     shape.dim[shape.n_dims++] = 1;
@@ -92,10 +93,11 @@ kn_tensor *kn__sum_of_products(kn_tensor *a, kn_tensor *b, uint32_t mask) {
 }
 
 kn_tensor *(kn_dot)(kn_tensor *a, kn_tensor *b) {
+    KN__AS("dot");
     if (!kn__check_readable(KN_OP_matmul, KN_LIST_(a, b), 2)) return NULL;
     if (!kn__same_shape(a, b)) {
         char p[256], q[256];
-        return kn_op_fail(KN_OP_matmul, KN_ERR_SHAPE, "kn_dot: a %s and b %s differ in shape",
+        return kn_op_fail(KN_OP_matmul, KN_ERR_SHAPE, "a %s and b %s differ in shape",
                           kn_shape_text(p, sizeof p, kn_tensor_shape(a)),
                           kn_shape_text(q, sizeof q, kn_tensor_shape(b)));
     }
@@ -103,11 +105,11 @@ kn_tensor *(kn_dot)(kn_tensor *a, kn_tensor *b) {
 }
 
 kn_tensor *(kn_outer)(kn_tensor *a, kn_tensor *b) {
+    KN__AS("outer");
     if (!kn__check_readable(KN_OP_matmul, KN_LIST_(a, b), 2)) return NULL;
     if (a->n_dims != 1 || b->n_dims != 1) {
         return kn_op_fail(KN_OP_matmul, KN_ERR_SHAPE,
-                          "kn_outer: a and b must have one dimension, not %d and %d", a->n_dims,
-                          b->n_dims);
+                          "a and b must have one dimension, not %d and %d", a->n_dims, b->n_dims);
     }
     return (kn_matmul)((kn_reshape)(a, KN_SHAPE(a->n, 1)), (kn_reshape)(b, KN_SHAPE(1, b->n)),
                        NULL);
@@ -123,10 +125,11 @@ static kn_tensor *swapped(kn_tensor *x, bool swaps) {
 
 kn_tensor *(kn_geam)(kn_tensor *a, kn_tensor *b, double alpha, double beta,
                      const kn_matmul_options *options) {
+    KN__AS("geam");
     if (!kn__check_readable(KN_OP_axpby, KN_LIST_(a, b), 2)) return NULL;
     if (options && !kn__reserved_fit(KN_OP_axpby, 0, options->reserved, 4)) return NULL;
     if (a->n_dims < 2 || b->n_dims < 2) {
-        return kn_op_fail(KN_OP_axpby, KN_ERR_SHAPE, "kn_geam: a and b must be matrices");
+        return kn_op_fail(KN_OP_axpby, KN_ERR_SHAPE, "a and b must be matrices");
     }
     return (kn_axpby)(swapped(a, options && options->trans_a),
                       swapped(b, options && options->trans_b), alpha, beta);

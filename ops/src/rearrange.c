@@ -93,6 +93,7 @@ static void *fail(kn_op op, kn_tensor *x, const char *fmt, ...) {
 }
 
 kn_tensor *(kn_select)(kn_tensor *x, int64_t index, int axis) {
+    KN__AS("select");
     const kn_op op = KN_OP_strided;
     if (!axis_of(&axis, op, x)) return NULL;
     int64_t n = x->dim[axis], i = index < 0 ? index + n : index;
@@ -117,6 +118,7 @@ static bool axes_of(uint32_t *mask, kn_op op, kn_tensor *x, const kn_shape *axes
 }
 
 kn_tensor *(kn_flip)(kn_tensor *x, kn_shape axes) {
+    KN__AS("flip");
     uint32_t mask;
     if (!axes_of(&mask, KN_OP_strided, x, &axes)) return NULL;
     kn_attr_strided attr = kn__strided_whole(x);
@@ -141,6 +143,7 @@ static int64_t diagonal_size(int64_t *first_row, int64_t *first_column, int64_t 
 }
 
 kn_tensor *(kn_diagonal)(kn_tensor *x, int64_t k, int axis_row, int axis_column) {
+    KN__AS("diagonal");
     const kn_op op = KN_OP_strided;
     if (!axis_of(&axis_row, op, x) || !axis_of(&axis_column, op, x)) return NULL;
     if (axis_row == axis_column) return fail(op, x, "axis %d is named twice", axis_row);
@@ -159,6 +162,7 @@ kn_tensor *(kn_diagonal)(kn_tensor *x, int64_t k, int axis_row, int axis_column)
 }
 
 kn_tensor *(kn_diag)(kn_tensor *x, int64_t k) {
+    KN__AS("diag");
     const kn_op op = KN_OP_strided_set;
     if (!kn__check_readable(op, &x, 1)) return NULL;
     if (x->n_dims == 2) return (kn_diagonal)(x, k, 0, 1);
@@ -185,6 +189,7 @@ kn_tensor *(kn_diag)(kn_tensor *x, int64_t k) {
 /* --- one dimension more or less --- */
 
 kn_tensor *(kn_squeeze)(kn_tensor *x, kn_shape axes) {
+    KN__AS("squeeze");
     uint32_t mask;
     if (!axes_of(&mask, KN_OP_reshape, x, &axes)) return NULL;
     kn_shape shape = {.n_dims = 0};
@@ -223,11 +228,13 @@ static kn_shape with_axis(const kn_tensor *x, int axis, int64_t n) {
 }
 
 kn_tensor *(kn_unsqueeze)(kn_tensor *x, int axis) {
+    KN__AS("unsqueeze");
     if (!new_axis(&axis, KN_OP_reshape, x)) return NULL;
     return (kn_reshape)(x, with_axis(x, axis, 1));
 }
 
 kn_tensor *(kn_stack)(kn_tensor *const x[], int n_x, int axis) {
+    KN__AS("stack");
     if (kn_pending()) return NULL;
     if (n_x < 1) return kn_op_fail(KN_OP_concat, KN_ERR_INVALID, "n_x is %d", n_x);
     if (!x) return kn_op_fail(KN_OP_concat, KN_ERR_INVALID, "x is NULL");
@@ -284,18 +291,23 @@ static kn_status cut(kn_tensor *out[], kn_tensor *x, int axis, const int64_t siz
     return KN_OK;
 }
 
+static kn_status named_null(const char *name) {
+    kn_op_fail(KN_OP_slice, KN_ERR_INVALID, "%s is NULL", name);
+    return kn_check();
+}
+
 /* Checks the arguments of a function that cuts x into n pieces. */
-static kn_status cuttable(const char *who, kn_tensor *out[], int n, int *axis, kn_tensor *x) {
+static kn_status cuttable(kn_tensor *out[], int n, int *axis, kn_tensor *x) {
     KN_TRY(kn_check());
-    if (!out && n > 0) return KN_FAIL(KN_ERR_INVALID, "kn_%s: out is NULL", who);
+    if (!out && n > 0) return named_null("out");
     for (int i = 0; i < n; i++) out[i] = NULL;
     return axis_of(axis, KN_OP_slice, x) ? KN_OK : kn_check();
 }
 
-static kn_status split(const char *who, kn_tensor *out[], kn_tensor *x, const int64_t sizes[],
-                       int n, int axis) {
-    KN_TRY(cuttable(who, out, n, &axis, x));
-    if (!sizes && n > 0) return KN_FAIL(KN_ERR_INVALID, "kn_%s: sizes is NULL", who);
+kn_status kn_split_axis(kn_tensor *out[], kn_tensor *x, const int64_t sizes[], int n, int axis) {
+    KN__AS("split_axis");
+    KN_TRY(cuttable(out, n, &axis, x));
+    if (!sizes && n > 0) return named_null("sizes");
     int64_t total = 0;
     for (int i = 0; i < n; i++) {
         if (sizes[i] < 0 || __builtin_add_overflow(total, sizes[i], &total)) total = INT64_MIN;
@@ -306,23 +318,22 @@ static kn_status split(const char *who, kn_tensor *out[], kn_tensor *x, const in
     return kn_check();
 }
 
-kn_status kn_split_axis(kn_tensor *out[], kn_tensor *x, const int64_t sizes[], int n, int axis) {
-    return split("split_axis", out, x, sizes, n, axis);
-}
-
 kn_status kn_split_rows(kn_tensor *out[], kn_tensor *x, const int64_t sizes[], int n) {
-    return split("split_rows", out, x, sizes, n, 0);
+    KN__AS("split_rows");
+    return kn_split_axis(out, x, sizes, n, 0);
 }
 
 kn_status kn_chunk(kn_tensor *out[], kn_tensor *x, int n, int axis) {
-    KN_TRY(cuttable("chunk", out, n, &axis, x));
+    KN__AS("chunk");
+    KN_TRY(cuttable(out, n, &axis, x));
     if (n >= 1) return cut(out, x, axis, NULL, n, range_of);
     fail(KN_OP_slice, x, "n is %d", n);
     return kn_check();
 }
 
 kn_status kn_unbind(kn_tensor *out[], kn_tensor *x, int n, int axis) {
-    KN_TRY(cuttable("unbind", out, n, &axis, x));
+    KN__AS("unbind");
+    KN_TRY(cuttable(out, n, &axis, x));
     if (n == x->dim[axis]) return cut(out, x, axis, NULL, n, element_of);
     fail(KN_OP_slice, x, "axis %d has %lld elements, n is %d", axis, (long long)x->dim[axis], n);
     return kn_check();
@@ -331,6 +342,7 @@ kn_status kn_unbind(kn_tensor *out[], kn_tensor *x, int n, int axis) {
 /* --- copies of the same elements --- */
 
 kn_tensor *(kn_repeat)(kn_tensor *x, int64_t n, int axis) {
+    KN__AS("repeat");
     const kn_op op = KN_OP_broadcast;
     if (!axis_of(&axis, op, x)) return NULL;
     if (n < 0) return fail(op, x, "n is %lld", (long long)n);
@@ -372,6 +384,7 @@ static kn_tensor *tile_axes(kn_tensor *x, const int64_t times[], int first, int 
 }
 
 kn_tensor *(kn_tile)(kn_tensor *x, kn_shape times) {
+    KN__AS("tile");
     const kn_op op = KN_OP_broadcast;
     if (!kn__check_readable(op, &x, 1)) return NULL;
     if (times.n_dims != x->n_dims) return fail(op, x, "times has %d entries", times.n_dims);

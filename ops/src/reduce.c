@@ -159,13 +159,15 @@ kn_tensor *(kn_std)(kn_tensor *x, kn_shape axes, bool keep_dims, const kn_var_op
 }
 
 /* The results of a call of two whose place isn't NULL; on failure none. */
-static kn_status both(const char *who, kn_tensor **values, kn_tensor **indices, kn_op op,
-                      kn_tensor *x, const kn_shape *axes, void *attr) {
+static kn_status both(kn_tensor **values, kn_tensor **indices, kn_op op, kn_tensor *x,
+                      const kn_shape *axes, void *attr) {
     if (values) *values = NULL;
     if (indices) *indices = NULL;
     KN_TRY(kn_check());
-    if (!values && !indices)
-        return KN_FAIL(KN_ERR_INVALID, "kn_%s: values and indices are NULL", who);
+    if (!values && !indices) {
+        kn_op_fail(op, KN_ERR_INVALID, "values and indices are NULL");
+        return kn_check();
+    }
     kn_op_call call;
     kn_op_call_init(&call, op, attr, &x, 1);
     call.want = (uint8_t)((values ? 1 : 0) | (indices ? 2 : 0));
@@ -180,12 +182,12 @@ static kn_status both(const char *who, kn_tensor **values, kn_tensor **indices, 
 kn_status kn_max_index(kn_tensor **values, kn_tensor **indices, kn_tensor *x, kn_shape axes,
                        bool keep_dims) {
     kn_attr_axes attr = {.keep_dims = keep_dims};
-    return both("max_index", values, indices, KN_OP_max_index, x, &axes, &attr);
+    return both(values, indices, KN_OP_max_index, x, &axes, &attr);
 }
 kn_status kn_min_index(kn_tensor **values, kn_tensor **indices, kn_tensor *x, kn_shape axes,
                        bool keep_dims) {
     kn_attr_axes attr = {.keep_dims = keep_dims};
-    return both("min_index", values, indices, KN_OP_min_index, x, &axes, &attr);
+    return both(values, indices, KN_OP_min_index, x, &axes, &attr);
 }
 
 /* --- along one axis --- */
@@ -244,15 +246,16 @@ kn_tensor *(kn_argsort)(kn_tensor *x, int axis, bool descending) {
 }
 kn_status kn_sort_index(kn_tensor **values, kn_tensor **indices, kn_tensor *x, int axis,
                         bool descending) {
+    KN__AS("sort_index");
     kn_attr_sort attr = {.descending = descending};
     kn_shape axes = KN_SHAPE(axis);
-    return both("sort_index", values, indices, KN_OP_sort, x, &axes, &attr);
+    return both(values, indices, KN_OP_sort, x, &axes, &attr);
 }
 kn_status kn_topk(kn_tensor **values, kn_tensor **indices, kn_tensor *x, int64_t k, int axis,
                   bool smallest) {
     kn_attr_sort attr = {.descending = !smallest, .k = k};
     kn_shape axes = KN_SHAPE(axis);
-    return both("topk", values, indices, KN_OP_topk, x, &axes, &attr);
+    return both(values, indices, KN_OP_topk, x, &axes, &attr);
 }
 
 /* --- elements by their index along an axis: for gradients --- */
@@ -295,7 +298,7 @@ bool kn__infer_broadcast(kn_op_call *call) {
     return kn__shaped(call, 0, (int)attr->n_dims, attr->dim);
 }
 
-static bool broadcasts_to(const kn_tensor *x, const kn_shape *shape) {
+bool kn__broadcasts_to(const kn_tensor *x, const kn_shape *shape) {
     kn_shape both = *shape;
     return kn__shape_numel(shape) >= 0 && kn__broadcast_shape(&both, x) &&
            both.n_dims == shape->n_dims &&
@@ -307,7 +310,7 @@ kn_tensor *(kn_broadcast)(kn_tensor *x, kn_shape shape) {
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_broadcast, &attr, &x, 1);
     if (!kn__check_readable(KN_OP_broadcast, &x, 1)) return NULL;
-    if (!broadcasts_to(x, &shape)) {
+    if (!kn__broadcasts_to(x, &shape)) {
         char text[256];
         kn_op_call_fail(&call, KN_ERR_SHAPE, "x can't be broadcast to %s",
                         kn_shape_text(text, sizeof text, shape));

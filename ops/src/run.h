@@ -22,6 +22,23 @@ kn_kernel_fn kn__device_kernel(const kn_device *device, kn_op op);
 /* The label of the call's scope. */
 const char *kn__label_of(const kn_op_call *call);
 
+/* --- names in errors --- */
+
+/* KN__AS("outer"); at the start of a public function that is made of ops: until its end their
+ * errors have its name. Of functions in each other the outermost counts. */
+#define KN__AS(name) KN_AT_EXIT(kn__as_end, bool) = kn__as_begin(name)
+static inline bool kn__as_begin(const char *name) {
+    kn__ops_thread *self = kn__ops_thread_get();
+    if (!self || self->as) return false;
+    self->as = name;
+    return true;
+}
+static inline void kn__as_end(const bool *is_outermost) {
+    if (*is_outermost) kn__ops_self->as = NULL;
+}
+/* The op's name in errors. */
+const char *kn__name_in_errors(kn_op op);
+
 /* --- argument checks --- */
 
 /* Every input against its class in the table: it can be read, has a dtype of the class, the call's
@@ -38,6 +55,8 @@ kn_tensor *kn__sum_of_products(kn_tensor *a, kn_tensor *b, uint32_t mask);
 kn_status kn__fail_unreadable(const char *name, const kn_tensor *t);
 /* NumPy's rule; false when the shapes don't fit. */
 bool kn__broadcast_shape(kn_shape *out, const kn_tensor *t);
+/* Whether x can be broadcast to the shape. */
+bool kn__broadcasts_to(const kn_tensor *x, const kn_shape *shape);
 static inline bool kn__same_shape(const kn_tensor *a, const kn_tensor *b) {
     if (a->n_dims != b->n_dims) return false;
     for (int i = 0; i < a->n_dims; i++) {

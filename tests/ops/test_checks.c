@@ -318,6 +318,38 @@ static void null_arguments_are_named(void **state) {
     assert_ok(kn_unbind(NULL, zeros(KN_SHAPE(0, 2)), 0, 0));
 }
 
+/* Not the name of an op that they use. */
+static void functions_made_of_ops_have_their_own_names_in_errors(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = zeros(KN_SHAPE(2, 3)), *i = I64(KN_SHAPE(2), 0, 1), *out[2], *l, *q;
+    kn_tensor *cube = zeros(KN_SHAPE(2, 2, 2)), *v = zeros(KN_SHAPE(4));
+    const kn_index_item unknown = {.kind = (kn_index_kind)9};
+    assert_op_fails(kn_one_hot(i, -1), KN_ERR_INVALID, "kn_one_hot: n is -1");
+    assert_op_fails(kn_eye(-1, 2), KN_ERR_SHAPE, "kn_eye: rows is -1, columns is 2");
+    assert_op_fails(kn_repeat(x, -1, 0), KN_ERR_SHAPE, "kn_repeat: n is -1 (x [2,3])");
+    assert_op_fails(kn_index(x, KN_ITEMS(KN_AT(9))), KN_ERR_SHAPE, "kn_index: index 9 is outside");
+    assert_op_fails(kn_set_at(x, v, KN_ITEMS(KN_AT(0))), KN_ERR_SHAPE,
+                    "kn_set_at: y [4] can't be broadcast to the part [3] (x [2,3])");
+    assert_op_fails(kn_add_at(x, v, KN_ITEMS(KN_TAKE(i))), KN_ERR_SHAPE,
+                    "kn_add_at: y [4] can't be broadcast to the part [2,3]");
+    assert_fails(kn_set_into(x, v, KN_ITEMS(KN_AT(0))), KN_ERR_SHAPE, "kn_set_into: y [4]");
+    assert_op_fails(kn_index(x, 1, &unknown), KN_ERR_INVALID,
+                    "kn_index: item 0 is of the unknown kind 9 (x [2,3])");
+    assert_op_fails(kn_unsqueeze(x, 7), KN_ERR_SHAPE, "kn_unsqueeze: a new axis can't be at 7");
+    assert_op_fails(kn_diag(cube, 0), KN_ERR_SHAPE, "kn_diag: x must have one or two dimensions");
+    assert_fails(kn_chunk(out, x, 0, 0), KN_ERR_SHAPE, "kn_chunk: n is 0");
+    assert_op_fails(kn_sech(i), KN_ERR_DTYPE, "kn_sech: x is i64; it must be floating");
+    assert_string_equal(kn_last_error()->op, "sech");
+    assert_op_fails(kn_logit(i), KN_ERR_DTYPE, "kn_logit: x is i64");
+    assert_op_fails(kn_tand(i), KN_ERR_DTYPE, "kn_tand: x is i64");
+    assert_op_fails(kn_outer(x, v), KN_ERR_SHAPE, "kn_outer: a and b must have one dimension");
+    assert_op_fails(kn_einsum("i", &x, 1), KN_ERR_SHAPE, "kn_einsum: \"i\": operand 0");
+    assert_fails(kn_lq(&l, &q, v), KN_ERR_SHAPE, "kn_lq: a must be [...,M,N] (a [4])");
+    assert_fails(kn_qr(&l, &q, v), KN_ERR_SHAPE, "kn_qr: a must be [...,M,N] (a [4])");
+    assert_op_fails(kn_cosh(i), KN_ERR_DTYPE, "kn_cosh: x is i64"); /* the name is over */
+}
+
 static void results_that_are_not_wanted_may_be_null(void **state) {
     (void)state;
     KN_FRAME(.dtype = KN_F64);
@@ -343,6 +375,7 @@ static void results_that_are_not_wanted_may_be_null(void **state) {
 int main(void) {
     return RUN_TESTS(
         OPS_TEST(null_arguments_are_named), OPS_TEST(results_that_are_not_wanted_may_be_null),
+        OPS_TEST(functions_made_of_ops_have_their_own_names_in_errors),
         OPS_TEST(products_check_their_shapes), OPS_TEST(a_result_beyond_64_bits_names_its_op),
         OPS_TEST(a_given_result_must_have_the_dtype),
         OPS_TEST(the_gradient_of_a_row_must_have_the_shape_of_its_result),

@@ -183,7 +183,7 @@ static void what_is_wrong_is_named(void **state) {
                     "3 items are too many");
     assert_op_fails(kn_index(x, -1, NULL), KN_ERR_SHAPE, "-1 items");
     assert_op_fails(kn_index(x, KN_ITEMS(KN_TAKE(NULL))), KN_ERR_INVALID,
-                    "an item is NULL");
+                    "kn_index: item 0 is NULL");
     assert_op_fails(kn_index(x, KN_ITEMS(KN_MASK(f))), KN_ERR_DTYPE, "a mask is f32");
     assert_op_fails(kn_index(x, KN_ITEMS(KN_MASK(kn_gt(f, f)))), KN_ERR_SHAPE,
                     "the mask [1] is not like x from dimension 0 on");

@@ -115,12 +115,12 @@ void kn__conv_weights_drop(kn_storage *s) {
 
 kn_status kn__conv_weights_close(kn_storage *s) {
     if (!s->pool) return KN_OK;
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&kn__conv_weights_lock);
     keeper *k = keeper_of(s);
     if (k) {
         keeper_end(k);
         k->closed = true;
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&kn__conv_weights_lock);
     return k ? KN_OK : kn_pending();
 }
