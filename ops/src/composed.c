@@ -100,9 +100,17 @@ kn_tensor *(kn_hardtanh)(kn_tensor *x, double lo, double hi) {
     return (kn_clamp)(x, lo, hi);
 }
 
+/* By three powers of two, none of which overflows or loses digits. The last one is as large as it
+ * can be, so that a result below the least normal number is rounded once. */
 kn_tensor *(kn_ldexp)(kn_tensor *x, kn_tensor *n) {
     KN__AS("ldexp");
-    return (kn_mul)(x, (kn_exp2)(n));
+    int digits = n && n->dtype == KN_F64 ? 1023 : n && n->dtype == KN_F16 ? 15 : 127;
+    double lo = 1 - digits, hi = digits;
+    kn_tensor *last = (kn_clamp)(n, lo, hi), *rest = (kn_sub)(n, last);
+    kn_tensor *middle = (kn_clamp)(rest, lo, hi);
+    kn_tensor *first = (kn_clamp)((kn_sub)(rest, middle), lo, hi);
+    x = (kn_mul)((kn_mul)(x, (kn_exp2)(first)), (kn_exp2)(middle));
+    return (kn_mul)(x, (kn_exp2)(last));
 }
 
 kn_tensor *(kn_isclose)(kn_tensor *a, kn_tensor *b, double rtol, double atol) {

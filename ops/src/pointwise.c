@@ -1,4 +1,5 @@
 /* The public functions of ops.def's rows, and tensors made from a single value. */
+#include <math.h>
 #include <string.h>
 
 #include "run.h"
@@ -23,9 +24,16 @@ static inline kn_op shortest(kn_op op, double p) {
 #define SHORTEST_1(op) shortest(op, p)
 #define SHORTEST_2(op) op
 
+/* A limit that is NaN is none; integers know no NaN. */
+#define LIMITS_0(op)
+#define LIMITS_1(op)
+#define LIMITS_2(op)                                                                               \
+    if (op == KN_OP_clamp && p != p) p = -INFINITY;                                                \
+    if (op == KN_OP_clamp && q != q) q = INFINITY;
+
 #define KN_ROW1(name, s, ...)                                                                      \
     kn_tensor *(kn_##name)(kn_tensor * x PARAMS_##s) {                                             \
-        return kn__row1(SHORTEST_##s(KN_OP_##name), x, ATTR_##s);                                  \
+        LIMITS_##s(KN_OP_##name) return kn__row1(SHORTEST_##s(KN_OP_##name), x, ATTR_##s);         \
     }
 #define KN_ROW2(name, s, ...)                                                                      \
     kn_tensor *(kn_##name)(kn_tensor * x, kn_tensor * y PARAMS_##s) {                              \

@@ -4,7 +4,7 @@
  * Order 0 (digamma): the recurrence up to x >= 10, then the asymptotic series (Abramowitz and
  * Stegun 6.3.18). Order n: (-1)^(n+1)·n!·ζ(n + 1, x), by Euler's and Maclaurin's formula (23.2.3
  * ff.). Below zero by reflection (6.3.7, 6.4.7) for orders 0 and 1. NaN above order 170, whose n!
- * is beyond f64. */
+ * is beyond f64. Order 1 is +inf at all its poles: it is so on both sides of them. */
 #ifndef KN_POLYGAMMA_H
 #define KN_POLYGAMMA_H
 
@@ -53,8 +53,8 @@ static inline KN_HOST_DEVICE double kn__hurwitz(double s, double x) {
     return sum + (tail + 0.5 * pow(x, -s) + pow(x, 1 - s) / (s - 1));
 }
 
-/* Order n is rounded to an integer, below zero 0. NaN at the poles below zero, and there for orders
- * above one. */
+/* Order n is rounded to an integer, below zero 0. NaN at the poles of order 0 below zero, and below
+ * zero for orders above one. */
 static inline KN_HOST_DEVICE double kn__polygamma(double n, double x) {
     const double pi = 3.1415926535897932;
     n = n > 0 ? floor(n + 0.5) : 0;
@@ -66,7 +66,8 @@ static inline KN_HOST_DEVICE double kn__polygamma(double n, double x) {
     }
     if (x < 0) {
         double rest = x - rint(x), angle = pi * rest; /* exact; both have period 1 */
-        if (rest == 0 || n > 1 || x == -INFINITY) return NAN;
+        if (n > 1 || x == -INFINITY) return NAN;
+        if (rest == 0) return n == 1 ? INFINITY : NAN;
         if (n == 0)
             return kn__digamma_above(1 - x) -
                    (fabs(rest) == 0.5 ? 0 : pi * cos(angle) / sin(angle));

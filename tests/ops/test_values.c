@@ -37,6 +37,99 @@ static void digamma_just_below_a_pole(void **state) {
     assert_close(ops_at(z, 2), 1e40, 1e-14, 0);
 }
 
+static void trigamma_is_infinite_at_its_poles(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = F32(KN_SHAPE(5), 0, -0.0f, -1, -2, -1e9f);
+    kn_tensor *single = kn_trigamma(x), *twice = kn_trigamma(kn_cast(x, KN_F64));
+    for (int64_t i = 0; i < 5; i++) {
+        assert_true(ops_at(single, i) == INFINITY && ops_at(twice, i) == INFINITY);
+    }
+    assert_true(isnan(ops_at(kn_trigamma(F64(KN_SHAPE(1), -INFINITY)), 0)));
+    assert_true(isnan(ops_at(kn_digamma(F64(KN_SHAPE(1), -1)), 0)));
+}
+
+/* All that f32 and f64 can represent, over the whole range of exponents. */
+static void ldexp_is_exact(void **state) {
+    (void)state;
+    for (int from = -1074; from <= 1023; from += 3) {
+        KN_FRAME(.dtype = KN_F64);
+        double x = ldexp(1, from), n[2099], want[2099];
+        int count = 0;
+        for (int to = -1074; to <= 1023; to += 7, count++)
+            n[count] = to - from, want[count] = ldexp(1, to);
+        kn_tensor *y = kn_ldexp(kn_full(KN_SCALAR, x), kn_tensor_from(n, KN_F64, KN_SHAPE(count)));
+        for (int i = 0; i < count; i++) assert_true(ops_at(y, i) == want[i]);
+        if (from < -149 || from > 127) continue;
+        float half[277];
+        count = 0;
+        for (int to = -149; to <= 127; to++) half[count++] = (float)(to - from);
+        y = kn_ldexp(kn_cast(kn_full(KN_SCALAR, x), KN_F32),
+                     kn_tensor_from(half, KN_F32, KN_SHAPE(count)));
+        for (int i = 0; i < count; i++) assert_true(ops_at(y, i) == ldexp(1, i - 149));
+    }
+    KN_FRAME(.dtype = KN_F64);
+    kn_tensor *n = F64(KN_SHAPE(5), 2000, -2000, INFINITY, 5000, -1);
+    assert_values(kn_ldexp(kn_zeros(KN_SCALAR), n), 0, 0, 0, 0, 0);
+    assert_values(kn_ldexp(F64(KN_SHAPE(2), 3, 3), F64(KN_SHAPE(2), -5000, 0.5)), 0, 3 * sqrt(2));
+    assert_true(ops_at(kn_ldexp(kn_ones(KN_SCALAR), n), 3) == INFINITY);
+    const double odd = 0x1.fffffffffffffp-1; /* rounded once */
+    assert_true(ops_at(kn_ldexp(F64(KN_SCALAR, odd), F64(KN_SCALAR, -1070)), 0) ==
+                ldexp(odd, -1070));
+    kn_tensor *f16 = kn_ldexp(kn_cast(F32(KN_SHAPE(2), 0x1p-24f, 0x1p15f), KN_F16),
+                              kn_cast(F32(KN_SHAPE(2), 39, -39), KN_F16));
+    assert_values(kn_cast(f16, KN_F32), 0x1p15, 0x1p-24);
+}
+
+static void limits_that_are_nan_are_none(void **state) {
+    (void)state;
+    KN_FRAME();
+    const kn_dtype dtypes[] = {KN_F32, KN_F64, KN_F16, KN_BF16, KN_I64, KN_I32};
+    for (int i = 0; i < 6; i++) {
+        kn_tensor *x = kn_cast(F32(KN_SHAPE(3), -3, 1, 4), dtypes[i]);
+        assert_values(kn_cast(kn_clamp(x, 0, NAN), KN_F32), 0, 1, 4);
+        assert_values(kn_cast(kn_clamp(x, NAN, 2), KN_F32), -3, 1, 2);
+        assert_values(kn_cast(kn_clamp(x, NAN, NAN), KN_F32), -3, 1, 4);
+    }
+}
+
+/* kn_abs of the least number is itself. */
+static void sizes_of_the_least_integers_wrap(void **state) {
+    (void)state;
+    KN_FRAME();
+    const int32_t narrow[] = {INT32_MIN, 5, -7, INT32_MIN + 1};
+    const int64_t wide[] = {INT64_MIN, 5, -7, INT64_MIN + 1};
+    kn_tensor *both[] = {kn_tensor_from(narrow, KN_I32, KN_SHAPE(2, 2)),
+                         kn_tensor_from(wide, KN_I64, KN_SHAPE(2, 2))};
+    for (int i = 0; i < 2; i++) {
+        kn_tensor *x = both[i], *size = kn_abs(x);
+        const kn_shape axes[] = {KN_ALL, KN_SHAPE(0), KN_SHAPE(1)};
+        for (int a = 0; a < 3; a++) {
+            kn_tensor *most = kn_eq(kn_max_abs(x, axes[a], false), kn_max(size, axes[a], false));
+            kn_tensor *least = kn_eq(kn_min_abs(x, axes[a], false), kn_min(size, axes[a], false));
+            assert_values(kn_cast(kn_all(most, KN_ALL, false), KN_F32), 1);
+            assert_values(kn_cast(kn_all(least, KN_ALL, false), KN_F32), 1);
+        }
+    }
+    assert_values(kn_cast(kn_sum_abs(both[0], KN_SHAPE(1), false), KN_F64), 2147483653.0,
+                  2147483654.0);
+}
+
+/* Just above halves between neighbours, by digits that f32, or f64, has no room for. */
+static void integers_are_rounded_once_to_sixteen_bits(void **state) {
+    (void)state;
+    KN_FRAME();
+    const int64_t wide = (INT64_C(1) << 62) + (INT64_C(1) << 54);
+    kn_tensor *x =
+        I64(KN_SHAPE(7), 16842753, -16842753, 16842752, wide, wide + 1, -wide - 1, INT64_MAX);
+    const double digit = 0x1p55; /* of bf16 at 2^62 */
+    assert_values(kn_cast(kn_cast(x, KN_BF16), KN_F64), 16908288, -16908288, 16777216, 0x1p62,
+                  0x1p62 + digit, -0x1p62 - digit, 0x1p63);
+    const int32_t narrow[] = {16842753, -16842753, 16842752};
+    kn_tensor *y = kn_cast(kn_tensor_from(narrow, KN_I32, KN_SHAPE(3)), KN_BF16);
+    assert_values(kn_cast(y, KN_F64), 16908288, -16908288, 16777216);
+}
+
 static void log_cosh_is_never_negative(void **state) {
     (void)state;
     KN_FRAME();
@@ -166,9 +259,11 @@ static void a_border_reaches_to_infinity(void **state) {
 int main(void) {
     return RUN_TESTS(
         OPS_TEST(degrees_keep_their_digits), OPS_TEST(digamma_just_below_a_pole),
-        OPS_TEST(log_cosh_is_never_negative), OPS_TEST(means_of_large_integers_do_not_wrap),
-        OPS_TEST(f64_is_rounded_to_16_bits_once), OPS_TEST(uniform_numbers_need_a_width),
-        OPS_TEST(averages_to_a_size_keep_infinities_apart), OPS_TEST(unpooling_copies),
-        OPS_TEST(a_window_larger_than_x_is_one_by_ceil), OPS_TEST(losses_of_no_rows),
-        OPS_TEST(a_border_reaches_to_infinity));
+        OPS_TEST(trigamma_is_infinite_at_its_poles), OPS_TEST(ldexp_is_exact),
+        OPS_TEST(limits_that_are_nan_are_none), OPS_TEST(sizes_of_the_least_integers_wrap),
+        OPS_TEST(integers_are_rounded_once_to_sixteen_bits), OPS_TEST(log_cosh_is_never_negative),
+        OPS_TEST(means_of_large_integers_do_not_wrap), OPS_TEST(f64_is_rounded_to_16_bits_once),
+        OPS_TEST(uniform_numbers_need_a_width), OPS_TEST(averages_to_a_size_keep_infinities_apart),
+        OPS_TEST(unpooling_copies), OPS_TEST(a_window_larger_than_x_is_one_by_ceil),
+        OPS_TEST(losses_of_no_rows), OPS_TEST(a_border_reaches_to_infinity));
 }

@@ -36,7 +36,7 @@ KN_API KN_MUST_CHECK kn_status kn_rng_state_set(kn_rng *rng, uint64_t seed, uint
 KN_API kn_tensor *kn_zeros(kn_shape shape);
 KN_API kn_tensor *kn_ones(kn_shape shape);
 KN_API kn_tensor *kn_full(kn_shape shape, double value);
-/* start, start + step, … before stop, of the dtype (0: the frame's), rounded as kn_cast rounds. */
+/* start, start + step, … before stop, computed in f64, cast to the dtype (0: the frame's). */
 KN_API kn_tensor *kn_arange(double start, double stop, double step, kn_dtype dtype);
 /* n numbers at equal distances, `first` and `last` among them. */
 KN_API kn_tensor *kn_linspace(double first, double last, int64_t n);
