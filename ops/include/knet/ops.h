@@ -560,7 +560,7 @@ static inline kn_index_item kn_index_item_of_(kn_index_kind kind, int64_t start,
         __VA_ARGS__                                                                                \
     }
 
-/* The selected elements. */
+/* The selected elements. Plain items make at most 8 dimensions, before tensors replace theirs. */
 KN_API kn_tensor *kn_index(kn_tensor *x, int n_items, const kn_index_item items[]);
 /* A copy of x in which the selected elements are y, or have y added; y is broadcast to them. */
 KN_API kn_tensor *kn_set_at(kn_tensor *x, kn_tensor *y, int n_items, const kn_index_item items[]);
