@@ -299,11 +299,11 @@ static void wrong_shapes_are_named(void **state) {
     assert_op_fails(KN_CALL(inverse, NULL, square, kn_ones(KN_SHAPE(1, 4, 3))), KN_ERR_SHAPE,
                     "factors must be [...,N+1,N]");
     assert_fails(kn_qr(&q, &r, kn_ones(KN_SHAPE(3))), KN_ERR_SHAPE,
-                 "kn_qr: must be [...,M,N] (a [3])");
+                 "kn_qr: a must be [...,M,N] (a [3])");
     assert_null(q);
     assert_fails(kn_svd(NULL, NULL, NULL, a), KN_ERR_INVALID, "kn_svd: every result is NULL");
     assert_fails(kn_svd(&q, &r, NULL, a), KN_ERR_INVALID, "u and vt go together");
-    assert_fails(kn_lq(&q, &r, NULL), KN_ERR_INVALID, "kn_qr: a is NULL");
+    assert_fails(kn_lq(&q, &r, NULL), KN_ERR_INVALID, "kn_lq: a is NULL");
     assert_op_fails(kn_inverse(kn_cast(square, KN_I64)), KN_ERR_DTYPE, "kn_inverse: a is i64");
 }
 
