@@ -68,10 +68,12 @@ static void unpooling_puts_maxima_back_as_pytorch(void **state) {
     }
 }
 
+/* The longer lines have windows of more than 256 elements. */
 static void windows_of_any_two_sizes_have_their_elements(void **state) {
     (void)state;
     KN_FRAME();
-    for (int64_t in = 1; in <= 17; in++) {
+    for (int64_t n = 1; n <= 20; n++) {
+        int64_t in = n < 18 ? n : 250 * n + 1;
         for (int64_t out = 1; out <= 19; out++) {
             kn_tensor *x = kn_reshape(kn_arange(0, (double)in, 1, KN_F32), KN_SHAPE(1, 1, in));
             kn_tensor *most = kn_adaptive_maxpool(x, KN_SHAPE(out));
@@ -79,7 +81,7 @@ static void windows_of_any_two_sizes_have_their_elements(void **state) {
             for (int64_t i = 0; i < out; i++) {
                 double first = (double)(i * in / out), last = (double)(((i + 1) * in - 1) / out);
                 assert_close(ops_at(most, i), last, 0, 0);
-                assert_close(ops_at(mean, i), (first + last) / 2, 1e-6, 1e-6);
+                assert_close(ops_at(mean, i), (first + last) / 2, in < 18 ? 1e-6 : 1e-5, 1e-6);
             }
         }
     }
