@@ -38,25 +38,3 @@ bool kn__find_not_finite(char *out, size_t out_bytes, kn_tensor *t) {
     free(value);
     return i < n;
 }
-
-kn_status kn__check_results(const kn__tape *tape, const char *name, kn_tensor *const out[],
-                            int n_out, kn_tensor *const in[], int n_in,
-                            const char *const *in_name) {
-    char found[160], place[128], inputs[512];
-    for (int r = 0; r < n_out; r++) {
-        if (!kn__find_not_finite(found, sizeof found, out[r])) continue;
-        size_t at = 0;
-        for (int i = 0; i < n_in && at < sizeof inputs; i++) {
-            char bad[160];
-            if (!kn__find_not_finite(bad, sizeof bad, in[i])) continue;
-            const char *input = in_name && i < KN_IN_NAMED ? in_name[i] : NULL;
-            int n = snprintf(inputs + at, sizeof inputs - at, "%s%s has %s", at ? ", " : "",
-                             input ? input : "an input", bad);
-            at += n > 0 ? (size_t)n : 0;
-        }
-        kn__place_text(place, sizeof place, tape->place);
-        return KN_FAIL(KN_ERR_INVALID, "the result of %s%s%s has %s; %s", name,
-                       place[0] ? " in " : "", place, found, at ? inputs : "its inputs are finite");
-    }
-    return KN_OK;
-}

@@ -395,6 +395,28 @@ static kn_status add_node(kn__tape *tape, const kn_op_call *call) {
     return KN_OK;
 }
 
+kn_status kn__check_results(const kn__tape *tape, const char *name, kn_tensor *const out[],
+                            int n_out, kn_tensor *const in[], int n_in,
+                            const char *const *in_name) {
+    char found[160], place[128], inputs[512];
+    for (int r = 0; r < n_out; r++) {
+        if (!kn__find_not_finite(found, sizeof found, out[r])) continue;
+        size_t at = 0;
+        for (int i = 0; i < n_in && at < sizeof inputs; i++) {
+            char bad[160];
+            if (!kn__find_not_finite(bad, sizeof bad, in[i])) continue;
+            const char *input = in_name && i < KN_IN_NAMED ? in_name[i] : NULL;
+            int n = snprintf(inputs + at, sizeof inputs - at, "%s%s has %s", at ? ", " : "",
+                             input ? input : "an input", bad);
+            at += n > 0 ? (size_t)n : 0;
+        }
+        kn__place_text(place, sizeof place, tape->place);
+        return KN_FAIL(KN_ERR_INVALID, "the result of %s%s%s has %s; %s", name,
+                       place[0] ? " in " : "", place, found, at ? inputs : "its inputs are finite");
+    }
+    return KN_OK;
+}
+
 static kn_status record(void *tape, const kn_op_call *call) {
     const kn__rule *rule = &kn__rules[call->op];
     if (rule->nograd) return KN_OK;

@@ -57,10 +57,6 @@ static inline bool kn__anomaly_on(void) {
 }
 /* Whether t has an element that is not finite; `out` says which: "NaN at [3,5]". */
 bool kn__find_not_finite(char *out, size_t out_bytes, kn_tensor *t);
-/* Fails for a call of `name` now whose result is not finite, with the inputs that were not before.
- * in_name: names of the first KN_IN_NAMED of them; NULL: they have none. */
-kn_status kn__check_results(const kn__tape *tape, const char *name, kn_tensor *const out[],
-                            int n_out, kn_tensor *const in[], int n_in, const char *const *in_name);
 
 /* --- nodes --- */
 typedef struct kn__result {
@@ -178,6 +174,10 @@ static inline kn_edge kn__edge_from(kn__tape *tape, const kn_tensor *t) {
 }
 /* Empties the tape: survivors become constants. `retired`: a pass has been through all nodes. */
 void kn__tape_clear(kn__tape *tape, bool retired);
+/* Fails for a call of `name` now whose result is not finite, with the inputs that were not before.
+ * in_name: names of the first KN_IN_NAMED of them; NULL: they have none. */
+kn_status kn__check_results(const kn__tape *tape, const char *name, kn_tensor *const out[],
+                            int n_out, kn_tensor *const in[], int n_in, const char *const *in_name);
 /* Gives back the storage of a node's result, unless a slot holds it. */
 void kn__value_drop(kn_tensor *out);
 /* Takes the node out of use; `consume`: gives back its results' storage too. */
