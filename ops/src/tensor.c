@@ -307,7 +307,7 @@ kn_status kn_compute(kn_tensor *const t[], int n) {
         if (!kn__is_whole(t[i])) return kn__fail_unreadable("kn_compute: t", t[i]);
         KN_TRY(kn__fuse_keep(t[i]));
     }
-    for (int i = n - 1; i >= 0; i--) KN_TRY(kn__compute(t[i]));
+    for (int i = n; i-- > 0;) KN_TRY(kn__compute(t[i]));
     return KN_OK;
 }
 
