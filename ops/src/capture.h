@@ -189,7 +189,7 @@ struct kn_capture {
 /* --- capture.c --- */
 /* Whether all can be read, and lie on one device. name: of the caller, for the message. */
 kn_status kn__capture_inputs_check(const char *name, kn_tensor *const in[], int n_in);
-/* INVALID if the open tape records what is computed of one: a replay is no op. */
+/* INVALID if one has a gradient on the open tape: the tape does not record replays. */
 kn_status kn__capture_edges_check(const char *name, kn_tensor *const in[], int n_in);
 
 /* --- capture_record.c --- */
@@ -198,8 +198,8 @@ extern const kn__plan_hooks kn__plan_records;
 int64_t kn__plan_buffer(kn__plan *plan, kn_storage *s);
 /* The buffer of s, whose data will be these; -1: no memory. */
 int64_t kn__plan_made_at(kn__plan *plan, kn_storage *s, void *data, unsigned op);
-/* The input that n_bytes at `data` of buffer i lie in, which were read from one or a view of one;
- * -1: there is none. */
+/* The input that contains n_bytes at `data` of buffer i, for data that was read through an input or
+ * a view of one; -1: none does. */
 int32_t kn__plan_input_of(const kn__plan *plan, int64_t i, const char *data, size_t n_bytes);
 /* Sets *at, which points to n_bytes in buffer i, when the plan is placed. of_input: as of a tensor.
  * False: no memory. */

@@ -24,7 +24,7 @@ static inline kn_op shortest(kn_op op, double p) {
 #define SHORTEST_1(op) shortest(op, p)
 #define SHORTEST_2(op) op
 
-/* A limit that is NaN is none; integers know no NaN. */
+/* NaN means no limit; integers have no NaN, so it becomes an infinity. */
 #define LIMITS_0(op)
 #define LIMITS_1(op)
 #define LIMITS_2(op)                                                                               \

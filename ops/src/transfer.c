@@ -36,7 +36,7 @@ kn_tensor *kn__constant_from(kn_device *device, const void *data, kn_dtype dtype
     kn__ops_thread *self = kn__ops_thread_get();
     if (!self || kn_pending()) return NULL;
     kn__plan *plan = self->capture;
-    self->capture = NULL; /* it is not made inside: the plan keeps what it finds made before */
+    self->capture = NULL; /* as if made before the step: plans keep such tensors */
     kn_tensor *t = new_from(self, device, data, dtype, shape);
     self->capture = plan;
     return t;

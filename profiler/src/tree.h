@@ -139,8 +139,8 @@ kn__tree *kn__tree_get(void);
 kn__tree_node *kn__tree_child(kn__tree *tree, kn__tree_node *parent, const char *key,
                               const char *label);
 
-/* This thread opens the node. No guess (scope.c) outlives a thread, so the first opening of each
- * node by a thread is none of the fast path's. */
+/* This thread opens the node. Guesses (scope.c) end with their thread, so the first time that a
+ * thread opens a node does not take the fast path. */
 static inline void kn__tree_use(kn__tree *tree, kn__tree_node *node) {
     if (node->next_used) return;
     node->next_used = tree->used;

@@ -92,7 +92,7 @@ static kn_status list_fill(list *l, kn_checkpoint *c) {
     return KN_OK;
 }
 
-/* What is no file to save to; NULL: a file, or nothing yet. */
+/* What the path is, if a checkpoint can't be saved there; NULL: a file, or nothing yet. */
 static const char *other_kind(const char *path) {
     struct stat st;
     if (path[strlen(path) - 1] == '/') return "folder";

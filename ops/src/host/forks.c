@@ -1,5 +1,5 @@
-/* fork() waits for these locks: a child, which has the forking thread alone, finds them free, and
- * what they protect whole, also in oneDNN, which the first ones guard. */
+/* fork() waits for these locks. The child has only the thread that forked: it finds the locks free
+ * and their data complete, also that of oneDNN, whose calls the first locks protect. */
 #include <pthread.h>
 
 #include "host/base/dnnl.h"
@@ -8,7 +8,7 @@
 #include "host/host.h"
 #include "host/product/gemm_bf16.h"
 
-/* Who holds one may take those after it, and then the pools'. */
+/* In the order in which threads take them; locks of pools come after all of them. */
 static pthread_mutex_t *const locks[] = {&kn__dnnl_making, &kn__conv_plan_cache.mutex,
                                          &kn__gemm_bf16_cache.mutex, &kn__conv_weights_lock,
                                          &kn__conv_routes_lock};

@@ -91,8 +91,8 @@ static cublasComputeType_t compute_type_of(const lt_plan *p) {
                                      : CUBLAS_COMPUTE_32F;
 }
 
-/* cublasLt's gelu is the one by tanh: ours, by erf, stays a kernel. Its BGRADB sums what it calls
- * B, our a, over k, and can't add to what is there. */
+/* cublasLt's gelu is the one by tanh: ours, by erf, stays a kernel. BGRADB stores
+ * the sums over k of cublasLt's B, which is our a; it can't add them to a tensor. */
 static cublasLtEpilogue_t epilogue_of(const lt_key *key, bool fused) {
     if (!fused) return CUBLASLT_EPILOGUE_DEFAULT;
     if (key->bias == BIAS_SUMS)
