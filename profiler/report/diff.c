@@ -278,7 +278,9 @@ static void compare_runs(comparison *c) {
 
 /* --- order --- */
 
-static bool is_bytes(kn__diff_what what) { return what == KN__DIFF_ALLOC || what == KN__DIFF_PEAK; }
+static bool is_bytes(kn__diff_what what) {
+    return what == KN__DIFF_ALLOC || what == KN__DIFF_RISE || what == KN__DIFF_PEAK;
+}
 
 static int group_of(const kn__change *x) {
     return x->neutral ? 4 : 2 * (x->weight <= 0) + is_bytes(x->what);
@@ -300,8 +302,8 @@ kn_status kn__diff_make(kn__diff *out, const kn__report *a, const kn__report *b,
     if (a->has_memory && b->has_memory) {
         compare_marks(&c, KN__DIFF_PEAK, &b->root, a->memory.live_max, b->memory.live_max);
     }
-    out->alike = c.judge.is_alike;
     compare_children(&c, &a->root, &b->root);
+    out->alike = c.judge.is_alike || (c.judge.holds && out->n_unsteady);
     compare_runs(&c);
     KN_TRY(kn__counters_diff_make(&out->counters, &a->counters, &b->counters, options->threshold));
     if (out->n) qsort(out->changes, (size_t)out->n, sizeof *out->changes, by_weight);

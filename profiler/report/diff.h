@@ -44,7 +44,8 @@ typedef struct kn__diff {
     bool by_run;    /* calls are those of a run: it counts no steps */
     int n_unsteady; /* rows whose mean moved within their noise */
     kn__counters_diff counters;
-    bool alike; /* nearly all rows moved the same way, as on a slower machine */
+    bool alike; /* rows moved the same way, as on a slower machine: all, or enough to hold others
+                   back */
 } kn__diff;
 
 /* Borrows the rows of both reports. Errors: OOM. */

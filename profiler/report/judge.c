@@ -104,6 +104,7 @@ static void find_alike(kn__judge *judge, ratios *r) {
     judge->is_alike = low > sure || high < -sure;
     judge->alike_up = alike(low, high, judge->threshold);
     judge->alike_down = -alike(-high, -low, judge->threshold);
+    judge->holds = judge->alike_up > sure || judge->alike_down < -sure;
 }
 
 kn_status kn__judge_make(kn__judge *out, const kn__report *a, const kn__report *b, double threshold,

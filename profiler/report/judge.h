@@ -14,6 +14,7 @@ typedef struct kn__judge {
     double alike_up, alike_down;
     bool compared; /* there were rows enough to tell that */
     bool is_alike; /* and they did */
+    bool holds;    /* some rows that moved are held back, whether or not all moved */
 } kn__judge;
 
 /* Notes the noise of two runs. Rows far below this share of the time of their run are not asked.

@@ -217,6 +217,39 @@ static void not_every_row_tells_of_the_machine(void **state) {
     }
 }
 
+/* A fifth of the rows moved less than the others: what holds rows back is said. */
+static void what_holds_rows_back_is_said(void **state) {
+    (void)state;
+    for (int side = 0; side < 2; side++) {
+        for (int i = 0; i < 10; i++) {
+            char label[] = {'r', (char)('0' + i), 0};
+            add(side, NULL, label, side ? (i < 3 ? 1048000 : 2000000) : 1000000);
+        }
+    }
+    kn__diff diff = compare();
+    assert_int_equal(diff.n, 1); /* the run */
+    assert_int_equal(diff.n_unsteady, 7);
+    assert_true(diff.alike);
+    kn__diff_release(&diff);
+}
+
+static void rises_are_bytes_and_come_after_times(void **state) {
+    (void)state;
+    for (int side = 0; side < 2; side++) {
+        add(side, NULL, "bytes", 1000000)->rise = side ? 100 << 20 : 50 << 20;
+        add(side, NULL, "time", side ? 1200000 : 1000000);
+        sides[side].memory.live_max = 200 << 20;
+    }
+    kn__diff diff = compare();
+    assert_int_equal(diff.n, 2);
+    assert_string_equal(diff.changes[0].row->label, "time");
+    kn__text text = {0};
+    kn__diff_add_table(&text, &diff, &sides[0], &sides[1], &normal);
+    if (!strstr(text.data, "50.0MiB")) fail_msg("no bytes in %s", text.data);
+    kn__text_release(&text);
+    kn__diff_release(&diff);
+}
+
 /* The time between the rows in it is the parent's own, and says nothing of a leaf's noise. */
 static void noise_is_that_of_leaves(void **state) {
     (void)state;
@@ -272,6 +305,8 @@ int main(void) {
                      TEST_WITH(a_gain_beyond_the_doubt_is_seen, setup, teardown),
                      TEST_WITH(a_call_of_no_time_is_no_fastest_call, setup, teardown),
                      TEST_WITH(noise_is_that_of_leaves, setup, teardown),
+                     TEST_WITH(what_holds_rows_back_is_said, setup, teardown),
+                     TEST_WITH(rises_are_bytes_and_come_after_times, setup, teardown),
                      TEST_WITH(not_every_row_tells_of_the_machine, setup, teardown),
                      TEST_WITH(the_table_fits_into_the_terminal, setup, teardown));
 }
