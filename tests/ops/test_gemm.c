@@ -199,6 +199,16 @@ static void each_instruction_set_fills_its_whole_tile(void **state) {
     assert_true(n_found >= 2);
 }
 
+/* Columns are cut at whole vectors, not into equal parts. */
+static void each_tile_adds_its_own_part_of_the_bias(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *b = kn_arange(0, 1003, 1, KN_F32);
+    kn_tensor *y = kn_linear(kn_zeros(KN_SHAPE(40, 100)), kn_ones(KN_SHAPE(1003, 100)), b);
+    assert_non_null(y);
+    for (int64_t i = 0; i < 40 * 1003; i++) assert_close(ops_at(y, i), (double)(i % 1003), 0, 0);
+}
+
 int main(void) {
     return RUN_TESTS(
         OPS_TEST(products_of_odd_shapes_match_the_reference),
@@ -207,6 +217,7 @@ int main(void) {
         OPS_TEST(a_product_cut_into_tiles_matches), OPS_TEST(tiles_that_multiply_in_two_ways_match),
         OPS_TEST(linear_layers_take_no_work_space), cmocka_unit_test(products_of_few_columns_match),
         OPS_TEST(long_rows_of_a_power_of_two_match), OPS_TEST(linear_adds_the_bias_to_each_row),
+        OPS_TEST(each_tile_adds_its_own_part_of_the_bias),
         OPS_TEST(the_number_of_threads_changes_no_bit), OPS_TEST(operands_may_start_at_any_element),
         TEST(each_instruction_set_fills_its_whole_tile));
 }

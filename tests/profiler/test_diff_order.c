@@ -217,8 +217,8 @@ static void not_every_row_tells_of_the_machine(void **state) {
     }
 }
 
-/* A fifth of the rows moved less than the others: what holds rows back is said. */
-static void what_holds_rows_back_is_said(void **state) {
+/* Some rows moved by little, most by much: nothing is listed, and the table explains why. */
+static void rows_that_are_held_back_have_an_explanation(void **state) {
     (void)state;
     static const char *const labels[] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"};
     for (int side = 0; side < 2; side++) {
@@ -304,7 +304,7 @@ int main(void) {
                      TEST_WITH(a_gain_beyond_the_doubt_is_seen, setup, teardown),
                      TEST_WITH(a_call_of_no_time_is_no_fastest_call, setup, teardown),
                      TEST_WITH(noise_is_that_of_leaves, setup, teardown),
-                     TEST_WITH(what_holds_rows_back_is_said, setup, teardown),
+                     TEST_WITH(rows_that_are_held_back_have_an_explanation, setup, teardown),
                      TEST_WITH(rises_are_bytes_and_come_after_times, setup, teardown),
                      TEST_WITH(not_every_row_tells_of_the_machine, setup, teardown),
                      TEST_WITH(the_table_fits_into_the_terminal, setup, teardown));

@@ -98,8 +98,8 @@ typedef struct kn_layer_rnn_state {
     kn_tensor **h_n;        /* set to the state after the last step, in the frame of y */
     kn_tensor **c_n;        /* the same of the LSTM's c */
 } kn_layer_rnn_state;
-/* kn_layer_forward with a state. Backward reads what it has kept: kn_layer_recompute_set does not
- * apply. */
+/* kn_layer_forward with a state. Its results are kept for backward, also under
+ * kn_layer_recompute_set. */
 KN_API kn_tensor *kn_layer_rnn_forward(kn_layer *rnn, kn_tensor *x,
                                        const kn_layer_rnn_state *state);
 #define kn_layer_rnn_forward(...) KN_LOCATED((kn_layer_rnn_forward)(__VA_ARGS__))
