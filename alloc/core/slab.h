@@ -67,7 +67,8 @@ static inline bool kn__slab_waits(const kn__slab *slab, uint32_t slot) {
 }
 static inline void kn__slab_set_waits(kn__slab *slab, uint32_t slot, bool waits) {
     KN_ASSERT(slot < slab->n_slots && kn__slab_waits(slab, slot) != waits);
-    slab->waiting[slot / 64] ^= 1ull << slot % 64;
+    uint64_t bit = 1ull << slot % 64, *word = &slab->waiting[slot / 64];
+    *word = waits ? *word | bit : *word & ~bit;
 }
 unsigned kn__slab_n_waiting(const kn__slab *slab);
 /* Makes it another stream's; its block is the caller's to move. */

@@ -273,7 +273,7 @@ static kn_status check_overlaps(const kn_file *f) {
 }
 
 kn_status kn__zip_open(kn_file *f) {
-    directory d;
+    directory d = {0};
     KN_TRY(directory_find(&d, f));
     const uint8_t *p = f->bytes->at + d.at;
     size_t left = d.bytes;

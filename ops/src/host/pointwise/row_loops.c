@@ -139,8 +139,8 @@ enum { ALL_AT_ONCE = INT32_MAX / 2, STRETCH = 2048 };
             const TYPE(x) *X = (const TYPE(x) *)in[0] + at;                                        \
             const TYPE(y) *Y = (const TYPE(y) *)in[1] + at;                                        \
             (void)X, (void)Y;                                                                      \
-            bool far = false;                                                                      \
-            EACH far |= IS_FAR_##domain(xi, yi);                                                   \
+            uint32_t far = 0; /* as wide as an element, so that it is a vector */                  \
+            EACH far |= IS_FAR_##domain(xi, yi) ? 1 : 0;                                           \
             EACH_OF(far, {                                                                         \
                 const TYPE(x) VAR(x) = xi;                                                         \
                 const TYPE(y) VAR(y) = yi;                                                         \

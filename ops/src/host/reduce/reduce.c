@@ -45,7 +45,9 @@ typedef struct plan {
 } plan;
 
 enum { WORTH_SPLITTING = 1 << 16, FEW_UNITS = 32, CHUNK_ELEMENTS = 1 << 14, CHUNKS_MAX = 64 };
-enum { CHUNK_DEPTH = 64 }; /* joins to a partial result, at least */
+/* Rows that column loops join at once; rows of a partial result, at least: one thread joins those.
+ */
+enum { ROWS_AT_ONCE = 64, CHUNK_DEPTH = 256 };
 enum { HALF_BLOCK = 1024, HALF_ROWS = 16 };
 
 /* --- making the plan --- */
@@ -213,7 +215,7 @@ static int64_t unit_place(const plan *p, int64_t unit, int64_t *n) {
 
 /* Where a chunk of `down` begins. Column loops join blocks of rows, which chunks don't cut. */
 static int64_t chunk_place(const plan *p, int64_t chunk) {
-    int64_t block = p->columns ? CHUNK_DEPTH : 1;
+    int64_t block = p->columns ? ROWS_AT_ONCE : 1;
     return at_most(kn__part(kn__chunks(p->down, block), p->chunks, chunk) * block, p->down);
 }
 
