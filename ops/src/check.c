@@ -5,24 +5,8 @@
 
 #include "run.h"
 
-/* Of the function that users call, where the op has another name. */
-static const char *function_of(kn_op op) {
-    switch (op) {
-        case KN_OP_conv_act:
-            return "conv";
-        case KN_OP_conv_data:
-            return "deconv";
-        case KN_OP_maxpool_back:
-            return "maxunpool";
-        case KN_OP_avgpool_back:
-            return "unpool";
-        default:
-            return kn_op_name(op);
-    }
-}
-
 const char *kn__name_in_errors(kn_op op) {
-    return kn__ops_self && kn__ops_self->as ? kn__ops_self->as : function_of(op);
+    return kn__ops_self && kn__ops_self->as ? kn__ops_self->as : kn_op_name(op);
 }
 
 kn_tensor *kn_op_fail(kn_op op, kn_status status, const char *fmt, ...) {

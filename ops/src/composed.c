@@ -83,6 +83,7 @@ COMPOSED(logit, (kn_sub)((kn_log)(x), (kn_log1p)((kn_neg)(x))))
 
 /* |x| + softplus(-2|x|) - ln 2; near 0, where that is a difference, log(1 + sinh²x)/2. */
 kn_tensor *(kn_log_cosh)(kn_tensor *x) {
+    KN__AS("log_cosh");
     kn_tensor *size = (kn_abs)(x);
     kn_tensor *far = (kn_affine)((kn_softplus)(scaled(size, -2)), 1, -0.69314718055994531);
     kn_tensor *near = (kn_log1p)((kn_square)((kn_sinh)((kn_clamp)(x, -1, 1))));

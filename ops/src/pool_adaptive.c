@@ -1,18 +1,18 @@
 /* Pooling to a given size, and over everything. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "run.h"
 
-/* False after an error of the function `who`, whose op is another function's too. */
-static bool is_image(const char *who, const kn_tensor *x, int n_sizes) {
+/* False after an error. n_sizes: how many sizes are asked for; -1: none. */
+static bool is_image(kn_op op, const kn_tensor *x, int n_sizes) {
     int n = x->n_dims - 2;
-    char text[96];
+    char text[96], sizes[32] = "";
     if (n >= 1 && n <= 3 && (n_sizes < 0 || n_sizes == n)) return true;
-    KN_FAIL_NULL(KN_ERR_SHAPE,
-                 "%s: x is %s; it must be [B,C,spatial…] with one to three spatial dimensions; "
-                 "size has %d",
-                 who, kn_shape_text(text, sizeof text, kn_tensor_shape(x)),
-                 n_sizes < 0 ? n : n_sizes);
+    if (n_sizes >= 0) snprintf(sizes, sizeof sizes, "; size has %d", n_sizes);
+    kn_op_fail(op, KN_ERR_SHAPE,
+               "x is %s; it must be [B,C,spatial…] with one to three spatial dimensions%s",
+               kn_shape_text(text, sizeof text, kn_tensor_shape(x)), sizes);
     return false;
 }
 
@@ -48,26 +48,26 @@ static kn_tensor *max_axis(kn_tensor *x, int axis, int64_t out) {
     return windows ? (kn_max)(windows, KN_SHAPE(axis + 1), false) : NULL;
 }
 
-static bool sizes_fit(const char *who, const kn_tensor *x, const kn_shape *size) {
-    if (!is_image(who, x, size->n_dims)) return false;
+static bool sizes_fit(kn_op op, const kn_tensor *x, const kn_shape *size) {
+    if (!is_image(op, x, size->n_dims)) return false;
     for (int i = 0; i < size->n_dims; i++) {
         int64_t in = x->dim[2 + i], out = size->dim[i];
         if (out >= 1 && in >= 1 && in <= INT32_MAX && out <= INT32_MAX) continue;
-        KN_FAIL_NULL(KN_ERR_SHAPE,
-                     "%s: size[%d] is %lld of %lld elements; both must be in 1 … 2^31 - 1", who, i,
-                     (long long)out, (long long)in);
+        kn_op_fail(op, KN_ERR_SHAPE,
+                   "size[%d] is %lld of %lld elements; both must be in 1 … 2^31 - 1", i,
+                   (long long)out, (long long)in);
         return false;
     }
     return true;
 }
 
 /* One kernel if windows are as long as each other, another if not: those have no stride. */
-static kn_tensor *adaptive(kn_op op, const char *who, kn_tensor *x, kn_shape size) {
+static kn_tensor *adaptive(kn_op op, kn_tensor *x, kn_shape size) {
     kn_attr_pool attr = {.dilation = {1, 1, 1}, .n_spatial = size.n_dims};
     kn_op_call call;
     int64_t elements = 1;
     kn_op_call_init(&call, op, &attr, &x, 1);
-    if (!kn__check_inputs(&call) || !sizes_fit(who, x, &size)) return NULL;
+    if (!kn__check_inputs(&call) || !sizes_fit(op, x, &size)) return NULL;
     for (int i = 0; i < 3; i++) {
         bool used = i < size.n_dims;
         int64_t in = used ? x->dim[2 + i] : 1, out = used ? size.dim[i] : 1;
@@ -82,28 +82,30 @@ static kn_tensor *adaptive(kn_op op, const char *who, kn_tensor *x, kn_shape siz
 }
 
 kn_tensor *(kn_adaptive_avgpool)(kn_tensor *x, kn_shape size) {
-    return adaptive(KN_OP_avgpool, "kn_adaptive_avgpool", x, size);
+    KN__AS("adaptive_avgpool");
+    return adaptive(KN_OP_avgpool, x, size);
 }
 kn_tensor *(kn_adaptive_maxpool)(kn_tensor *x, kn_shape size) {
-    return adaptive(KN_OP_maxpool, "kn_adaptive_maxpool", x, size);
+    KN__AS("adaptive_maxpool");
+    return adaptive(KN_OP_maxpool, x, size);
 }
 
-static bool spatial_axes(kn_shape *axes, kn_op op, const char *who, kn_tensor *x) {
+static bool spatial_axes(kn_shape *axes, kn_op op, kn_tensor *x) {
     kn_op_call call;
     kn_op_call_init(&call, op, NULL, &x, 1);
-    if (!kn__check_inputs(&call) || !is_image(who, x, -1)) return false;
+    if (!kn__check_inputs(&call) || !is_image(op, x, -1)) return false;
     axes->n_dims = x->n_dims - 2;
     for (int i = 0; i < axes->n_dims; i++) axes->dim[i] = 2 + i;
     return true;
 }
 
 kn_tensor *(kn_global_avgpool)(kn_tensor *x) {
+    KN__AS("global_avgpool");
     kn_shape axes;
-    return spatial_axes(&axes, KN_OP_avgpool, "kn_global_avgpool", x) ? (kn_mean)(x, axes, true)
-                                                                      : NULL;
+    return spatial_axes(&axes, KN_OP_avgpool, x) ? (kn_mean)(x, axes, true) : NULL;
 }
 kn_tensor *(kn_global_maxpool)(kn_tensor *x) {
+    KN__AS("global_maxpool");
     kn_shape axes;
-    return spatial_axes(&axes, KN_OP_maxpool, "kn_global_maxpool", x) ? (kn_max)(x, axes, true)
-                                                                      : NULL;
+    return spatial_axes(&axes, KN_OP_maxpool, x) ? (kn_max)(x, axes, true) : NULL;
 }

@@ -60,7 +60,8 @@ FAKE_API bool fake_cuda_has_failed(void);
 /* Work of a kernel or of the runtime: moves or fills bytes in the stream's turn. */
 FAKE_API void fake_cuda_copy(cu_stream stream, void *dst, const void *src, size_t size_bytes);
 FAKE_API void fake_cuda_fill(cu_stream stream, void *dst, unsigned char byte, size_t size_bytes);
-/* Of the thread's current context; -1: there is none, or another library's. */
+/* The device of the thread's current context; -1: there is no context, or another library made it.
+ */
 FAKE_API int fake_cuda_device(void);
 /* Calls run(data) in the stream's turn, and frees data. It calls no function of the driver. */
 FAKE_API void fake_cuda_run(cu_stream stream, void (*run)(void *data), void *data);

@@ -343,6 +343,24 @@ static void functions_made_of_ops_have_their_own_names_in_errors(void **state) {
     assert_string_equal(kn_last_error()->op, "sech");
     assert_op_fails(kn_logit(i), KN_ERR_DTYPE, "kn_logit: x is i64");
     assert_op_fails(kn_tand(i), KN_ERR_DTYPE, "kn_tand: x is i64");
+    assert_op_fails(kn_log_cosh(i), KN_ERR_DTYPE, "kn_log_cosh: x is i64");
+    assert_op_fails(kn_embedding(x, x), KN_ERR_DTYPE, "kn_embedding: index is f");
+    assert_op_fails(kn_conv_add(i, x, KN_NONE, KN_NONE, NULL), KN_ERR_DTYPE,
+                    "kn_conv_add: x is i64");
+    assert_op_fails(kn_conv(i, x, KN_NONE, NULL), KN_ERR_DTYPE, "kn_conv: x is i64");
+    assert_op_fails(kn_deconv(i, x, KN_NONE, NULL), KN_ERR_DTYPE, "kn_deconv: dy is i64");
+    assert_op_fails(kn_maxunpool(i, i, KN_SHAPE(2), KN_SCALAR, NULL), KN_ERR_DTYPE,
+                    "kn_maxunpool: dy is i64");
+    assert_op_fails(kn_unpool(i, KN_SHAPE(2), NULL), KN_ERR_DTYPE, "kn_unpool: dy is i64");
+    assert_string_equal(kn_last_error()->op, "unpool");
+    assert_op_fails(kn_adaptive_avgpool(i, KN_SHAPE(2)), KN_ERR_DTYPE, "kn_adaptive_avgpool: x is");
+    assert_op_fails(
+        kn_adaptive_maxpool(cube, KN_SHAPE(2, 2)), KN_ERR_SHAPE,
+        "kn_adaptive_maxpool: x is [2,2,2]; it must be [B,C,spatial…] with one to three "
+        "spatial dimensions; size has 2");
+    assert_op_fails(kn_adaptive_maxpool(cube, KN_SHAPE(0)), KN_ERR_SHAPE,
+                    "kn_adaptive_maxpool: size[0] is 0 of 2 elements");
+    assert_op_fails(kn_global_avgpool(x), KN_ERR_SHAPE, "kn_global_avgpool: x is [2,3]");
     assert_op_fails(kn_outer(x, v), KN_ERR_SHAPE, "kn_outer: a and b must have one dimension");
     assert_op_fails(kn_einsum("i", &x, 1), KN_ERR_SHAPE, "kn_einsum: \"i\": operand 0");
     assert_fails(kn_lq(&l, &q, v), KN_ERR_SHAPE, "kn_lq: a must be [...,M,N] (a [4])");
