@@ -12,10 +12,10 @@ struct kn_rng {
     kn_tensor *state; /* a slot: I64[2], (seed, offset); on the device that drew last */
 };
 
-static kn_status state_make(kn_rng *rng, kn_device *device, uint64_t seed, uint64_t offset) {
-    KN_FRAME(.device = device);
-    int64_t words[2];
-    memcpy(words, (uint64_t[]){seed, offset}, sizeof words);
+static kn_status state_make(kn_rng *rng, uint64_t seed) {
+    KN_FRAME(.device = kn_device_host());
+    int64_t words[2] = {0};
+    memcpy(words, &seed, sizeof seed);
     return kn_hold(&rng->state, (kn_tensor_from)(words, KN_I64, KN_SHAPE(2)));
 }
 
@@ -26,7 +26,7 @@ kn_status kn_rng_create(kn_rng **out, uint64_t seed) {
     KN_TRY(kn__capture_forbids(kn__ops_self, "kn_rng_create"));
     kn_rng *rng = calloc(1, sizeof *rng);
     if (!rng) return KN_FAIL(KN_ERR_OOM, "kn_rng_create: no host memory");
-    kn_status status = state_make(rng, kn_device_host(), seed, 0);
+    kn_status status = state_make(rng, seed);
     if (status < 0) {
         free(rng);
         return status;
@@ -55,7 +55,8 @@ kn_status kn_rng_state_set(kn_rng *rng, uint64_t seed, uint64_t offset) {
     KN_TRY(kn_check());
     if (!rng) return KN_FAIL(KN_ERR_INVALID, "kn_rng_state_set: rng is NULL");
     KN_TRY(kn__capture_forbids(kn__ops_self, "kn_rng_state_set"));
-    return state_make(rng, rng->state->storage->device, seed, offset);
+    uint64_t words[2] = {seed, offset};
+    return kn_copy_into(rng->state, words, sizeof words); /* where captured steps read it */
 }
 
 static kn_status state_to(kn_rng *rng, kn_device *device) {
