@@ -59,10 +59,45 @@ kn_status kn_rng_state_set(kn_rng *rng, uint64_t seed, uint64_t offset) {
     return kn_copy_into(rng->state, words, sizeof words); /* where captured steps read it */
 }
 
-static kn_status state_to(kn_rng *rng, kn_device *device) {
-    if (rng->state->storage->device == device) return KN_OK;
+static kn_status state_move(kn_rng *rng, kn_device *device) {
     KN_FRAME(.record = KN_OFF);
     return kn_hold(&rng->state, (kn_to)(rng->state, device));
+}
+
+static kn_status state_to(kn_rng *rng, kn_device *device) {
+    if (rng->state->storage->device == device) return KN_OK;
+    kn__ops_thread *self = kn__ops_thread_get();
+    if (!self) return kn_check();
+    kn__plan *plan = self->capture;
+    self->capture = NULL; /* as if moved before the step */
+    kn_status status = state_move(rng, device);
+    self->capture = plan;
+    return status;
+}
+
+/* --- a plan reads the state where it was: it fits until the state moves to another device --- */
+
+typedef struct place {
+    const kn_rng *rng;
+    const kn_storage *storage;
+} place;
+
+static bool is_in_place(const void *ctx) {
+    const place *p = ctx;
+    return p->rng->state->storage == p->storage;
+}
+
+static void no_effect(void *ctx) { (void)ctx; }
+
+/* Once a plan. */
+static void place_note(const kn_rng *rng) {
+    const kn__plan *plan = kn__ops_self->capture;
+    for (int i = 0; plan && i < plan->n_effects; i++)
+        if (plan->effects[i].effect.of == rng) return;
+    if (!plan) return;
+    place *p = malloc(sizeof *p);
+    if (p) *p = (place){rng, rng->state->storage};
+    kn_capture_effect_add((kn_capture_effect){no_effect, free, is_in_place, rng, p});
 }
 
 static bool is_state(const kn_op_call *call, const kn_tensor *state) {
@@ -79,6 +114,7 @@ kn_tensor *kn_rng_take(kn_rng *rng, kn_device *device, int64_t n) {
     if (!rng) return kn_op_fail(KN_OP_rng_take, KN_ERR_INVALID, "rng is NULL");
     kn_status status = state_to(rng, device);
     if (status < 0) return kn_error_defer(status);
+    place_note(rng);
     rng->state->storage->version++;
     kn_attr_scalars attr = {(double)n, 0};
     kn_tensor *taken = KN_CALL(rng_take, &attr, rng->state);

@@ -99,8 +99,8 @@ KN_API KN_MUST_CHECK kn_status kn_capture_end(kn_capture *capture, kn_tensor *co
 /* Ends the recording without a plan, for a step that failed. No-op if nothing is recorded. */
 KN_API void kn_capture_cancel(kn_capture *capture);
 
-/* Whether there is a plan for inputs of these shapes, dtypes and devices, and for parameters with
- * or without gradients as now. */
+/* Whether there is a plan for inputs of these shapes, dtypes and devices, for parameters with or
+ * without gradients as now, and for generators that have drawn on no other device since. */
 KN_API bool kn_capture_has(const kn_capture *capture, kn_tensor *const in[], int n_in);
 /* Replays the step with the data of these inputs, which may be other tensors than when it was
  * recorded, also results of it. Errors: INVALID without a plan for them, with their shapes, inside
