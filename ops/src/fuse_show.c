@@ -58,7 +58,7 @@ size_t kn__fuse_plan_label(char text[KN__FUSED_LABEL_BYTES], const kn__fuse_plan
 kn_scope kn__fuse_label_begin(const char *label) {
     kn_scope off = {0};
     if (!kn_prof_is_on_(KN_PROF_GRAD_)) return off;
-    return label[strlen(label) + 1] ? kn_scope_begin_here_on_(label) : kn_scope_begin_on_(label);
+    return label[strlen(label) + 1] ? kn_scope_begin_copied_on_(label) : kn_scope_begin_on_(label);
 }
 
 kn_scope kn__fuse_plan_scope_begin(const kn__fuse_plan *p) {

@@ -198,6 +198,14 @@ kn_scope kn_scope_begin_on_(const char *label) {
     return open_slow(NULL, label, 0, false);
 }
 
+/* kn_scope_begin_on_, with the place in the source after the label's zero byte. */
+kn_scope kn_scope_begin_copied_on_(const char *label_where) {
+    kn__tree *tree = kn__tree_fast;
+    kn__tree_node *parent = tree->current, *node = guess(parent);
+    if (LIKELY(has_text(node, label_where))) return open_fast(tree, parent, node, 0);
+    return open_slow(NULL, label_where, 0, true);
+}
+
 /* `now` is the counter's: read once, since reading it takes as long as the rest of a scope. */
 __attribute__((noinline)) static void end_slow(uint64_t start, uint64_t now) {
     if (kn__clock_used != KN__CLOCK_TSC) now = kn__clock_monotonic_ns();

@@ -133,6 +133,67 @@ static void a_scope_is_not_taken_for_the_one_around_it(void **state) {
     is_clock_coarse = false;
 }
 
+/* --- names of passes --- */
+
+enum { PASSES = 3, RUNS = 3 };
+static const char *const pass_name[PASSES] = {"neg+exp", "square+tanh", "abs+sigm"};
+
+static kn_tensor *pass_make(kn_tensor *x, int i) {
+    switch (i) {
+        case 0:
+            return kn_exp(kn_neg(x));
+        case 1:
+            return kn_tanh(kn_square(x));
+        default:
+            return kn_sigm(kn_abs(x));
+    }
+}
+
+static kn_status pass_step(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
+    out[0] = pass_make(in[0], *(int *)ctx);
+    return kn_compute(out, 1);
+}
+
+static void assert_pass_rows(const char *root, uint64_t n_calls) {
+    static rows found;
+    found = (rows){.root = root};
+    assert_ok(kn_prof_visit(note_row, &found));
+    for (int i = 0; i < PASSES; i++) {
+        uint64_t n = 0;
+        for (int k = 0; k < found.n; k++)
+            if (!strcmp(found.row[k].path + 1, pass_name[i])) n = found.row[k].n_calls;
+        if (n != n_calls) fail_msg("%s/%s: %d calls", root, pass_name[i], (int)n);
+    }
+}
+
+static void each_fused_pass_has_a_row_of_its_own(void **state) {
+    (void)state;
+    KN_FRAME(.fuse = 1);
+    kn_tensor *x = kn_ones(KN_SHAPE(4096)), *y;
+    assert_non_null(kn_data(x));
+    KN_SCOPE("passes");
+    for (int i = 0; i < RUNS * PASSES; i++) assert_ok(pass_step(&y, &x, (int[]){i % PASSES}));
+    assert_pass_rows("passes", RUNS);
+}
+
+/* The name of a pass lies in its plan, whose memory the next plan uses. */
+static void so_have_replayed_passes_of_plans_that_ended(void **state) {
+    (void)state;
+    kn_capture *capture = NULL;
+    assert_ok(kn_capture_create(&capture, NULL));
+    KN_FRAME(.fuse = 1);
+    kn_tensor *x = kn_ones(KN_SHAPE(4096)), *y;
+    assert_non_null(kn_data(x));
+    KN_SCOPE("passes of plans");
+    for (int i = 0; i < PASSES; i++) {
+        for (int run = 0; run < RUNS; run++) /* plain, recorded, replayed */
+            assert_ok(kn_capture_run(&y, 1, capture, &x, 1, pass_step, &i));
+        assert_ok(kn_capture_reset(capture));
+    }
+    kn_capture_destroy(capture);
+    assert_pass_rows("passes of plans", RUNS);
+}
+
 /* --- events --- */
 
 typedef struct event {
@@ -224,6 +285,8 @@ int main(void) {
     return RUN_TESTS(OPS_TEST(replays_have_the_rows_of_the_step),
                      OPS_TEST(replays_of_fused_passes_too),
                      OPS_TEST(a_scope_is_not_taken_for_the_one_around_it),
+                     OPS_TEST(each_fused_pass_has_a_row_of_its_own),
+                     OPS_TEST(so_have_replayed_passes_of_plans_that_ended),
                      OPS_TEST(watchers_of_a_replay_see_the_events_of_the_step),
                      OPS_TEST(so_they_do_of_fused_passes));
 }

@@ -136,6 +136,22 @@ static void text_labels_are_copied(void **state) {
     }
 }
 
+static void copied_labels_keep_the_place_of_their_first_scope(void **state) {
+    (void)state;
+    static const char *const labels[] = {"pass a\0a.c:1", "pass b\0b.c:2", "pass a\0c.c:3"};
+    static const char *const wheres[] = {"a.c:1", "b.c:2", "a.c:1"};
+    char label[16];
+    for (int i = 0; i < 3; i++) { /* all at one address */
+        memcpy(label, labels[i], sizeof "pass a\0a.c:1");
+        kn_scope scope = kn_scope_begin_copied_on_(label);
+        assert_string_equal(innermost()->where, wheres[i]);
+        kn_scope_end(&scope);
+    }
+    take_report(&report);
+    assert_int_equal(calls("pass a"), 2);
+    assert_int_equal(calls("pass b"), 1);
+}
+
 static void open_scopes_are_in_the_report(void **state) {
     (void)state;
     kn_scope scope = kn_scope_begin_static("still open");
@@ -315,6 +331,7 @@ int main(void) {
         TEST_WITH(ending_on_another_thread_is_a_no_op, timer_setup, timer_teardown),
         TEST_WITH(labels_of_equal_text_are_one_row, timer_setup, timer_teardown),
         TEST_WITH(text_labels_are_copied, timer_setup, timer_teardown),
+        TEST_WITH(copied_labels_keep_the_place_of_their_first_scope, timer_setup, timer_teardown),
         TEST_WITH(a_call_is_closed_by_its_name, timer_setup, timer_teardown),
         TEST_WITH(open_scopes_are_in_the_report, timer_setup, timer_teardown),
         TEST_WITH(depth_is_bounded_and_the_rest_is_counted, timer_setup, timer_teardown),

@@ -43,6 +43,7 @@ KN_PROF_API_ kn_scope kn_scope_begin_on_(const char *label);
 KN_PROF_API_ kn_scope kn_scope_begin_static_on_(const char *label);
 KN_PROF_API_ kn_scope kn_scope_begin_block_on_(const char *label);
 KN_PROF_API_ kn_scope kn_scope_begin_here_on_(const char *label_where);
+KN_PROF_API_ kn_scope kn_scope_begin_copied_on_(const char *label_where);
 KN_PROF_API_ void kn_scope_end_on_(kn_scope *scope);
 
 static inline bool kn_prof_is_on_(int which) {
