@@ -63,6 +63,7 @@ kn_status kn_capture_run(kn_tensor *out[], int n_out, kn_capture *capture, kn_te
                          int n_in, kn_capture_fn step, void *ctx) {
     KN_TRY(kn__capture_inputs_check("kn_capture_run", in, n_in));
     KN_TRY(kn__capture_edges_check("kn_capture_run", in, n_in));
+    if (n_out < 0) return KN_FAIL(KN_ERR_INVALID, "kn_capture_run: n_out is %d", n_out);
     if (!capture || !step) {
         return KN_FAIL(KN_ERR_INVALID, "kn_capture_run: %s is NULL", capture ? "step" : "capture");
     }

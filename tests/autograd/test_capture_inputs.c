@@ -299,8 +299,14 @@ static void counts_below_zero_are_refused(void **state) {
     kn_capture *capture = NULL;
     KN_FRAME();
     assert_ok(kn_capture_create(&capture, NULL));
-    kn_tensor *x = F32(KN_SHAPE(2), 1, 2);
+    kn_tensor *x = F32(KN_SHAPE(2), 1, 2), *y = NULL;
     assert_fails(kn_capture_begin(capture, &x, -1), KN_ERR_INVALID, "n_in is -1");
+    for (int i = 0; i < 4; i++) { /* before each kind of run */
+        assert_fails(kn_capture_run(&y, -1, capture, &x, 1, tenfold, NULL), KN_ERR_INVALID,
+                     "kn_capture_run: n_out is -1");
+        if (i) assert_ok(kn_capture_run(&y, 1, capture, &x, 1, tenfold, NULL));
+    }
+    assert_ok(kn_capture_reset(capture));
     assert_ok(kn_capture_begin(capture, &x, 1));
     assert_fails(kn_capture_end(capture, &x, -2), KN_ERR_INVALID, "n_out is -2");
     kn_capture_destroy(capture);
