@@ -28,10 +28,10 @@ static kn_status outs_keep(kn_tensor *out[], int n_out) {
     return KN_OK;
 }
 
-/* With the bits of replays, whose convolutions leave nothing in blocks. */
+/* As replays: an open tape records nothing, and convolutions leave nothing in blocks. */
 static kn_status run_plain(kn_tensor *out[], int n_out, kn_tensor *const in[], kn_capture_fn step,
                            void *ctx) {
-    KN_FRAME();
+    KN_FRAME(.record = KN_OFF);
     KN_TRY(kn_check());
     for (int i = 0; i < n_out; i++) out[i] = NULL;
     bool before = kn__ops_self->plain_layouts;
@@ -45,6 +45,8 @@ static kn_status run_plain(kn_tensor *out[], int n_out, kn_tensor *const in[], k
 
 static kn_status run_recorded(kn_capture *capture, int n_out, kn_tensor *const in[], int n_in,
                               kn_capture_fn step, void *ctx) {
+    KN_FRAME(.record = KN_OFF);
+    KN_TRY(kn_check());
     kn_tensor **out = calloc((size_t)n_out + 1, sizeof(kn_tensor *));
     if (!out) return KN_FAIL(KN_ERR_OOM, "kn_capture_run: no host memory");
     kn_status status = kn_capture_begin(capture, in, n_in);

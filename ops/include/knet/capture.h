@@ -117,8 +117,9 @@ KN_API kn_tensor *kn_capture_out(kn_capture *capture, int i);
 typedef kn_status (*kn_capture_fn)(kn_tensor *out[], kn_tensor *const in[], void *ctx);
 /* Runs a step: as it is when its inputs have new shapes, records it once that succeeded and there
  * is no plan (kn_capture_has), and replays it from then on. Sets out[i] to tensors of the caller's
- * frame, which a later run with these shapes may overwrite. Errors: the step's, as
- * kn_capture_end, and INVALID if an open tape records an input's gradient or n_out is negative. */
+ * frame, which a later run with these shapes may overwrite. A tape that is open around the call
+ * records nothing of it. Errors: the step's, as kn_capture_end, and INVALID if an open tape records
+ * an input's gradient or n_out is negative. */
 KN_API KN_MUST_CHECK kn_status kn_capture_run(kn_tensor *out[], int n_out, kn_capture *capture,
                                               kn_tensor *const in[], int n_in, kn_capture_fn step,
                                               void *ctx);
