@@ -85,7 +85,7 @@ static void check_max(const pool_case *c, kn_dtype dtype) {
     for (int64_t i = 0; i < kn_tensor_numel(y); i++)
         want[source(c, &y_shape, i, offset[i])] += ops_at(dy, i);
     for (int64_t i = 0; i < kn_tensor_numel(x); i++)
-        assert_close(ops_at(dx, i), want[i], 1e-6, 1e-6);
+        assert_close(ops_at(dx, i), want[i], 1e-6, 1e-5); /* up to 64 windows add to one */
     free(want);
     assert_close(dot(dx, x), dot(dy, op_maxpool_take(x, offsets, &c->attr)), 1e-4, 1e-4);
 }
