@@ -131,7 +131,7 @@ kn_tensor *kn__back_sink(const kn__back *b, int i, bool *fresh) {
     kn__param *p = kn__edge_param(edge);
     if (p) return b->pass->to_params && !p->is_sparse ? kn__param_sink(p, b->pass, fresh) : NULL;
     kn_tensor *grad = kn__edge_result(edge)->grad;
-    return grad && kn_tensor_is_unshared(grad) ? grad : NULL;
+    return grad && kn_tensor_is_held_once(grad) ? grad : NULL;
 }
 
 kn_tensor *kn__back_over(const kn__back *b, int i) {

@@ -108,14 +108,19 @@ static kn_status hand_over(kn__back *b, int i, kn_tensor *dx, bool own) {
     return status;
 }
 
+/* Whether the call adds to a gradient with the bits of a sum after it. Sums of 16 bits are rounded
+ * once, and second derivatives are added term by term. */
+static inline bool adds_as_a_sum(const kn_op_call *call) {
+    return KN_CLASS_REAL >> call->dtype & 1 && kn_op_table[call->op].order == 1;
+}
+
 /* The gradient that this one is added to by the call itself; NULL: it is delivered. In frames with
- * .fuse a call with a result of its own is put off, and the sum after it. Sums of 16 bits stay, for
- * they are rounded once. */
-static inline kn_tensor *sink_of(kn__back *b, int i, bool *fresh) {
+ * .fuse a call with a result of its own is put off, and the sum after it, where the bits are the
+ * same. */
+static inline kn_tensor *sink_of(kn__back *b, int i, const kn_op_call *call, bool *fresh) {
     kn_tensor *to = kn__back_sink(b, i, fresh);
     bool is_param = kn__edge_param(kn__node_edges(b->node)[i]) != NULL;
-    bool waits = to && !is_param && KN_CLASS_REAL >> to->dtype & 1 && kn_frame_fuses();
-    return waits ? NULL : to;
+    return to && !is_param && adds_as_a_sum(call) && kn_frame_fuses() ? NULL : to;
 }
 
 /* g's place, for a result like it; not for those that are put off: these find one when they are
@@ -130,7 +135,7 @@ static kn_status point_at_sinks(kn__back *b, int first, kn_op_call *call, const 
         int r = __builtin_ctz(left);
         if (!call->flat && !kn__back_fits(b, first + r, like)) continue;
         bool fresh, taken = false;
-        kn_tensor *to = sink_of(b, first + r, &fresh);
+        kn_tensor *to = sink_of(b, first + r, call, &fresh);
         if (kn_pending()) return kn_check();
         /* x·x: both gradients go to one place; the second one is delivered. */
         for (int q = 0; q < r; q++) taken |= (call->given >> q & 1) && call->out[q] == to;
@@ -149,15 +154,15 @@ static kn_status give_all(kn__back *b, int first, kn_op_call *call, kn_tensor *o
     for (int i = 0; !like; i++) {
         if (call->in[i] != KN_NONE) like = call->in[i];
     }
+    call->loose = !b->pass->again;
+    call->dtype = like->dtype;
+    call->device = like->storage->device;
     KN_TRY(point_at_sinks(b, first, call, like));
     unsigned left = call->want & ~(unsigned)call->given, low = call->want & -(unsigned)call->want;
     if (own && left & low) {
         call->given |= (uint8_t)low;
         call->out[__builtin_ctz(low)] = kn_tensor_retain(own);
     }
-    call->loose = !b->pass->again;
-    call->dtype = like->dtype;
-    call->device = like->storage->device;
     if (!kn_op_run(call)) {
         if (own && left & low) kn_tensor_release(own);
         return kn_check();
@@ -176,15 +181,15 @@ static kn_status give_all(kn__back *b, int first, kn_op_call *call, kn_tensor *o
 /* One gradient of a node's input, not broadcast: what most rows give. */
 static inline kn_status give_one(kn__back *b, int r, kn_op_call *call) {
     bool fresh;
-    kn_tensor *to = sink_of(b, r, &fresh), *own = to ? NULL : place_of(b);
+    call->loose = 1;
+    call->dtype = b->g->dtype;
+    call->device = b->g->storage->device;
+    kn_tensor *to = sink_of(b, r, call, &fresh), *own = to ? NULL : place_of(b);
     if (to || own) {
         call->out[r] = to ? to : own;
         call->given = (uint8_t)(1 << r);
         call->accumulate = !to || fresh ? 0 : call->given;
     }
-    call->loose = 1;
-    call->dtype = b->g->dtype;
-    call->device = b->g->storage->device;
     if (!kn_op_run(call)) return kn_check();
     if (own) kn_tensor_retain(own);
     return to ? KN_OK : kn__back_deliver_own(b, r, call->out[r]);

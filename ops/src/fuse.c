@@ -399,11 +399,20 @@ kn_status kn__fuse_reduce(kn_op_call *call) {
 
 /* --- who needs it --- */
 
-static bool reads(const kn__expr *e, const kn_storage *s) {
-    for (int k = 0; k < e->n_in; k++) {
-        if (e->in[k].storage == s) return true;
-    }
-    return false;
+static uint32_t n_reads(const kn__expr *e, const kn_storage *s) {
+    uint32_t n = 0;
+    for (int k = 0; k < e->n_in; k++) n += e->in[k].storage == s;
+    return n;
+}
+
+bool kn_tensor_is_held_once(const kn_tensor *t) {
+    if (kn_tensor_is_unshared(t)) return true;
+    if (atomic_load_explicit(&t->refs, memory_order_acquire) != 1 || t->storage != &t->own)
+        return false;
+    uint32_t readers = atomic_load_explicit(&t->own.refs, memory_order_acquire) / 2 - 1;
+    const kn__expr *e = kn__ops_self ? kn__ops_self->pending_last : NULL;
+    for (; e && readers; e = e->prev) readers -= n_reads(e, t->storage);
+    return readers == 0;
 }
 
 kn_status kn__fuse_before_write(kn__ops_thread *self, kn_storage *s) {
@@ -411,7 +420,7 @@ kn_status kn__fuse_before_write(kn__ops_thread *self, kn_storage *s) {
     uint64_t seen = self->unread == s ? self->unread_serial : 0; /* as gradients are written */
     for (kn__expr *e = self->pending_last, *next; e && e->serial > seen; e = next) {
         next = e->prev;
-        if (!reads(e, s)) continue;
+        if (!n_reads(e, s)) continue;
         KN_TRY(kn__fuse_compute(e->storage));
         next = self->pending_last; /* others may have been computed with it */
     }

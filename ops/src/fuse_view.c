@@ -169,6 +169,7 @@ bool kn__fuse_joins(kn__ops_thread *self, const kn_op_call *call) {
 
 kn_status kn__fuse_join(const kn_op_call *call) {
     kn_storage *s = call->out[0]->storage;
+    KN_ASSERT(kn_tensor_is_unshared(call->out[0])); /* no expression reads parts that wait */
     KN_TRY(compute_alone(call->in[0]));
     s->version++;
     s->expr->thread->unread = NULL; /* an earlier expression reads more */

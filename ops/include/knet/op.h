@@ -375,6 +375,10 @@ static inline bool kn_tensor_is_unshared(const kn_tensor *t) {
            atomic_load_explicit(&t->own.refs, memory_order_acquire) == 3;
 }
 
+/* The same, but results that are put off may read the data: a write computes them first. The answer
+ * doesn't depend on what is put off. */
+KN_API bool kn_tensor_is_held_once(const kn_tensor *t);
+
 /* --- a call: what ops fill, infer completes, kernels read and the tape records --- */
 /* It lies on the caller's stack and is hot as a whole: each call writes it and reads it at once.
  * kn_op_call_init sets what a call of one wanted result needs, and leaves the other fields
