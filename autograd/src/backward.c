@@ -18,6 +18,14 @@ static kn_tensor *take(const kn__pass *pass, kn_tensor *dx) {
     return is_temporary(pass, dx) ? kn_tensor_detach_frame(dx) : kn_tensor_retain(dx);
 }
 
+static bool sum_waits(kn_tensor *x, kn_tensor *y) {
+    kn_op_call call;
+    kn_op_call_init(&call, KN_OP_add, NULL, KN_LIST_(x, y), 2);
+    call.dtype = x->dtype;
+    call.device = x->storage->device;
+    return kn_op_waits(&call);
+}
+
 /* Adds dx, whose reference it takes, to the slot's gradient: in place where one of the two is
  * unshared, or put off. */
 static __attribute__((noinline)) kn_status add_to(const kn__pass *pass, kn_tensor **slot,
@@ -25,7 +33,7 @@ static __attribute__((noinline)) kn_status add_to(const kn__pass *pass, kn_tenso
     kn_scope scope = kn_scope_begin_grad("sum_outgrads");
     kn_status status = KN_OK;
     kn_tensor *sum = NULL;
-    bool in_place = !pass->again && !kn_frame_fuses();
+    bool in_place = !pass->again && !sum_waits(*slot, dx);
     if (in_place && kn_tensor_is_unshared(*slot)) {
         status = kn_add_into(*slot, dx);
         sum = *slot;

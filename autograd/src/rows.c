@@ -120,13 +120,13 @@ static inline bool adds_as_a_sum(const kn_op_call *call) {
 static inline kn_tensor *sink_of(kn__back *b, int i, const kn_op_call *call, bool *fresh) {
     kn_tensor *to = kn__back_sink(b, i, fresh);
     bool is_param = kn__edge_param(kn__node_edges(b->node)[i]) != NULL;
-    return to && !is_param && adds_as_a_sum(call) && kn_frame_fuses() ? NULL : to;
+    return to && !is_param && adds_as_a_sum(call) && kn_op_waits(call) ? NULL : to;
 }
 
 /* g's place, for a result like it; not for those that are put off: these find one when they are
  * computed. */
-static inline kn_tensor *place_of(const kn__back *b) {
-    return kn_frame_fuses() ? NULL : kn__back_last_use(b);
+static inline kn_tensor *place_of(const kn__back *b, const kn_op_call *call) {
+    return kn_op_waits(call) ? NULL : kn__back_last_use(b);
 }
 
 /* Gradients that exist and have the shape of `like` are written into by the call itself. */
@@ -148,8 +148,8 @@ static kn_status point_at_sinks(kn__back *b, int first, kn_op_call *call, const 
 }
 
 /* Runs a call whose result r is, summed where it was broadcast, the gradient of input first + r.
- * own: a tensor of that shape whose place the first of the wanted results may take; or NULL. */
-static kn_status give_all(kn__back *b, int first, kn_op_call *call, kn_tensor *own) {
+ * over: the first of the wanted results may take the place of g, which has that shape. */
+static kn_status give_all(kn__back *b, int first, kn_op_call *call, bool over) {
     const kn_tensor *like = NULL;
     for (int i = 0; !like; i++) {
         if (call->in[i] != KN_NONE) like = call->in[i];
@@ -158,6 +158,7 @@ static kn_status give_all(kn__back *b, int first, kn_op_call *call, kn_tensor *o
     call->dtype = like->dtype;
     call->device = like->storage->device;
     KN_TRY(point_at_sinks(b, first, call, like));
+    kn_tensor *own = over ? place_of(b, call) : NULL;
     unsigned left = call->want & ~(unsigned)call->given, low = call->want & -(unsigned)call->want;
     if (own && left & low) {
         call->given |= (uint8_t)low;
@@ -184,7 +185,7 @@ static inline kn_status give_one(kn__back *b, int r, kn_op_call *call) {
     call->loose = 1;
     call->dtype = b->g->dtype;
     call->device = b->g->storage->device;
-    kn_tensor *to = sink_of(b, r, call, &fresh), *own = to ? NULL : place_of(b);
+    kn_tensor *to = sink_of(b, r, call, &fresh), *own = to ? NULL : place_of(b, call);
     if (to || own) {
         call->out[r] = to ? to : own;
         call->given = (uint8_t)(1 << r);
@@ -284,7 +285,7 @@ kn_status kn__rule_row(kn__back *b) {
         edges[k + 1] = 0;
         call.edge = edges;
     }
-    return give_all(b, 0, &call, n->flat ? place_of(b) : NULL);
+    return give_all(b, 0, &call, n->flat);
 }
 
 /* --- name_back --- */
@@ -352,7 +353,7 @@ kn_status kn__rule_row_back(kn__back *b) {
     kn_op_call_init(&call, (kn_op)(n->op + 1), kn__node_attr(n), in, 2 * k + 1);
     call.want = (uint8_t)want;
     if (b->pass->again) call.edge = edges;
-    return give_all(b, 1, &call, NULL);
+    return give_all(b, 1, &call, false);
 }
 
 /* --- name_back2 --- */
@@ -383,5 +384,5 @@ kn_status kn__rule_row_back2(kn__back *b) {
     kn_op_call_init(&call, (kn_op)n->op, kn__node_attr(n), in, 2 * k + 1);
     call.want = (uint8_t)want;
     if (b->pass->again) call.edge = edges;
-    return give_all(b, 0, &call, NULL);
+    return give_all(b, 0, &call, false);
 }

@@ -42,6 +42,11 @@ bool kn__fuse_takes(const kn__ops_thread *self, const kn_op_call *call) {
     return !on_host || kn__mode_fuse() == KN__MODE_ALL || most >= LEAST;
 }
 
+bool kn_op_waits(const kn_op_call *call) {
+    const kn__ops_thread *self = kn__ops_self;
+    return self && self->frame && kn__fuse_takes(self, call);
+}
+
 /* --- expressions --- */
 
 static kn__expr *expr_new(kn__ops_thread *self) {
@@ -447,8 +452,6 @@ kn_status kn__fuse_before(kn__ops_thread *self, const kn_op_call *call) {
     for (int k = call->n_in && closes(self, call); k < call->n_in; k++) {
         if (call->in[k] != KN_NONE) KN_TRY(kn__compute(call->in[k]));
     }
-    const kn_op_info *info = &kn_op_table[call->op];
-    if (info->infer == kn__infer_optim) return kn__fuse_all(self); /* its parts are no inputs */
     int first = 0, last = -1;
     if (call->op == KN_OP_batchnorm) first = 1, last = 2;
     if (call->op == KN_OP_rng_take) last = 0;

@@ -1,5 +1,8 @@
-/* Frames with .fuse: gradients that meet at one value have the bits of single ops, whatever waits.
- */
+/* Frames with .fuse: gradients that meet at one value have the bits of single ops, whatever waits;
+ * sums of small ones stay in place; a step of an optimiser computes what it reads. */
+#include <knet/op_watch.h>
+#include <knet/prof_heap.h>
+
 #include "autograd_test.h"
 
 enum { ROWS = 16, COLUMNS = 256, N = ROWS * COLUMNS };
@@ -108,8 +111,58 @@ static void what_waits_does_not_change_where_a_kernel_adds(void **state) {
     for (int kind = 0; kind < 5; kind++) expect_same_bits(of_kernels, kind, 1);
 }
 
+/* --- counts --- */
+
+static void count_event(void *ctx, const kn_op_event *event) {
+    (void)event;
+    ++*(int *)ctx;
+}
+
+/* Calls of kernels in the backward pass of a cell whose values have n elements. */
+static int backward_calls(int64_t n, int fuse) {
+    int calls = 0;
+    kn_tensor *d;
+    KN_TAPE(.fuse = fuse);
+    assert_ok(kn_prof_owners_on());
+    kn_tensor *x = kn_watch(kn_linspace(-1, 1, n)), *y = kn_mul(kn_tanh(x), kn_sigm(x));
+    y = sum_all(kn_add(kn_add(kn_square(x), kn_exp(x)), kn_mul(y, x)));
+    assert_non_null(kn_data(y));
+    kn_op_watch(count_event, &calls);
+    assert_ok(kn_gradients(&d, y, &x, 1, NULL));
+    assert_non_null(kn_data(d));
+    kn_op_watch(NULL, NULL);
+    return calls;
+}
+
+static void small_gradients_are_added_in_place(void **state) {
+    (void)state;
+    assert_int_equal(backward_calls(100, 1), backward_calls(100, KN_OFF));
+    assert_true(backward_calls(4096, 1) < backward_calls(4096, KN_OFF));
+}
+
+static void a_step_of_an_optimiser_computes_what_it_reads(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = kn_param(set, KN_SHAPE(N), (kn_init){KN_INIT_CONSTANT, 2, 0}, "w");
+    kn_optim *optim = NULL;
+    assert_ok(kn_sgd_create(&optim, set, 0.5, NULL));
+    KN_TAPE(.fuse = 1);
+    kn_tensor *decay = kn_mul(w, w), *unread = kn_neg(kn_ones(KN_SHAPE(N)));
+    assert_ok(kn_backward(sum_all(kn_mul(w, w))));
+    assert_ok(kn_optim_step(optim));
+    assert_int_equal(unread->state, KN_TENSOR_PENDING);
+    assert_close(ops_at(w, 5), 0, 0, 0);
+    assert_close(ops_at(decay, 5), 4, 0, 0);
+    assert_close(ops_at(unread, 5), -1, 0, 0);
+    kn_optim_destroy(optim);
+    kn_params_destroy(set);
+}
+
 int main(void) {
+    unsetenv("KNET_FUSE"); /* counts are those of small results that don't wait */
     return RUN_TESTS(OPS_TEST(gradients_of_16_bits_meet_with_the_same_bits),
                      OPS_TEST(second_derivatives_of_two_inputs_have_the_same_bits),
-                     OPS_TEST(what_waits_does_not_change_where_a_kernel_adds));
+                     OPS_TEST(what_waits_does_not_change_where_a_kernel_adds),
+                     OPS_TEST(small_gradients_are_added_in_place),
+                     OPS_TEST(a_step_of_an_optimiser_computes_what_it_reads));
 }

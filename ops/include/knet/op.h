@@ -535,6 +535,8 @@ KN_API bool kn_frame_recording(void); /* false under .record = KN_OFF and withou
 KN_API uint32_t kn_frame_mark(void);
 /* Whether the innermost frame puts pointwise results off. */
 KN_API bool kn_frame_fuses(void);
+/* Whether it puts the results of this call off, with dtype and device. */
+KN_API bool kn_op_waits(const kn_op_call *call);
 /* Whether backward computes results of so many bytes again, where it can. */
 KN_API bool kn_frame_recomputes(size_t size_bytes);
 KN_API void kn_frame_release_to(uint32_t mark);
