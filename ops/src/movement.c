@@ -120,6 +120,12 @@ bool kn__infer_transpose(kn_op_call *call) {
     return kn__shaped(call, 0, x->n_dims, dim);
 }
 
+kn_tensor *kn__op_copy(kn_tensor *x) {
+    kn_attr_transpose attr = {{0}};
+    for (int i = 0; i < x->n_dims; i++) attr.axis[i] = i;
+    return KN_CALL(transpose, &attr, x);
+}
+
 kn_tensor *(kn_transpose)(kn_tensor *x, kn_shape axes) {
     kn_attr_transpose attr = {{0}};
     kn_op_call call;

@@ -46,7 +46,7 @@ static kn_tensor *pad_edges(kn_tensor *x, const kn_attr_pad *sizes, kn_pad_mode 
         y = KN_CALL(pad_edge, &attr, y ? y : x);
         if (!y) return NULL;
     }
-    return y ? y : kn__op_same(x);
+    return y ? y : kn__op_copy(x);
 }
 
 kn_tensor *(kn_pad)(kn_tensor *x, kn_shape before, kn_shape after, kn_pad_mode mode, double value) {

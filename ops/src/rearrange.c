@@ -122,12 +122,14 @@ kn_tensor *(kn_flip)(kn_tensor *x, kn_shape axes) {
     uint32_t mask;
     if (!axes_of(&mask, KN_OP_strided, x, &axes)) return NULL;
     kn_attr_strided attr = kn__strided_whole(x);
+    bool moves = false;
     for (int i = 0; i < x->n_dims; i++) {
         if (!(mask >> i & 1) || attr.dim[i] < 2) continue;
+        moves = true;
         attr.start += (attr.dim[i] - 1) * attr.stride[i];
         attr.stride[i] = -attr.stride[i];
     }
-    return kn__strided(x, &attr);
+    return moves ? kn__strided(x, &attr) : kn__op_copy(x);
 }
 
 /* --- diagonals --- */
@@ -346,6 +348,7 @@ kn_tensor *(kn_repeat)(kn_tensor *x, int64_t n, int axis) {
     const kn_op op = KN_OP_broadcast;
     if (!axis_of(&axis, op, x)) return NULL;
     if (n < 0) return fail(op, x, "n is %lld", (long long)n);
+    if (n == 1) return kn__op_copy(x);
     int64_t outer = 1, inner = 1, dim;
     for (int i = 0; i <= axis; i++) outer *= x->dim[i];
     for (int i = axis + 1; i < x->n_dims; i++) inner *= x->dim[i];
@@ -399,7 +402,7 @@ kn_tensor *(kn_tile)(kn_tensor *x, kn_shape times) {
         y = tile_axes(y ? y : x, times.dim, first, end);
         if (!y) return NULL;
     }
-    return y ? y : kn__op_same(x);
+    return y ? y : kn__op_copy(x);
 }
 
 /* --- roll --- */
@@ -410,7 +413,7 @@ kn_tensor *(kn_roll)(kn_tensor *x, int64_t shift, int axis) {
     if (!axis_of(&axis, KN_OP_roll, x)) return NULL;
     int64_t n = x->dim[axis], by = n ? shift % n : 0;
     kn_attr_roll attr = {axis, by < 0 ? by + n : by};
-    return attr.shift ? KN_CALL(roll, &attr, x) : kn__op_same(x);
+    return attr.shift ? KN_CALL(roll, &attr, x) : kn__op_copy(x);
 }
 
 /* --- triangles --- */

@@ -79,6 +79,8 @@ bool kn__view(kn_op_call *call, int r, kn_tensor *x, int n_dims, const int64_t d
 /* x as the result of an op that leaves it as it is: an alias, so that dropping it leaves x alone.
  */
 kn_tensor *kn__op_same(kn_tensor *x);
+/* The same for ops whose results never share x's data: a copy. */
+kn_tensor *kn__op_copy(kn_tensor *x);
 /* A 0-dimensional constant of x's dtype and device; NULL where x is. */
 kn_tensor *kn__constant_like(const kn_tensor *x, double value);
 /* A tensor of these numbers, which an op reads: replays of a captured step read it too. */

@@ -249,6 +249,32 @@ static void data_of_the_host_are_copied_into_a_tensor(void **state) {
     assert_fails(kn_copy_into(KN_NONE, values, 4), KN_ERR_INVALID, "kn_copy_into: t");
 }
 
+/* Whatever the shape or the numbers: a write into the result leaves x as it is. */
+static void copies_of_all_elements_share_no_data(void **state) {
+    (void)state;
+    KN_FRAME();
+    const kn_dtype dtypes[] = {KN_F32, KN_F16, KN_I64, KN_BOOL};
+    for (int i = 0; i < 12; i++) {
+        kn_tensor *x = kn_cast(i % 3 ? counted(3, 1) : kn_ones(KN_SCALAR), dtypes[i % 4]);
+        bool is_scalar = i % 3 == 0;
+        const kn_shape none = is_scalar ? KN_SCALAR : KN_SHAPE(0, 0);
+        kn_tensor *const made[] = {
+            kn_flip(x, is_scalar ? KN_SCALAR : KN_SHAPE(-1)),
+            kn_tile(x, is_scalar ? KN_SCALAR : KN_SHAPE(1, 1)),
+            kn_pad(x, none, none, KN_PAD_REFLECT, 0),
+            is_scalar ? kn_transpose(x, KN_ALL) : kn_roll(x, 3, 0),
+            is_scalar ? kn_transpose(x, KN_ALL) : kn_repeat(x, 1, 1),
+        };
+        for (size_t k = 0; k < sizeof made / sizeof *made; k++) {
+            assert_non_null(made[k]);
+            assert_shape(made[k], kn_tensor_shape(x));
+            assert_true(made[k]->storage != x->storage);
+            assert_memory_equal(kn_data(made[k]), kn_data(x),
+                                (size_t)x->n * kn_dtype_bytes(kn_tensor_dtype(x)));
+        }
+    }
+}
+
 /* The simulated device reports work that touches memory too early. */
 static void copies_from_pinned_memory_need_no_wait(void **state) {
     (void)state;
@@ -271,8 +297,8 @@ int main(void) {
         OPS_TEST(diagonals_are_read_and_written), OPS_TEST(squeeze_and_unsqueeze_are_views),
         OPS_TEST(stack_joins_along_a_new_axis), OPS_TEST(tensors_are_cut_along_any_axis),
         OPS_TEST(repeat_and_tile_copy_elements), OPS_TEST(tile_takes_any_number_of_axes),
-        OPS_TEST(roll_and_triangles), OPS_TEST(each_mode_of_padding_has_its_elements),
-        OPS_TEST(numbers_in_a_row), OPS_TEST(one_hot_marks_the_index),
-        OPS_TEST(data_of_the_host_are_copied_into_a_tensor),
+        OPS_TEST(roll_and_triangles), OPS_TEST(copies_of_all_elements_share_no_data),
+        OPS_TEST(each_mode_of_padding_has_its_elements), OPS_TEST(numbers_in_a_row),
+        OPS_TEST(one_hot_marks_the_index), OPS_TEST(data_of_the_host_are_copied_into_a_tensor),
         OPS_TEST(copies_from_pinned_memory_need_no_wait));
 }

@@ -254,8 +254,8 @@ KN_API KN_MUST_CHECK kn_status kn_axpy_into(kn_tensor *y, double alpha, kn_tenso
 /* Einstein's sum: "bij,bjk->bik". A letter a dimension of each operand; letters that the result
  * lacks are summed over. Without "->" the result has the letters that occur once, sorted. A letter
  * twice in one operand takes its diagonal. "..." stands for any number of dimensions, counted from
- * the last one and broadcast; a result without it sums over them. Spaces are skipped. Operands are
- * joined from left to right, two at a time, by a product of matrices where letters are summed. */
+ * the last one and broadcast; a result without it sums over them. Spaces are skipped. Operands join
+ * from left to right in pairs, by a matrix product where letters are summed; "ij->ij": a view. */
 KN_API kn_tensor *kn_einsum(const char *spec, kn_tensor *const x[], int n_x);
 #define KN_EINSUM(spec, ...)                                                                       \
     kn_einsum(spec, (kn_tensor *const[]){__VA_ARGS__},                                             \
@@ -486,8 +486,8 @@ KN_API kn_tensor *kn_pad(kn_tensor *x, kn_shape before, kn_shape after, kn_pad_m
 /* x [...,rows,columns] with zeros below, or above, the diagonal column - row = `diagonal`. */
 KN_API kn_tensor *kn_triu(kn_tensor *x, int64_t diagonal);
 KN_API kn_tensor *kn_tril(kn_tensor *x, int64_t diagonal);
-/* The elements whose index along axis_column less that along axis_row is k; the two axes go, the
- * diagonal is the last one. kn_diag: of a matrix; or x [n] as a diagonal among zeros. */
+/* The elements whose index along axis_column less that along axis_row is k, as the last axis;
+ * the two go. A view as of kn_index. kn_diag: of a matrix; or x [n] as a diagonal among zeros. */
 KN_API kn_tensor *kn_diagonal(kn_tensor *x, int64_t k, int axis_row, int axis_column);
 KN_API kn_tensor *kn_diag(kn_tensor *x, int64_t k);
 KN_API kn_tensor *kn_broadcast(kn_tensor *x, kn_shape shape); /* an alias where shapes are equal */
@@ -568,7 +568,7 @@ KN_API kn_tensor *kn_add_at(kn_tensor *x, kn_tensor *y, int n_items, const kn_in
 /* The same as kn_set_at in x itself; a new version of x, as kn_data_mut makes; not recorded. */
 KN_API KN_MUST_CHECK kn_status kn_set_into(kn_tensor *x, kn_tensor *y, int n_items,
                                            const kn_index_item items[]);
-/* Element `index` of the axis, which is removed. */
+/* Element `index` of the axis, which is removed; a view as of kn_index. */
 KN_API kn_tensor *kn_select(kn_tensor *x, int64_t index, int axis);
 /* x where the mask is true: [count, the rest of x's dimensions]. */
 KN_API kn_tensor *kn_masked_select(kn_tensor *x, kn_tensor *mask);
