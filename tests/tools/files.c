@@ -1,6 +1,7 @@
 #include "files.h"
 
 #include <dirent.h>
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,4 +87,16 @@ static void split_write(const char *dir, const char *prefix, uint32_t n, bool gz
 void files_dataset(const char *dir, uint32_t n, bool gzip) {
     split_write(dir, "train", n, gzip);
     split_write(dir, "t10k", n / 2, gzip);
+}
+
+bool files_locale_set(int category, const char *name) {
+    char dir[FILES_PATH_MAX], command[4 * FILES_PATH_MAX];
+    snprintf(command, sizeof command, "localedef -i '%.32s' -f UTF-8 '%s/%.32s' 2>/dev/null", name,
+             files_dir_make(dir), name);
+    bool is_set =
+        system(command) >= 0 && setenv("LOCPATH", dir, 1) == 0 && setlocale(category, name) != NULL;
+    unsetenv("LOCPATH");
+    snprintf(command, sizeof command, "rm -r '%s'", dir);
+    demand(system(command) == 0, command);
+    return is_set;
 }

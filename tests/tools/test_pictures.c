@@ -1,5 +1,6 @@
 /* Images in folders. Skipped where the build has no libpng and no libjpeg. */
 #include <knet/data.h>
+#include <locale.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -105,6 +106,21 @@ static void classes_are_folders_in_order(void **state) {
         assert_close(x[60 + i], (10 * c + 40 * y + 3 * column) / 255.0, 1e-6, 0);
     }
     kn_loader_destroy(loader);
+}
+
+/* In most locales letters come before their case. */
+static void the_order_of_classes_is_the_same_in_every_locale(void **state) {
+    (void)state;
+    kn_dataset *data = NULL;
+    png_write(place("Zebra", "a.png"), 1, 4, 4);
+    png_write(place("ant", "a.png"), 1, 4, 4);
+    bool is_set = files_locale_set(LC_COLLATE, "en_US");
+    if (is_set) assert_true(strcoll("ant", "Zebra") < 0);
+    assert_ok(kn_dataset_read_folder(&data, dir, NULL));
+    setlocale(LC_COLLATE, "C");
+    assert_string_equal(kn_dataset_class_name(data, 0), "Zebra");
+    kn_dataset_destroy(data);
+    if (!is_set) skip();
 }
 
 static void images_are_scaled_and_turned_grey(void **state) {
@@ -267,6 +283,7 @@ static void bad_images_are_errors_that_name_the_file(void **state) {
 #define IN_DIR(fn) TEST_WITH(fn, dir_setup, dir_teardown)
 int main(void) {
     return RUN_TESTS(IN_DIR(classes_are_folders_in_order),
+                     IN_DIR(the_order_of_classes_is_the_same_in_every_locale),
                      IN_DIR(images_are_scaled_and_turned_grey),
                      IN_DIR(pixels_are_the_bytes_of_the_file), IN_DIR(cmyk_becomes_rgb),
                      IN_DIR(train_and_test_are_folders_of_classes),

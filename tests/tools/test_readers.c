@@ -1,5 +1,6 @@
 /* Tables, texts, reviews: files, good and bad. The argument is the folder of imdb.npz. */
 #include <knet/data.h>
+#include <locale.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -313,6 +314,12 @@ static void review_write(const char *split, const char *label, const char *name,
     files_write(folder, name, text, strlen(text), true);
 }
 
+static void reviews_remove(const char *split) {
+    char command[2 * FILES_PATH_MAX];
+    snprintf(command, sizeof command, "rm -r '%.500s/%s'", dir, split);
+    assert_int_equal(system(command), 0);
+}
+
 static void folders_of_reviews_are_read(void **state) {
     (void)state;
     kn_dataset *data = NULL;
@@ -334,9 +341,28 @@ static void folders_of_reviews_are_read(void **state) {
     assert_integers(b.y, (int64_t[]){0, 1}, 2);
     kn_loader_destroy(loader);
     kn_vocab_destroy(v);
-    char command[2 * FILES_PATH_MAX + 64];
-    snprintf(command, sizeof command, "rm -r '%.500s'/train '%.500s'/test", dir, dir);
-    assert_int_equal(system(command), 0);
+    reviews_remove("train");
+    reviews_remove("test");
+}
+
+static void the_order_of_reviews_is_the_same_in_every_locale(void **state) {
+    (void)state;
+    kn_dataset *data = NULL;
+    kn_vocab *v = NULL;
+    kn_batch b;
+    review_write("train", "neg", "B.txt", "bad bad");
+    review_write("train", "neg", "a.txt", "good");
+    review_write("train", "pos", "a.txt", "bad");
+    const kn_imdb_options o = {.vocab = &v};
+    bool is_set = files_locale_set(LC_COLLATE, "en_US");
+    assert_ok(kn_dataset_read_imdb(&data, dir, KN_TRAIN, &o));
+    setlocale(LC_COLLATE, "C");
+    kn_loader *loader = all_of(&b, data);
+    assert_integers(b.x, (int64_t[]){2, 2, 3, 0, 2, 0}, 6);
+    kn_loader_destroy(loader);
+    kn_vocab_destroy(v);
+    reviews_remove("train");
+    if (!is_set) skip();
 }
 
 static void a_missing_data_set_says_where_it_is(void **state) {
@@ -362,5 +388,6 @@ int main(int argc, char **argv) {
         TEST(rare_words_are_left_out), TEST(characters_are_those_of_utf8),
         IN_DIR(a_text_is_cut_into_samples_and_what_follows),
         TEST(kerass_file_has_words_from_three_on), IN_DIR(folders_of_reviews_are_read),
+        IN_DIR(the_order_of_reviews_is_the_same_in_every_locale),
         IN_DIR(a_missing_data_set_says_where_it_is));
 }

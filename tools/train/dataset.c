@@ -358,6 +358,10 @@ kn_status kn_dataset_create_synthetic(kn_dataset **out, int64_t n,
 
 /* --- files --- */
 
+int kn__by_name(const struct dirent **a, const struct dirent **b) {
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
 kn_status kn__file_whole(char **out, size_t *n_bytes, const char *path) {
     struct stat st;
     int fd = open(path, O_RDONLY | O_CLOEXEC);

@@ -2,6 +2,7 @@
 #ifndef KN_DATASET_H
 #define KN_DATASET_H
 
+#include <dirent.h>
 #include <knet/dataset.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -30,6 +31,9 @@ kn_dataset *kn__dataset_share(kn_dataset *data);
 kn_status kn__dataset_label(kn_dataset *data, const int64_t labels[], int64_t least);
 /* *out = data, or destroys it. */
 kn_status kn__dataset_give(kn_dataset **out, kn_dataset *data, kn_status status);
+
+/* Orders the entries of a folder by the bytes of their names, in every locale; for scandir. */
+int kn__by_name(const struct dirent **a, const struct dirent **b);
 
 /* Bytes of a regular file and a zero after them, malloc'd. Errors: IO, OOM. */
 kn_status kn__file_whole(char **out, size_t *n_bytes, const char *path);

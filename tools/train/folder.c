@@ -1,5 +1,4 @@
 /* Images in a folder of each class. */
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -120,7 +119,7 @@ static kn_status class_read(reading *r, const char *dir, int64_t label) {
     struct dirent **names = NULL;
     char path[PATH_MAX];
     kn_status status = KN_OK;
-    int n = scandir(dir, &names, is_image, alphasort);
+    int n = scandir(dir, &names, is_image, kn__by_name);
     if (n < 0) return KN_FAIL(KN_ERR_IO, "%s: %s", dir, strerror(errno));
     for (int i = 0; i < (label < 0 && n ? 1 : n) && status == KN_OK; i++) {
         status = path_join(path, dir, names[i]->d_name);
@@ -158,7 +157,7 @@ static kn_status class_add(reading *r, const char *dir, const char *name, const 
 static kn_status classes_list(reading *r, const char *dir, const char *from) {
     struct dirent **names = NULL;
     kn_status status = KN_OK;
-    int n = scandir(dir, &names, is_visible, alphasort);
+    int n = scandir(dir, &names, is_visible, kn__by_name);
     if (n < 0)
         return KN_FAIL(KN_ERR_IO, "%s: %s; images lie in it as CLASS/IMAGE.png or .jpg", dir,
                        strerror(errno));

@@ -1,5 +1,4 @@
 /* Texts as numbers: films' reviews, and texts whose next word is to be predicted. */
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <knet/file.h>
@@ -204,7 +203,7 @@ static kn_status review_add(reviews *r, const char *text, size_t n_bytes, int64_
 static kn_status folder_read(reviews *r, const char *dir, int64_t label) {
     struct dirent **files = NULL;
     char path[PATH_MAX + NAME_MAX + 1]; /* what the compiler can prove to suffice */
-    int n = scandir(dir, &files, is_text, alphasort);
+    int n = scandir(dir, &files, is_text, kn__by_name);
     if (n < 0) return KN_FAIL(KN_ERR_IO, "%s: %s; " WHERE, dir, strerror(errno));
     kn_status status = n ? KN_OK : KN_FAIL(KN_ERR_FORMAT, "%s: no .txt files; " WHERE, dir);
     for (int i = 0; i < n; i++) {

@@ -71,10 +71,10 @@ typedef struct kn_folder_options {
     int64_t channels;      /* 1: grey, 3: colour; 0: the first image's */
     uint64_t reserved[4];  /* zero */
 } kn_folder_options;
-/* Reads DIR/CLASS/IMAGE, PNG or JPEG: classes in the order of their names, images too. Pixels are
- * the bytes of the file: of 16 bits the upper 8, without gamma and transparency; grey of colour is
- * 0.299 R + 0.587 G + 0.114 B, and CMYK becomes RGB. Errors: UNSUPPORTED for a format whose library
- * this build lacks. */
+/* Reads DIR/CLASS/IMAGE, PNG or JPEG: classes in the order of their names' bytes, images too.
+ * Pixels are the bytes of the file: of 16 bits the upper 8, without gamma and transparency; grey of
+ * colour is 0.299 R + 0.587 G + 0.114 B, and CMYK becomes RGB. Errors: UNSUPPORTED for a format
+ * whose library this build lacks. */
 KN_API KN_MUST_CHECK kn_status kn_dataset_read_folder(kn_dataset **out, const char *dir,
                                                       const kn_folder_options *options);
 /* Reads two arrays of an NPZ or safetensors file, as kn_dataset_create. y_name NULL: no labels.
