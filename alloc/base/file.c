@@ -209,11 +209,19 @@ int kn__file_write_by(const char *path, int (*write_fn)(void *ctx, int fd), void
     return write_contents(path, &(contents){write_fn, ctx, 0});
 }
 
+/* A write that fails, as on a full disk, leaves no part of it. */
+static int append_range(void *ctx, int fd) {
+    struct stat file;
+    bool is_regular = fstat(fd, &file) == 0 && S_ISREG(file.st_mode);
+    int error = write_range(ctx, fd);
+    return error && is_regular && ftruncate(fd, file.st_size) != 0 ? errno : error;
+}
+
 int kn__file_append(const char *path, const char *bytes, size_t length) {
     range r = {bytes, length};
     int fd = standard_stream(path);
     if (fd >= 0) return write_range(&r, fd);
-    return write_with(O_APPEND, path, &(contents){write_range, &r, length});
+    return write_with(O_APPEND, path, &(contents){append_range, &r, length});
 }
 
 /* A path that isn't absolute is invalid, by the XDG Base Directory Specification. */

@@ -34,7 +34,7 @@ int kn__open_output(const char *path);
 int kn__file_write(const char *path, const char *bytes, size_t length);
 /* The same for contents that `write_fn` writes to fd in order; it returns 0 or an errno. */
 int kn__file_write_by(const char *path, int (*write_fn)(void *ctx, int fd), void *ctx);
-/* Adds to the file. */
+/* Adds to the file. A regular file that the bytes don't fit in stays as it was. */
 int kn__file_append(const char *path, const char *bytes, size_t length);
 
 /* The path of a file kept for the user, $XDG_CACHE_HOME/knet/NAME, or .cache/knet/NAME in $HOME.

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "file.h"
@@ -88,6 +89,26 @@ static void a_writer_that_fails_leaves_the_old_file(void **state) {
     assert_holds(path, less);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(rmdir(folder), 0); /* nothing beside it is left */
+}
+
+static void an_append_that_fails_leaves_the_file(void **state) {
+    (void)state;
+    char folder[] = "/tmp/knet_base_XXXXXX", path[64];
+    struct rlimit before, less;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/file", folder);
+    assert_int_equal(kn__file_append(path, "one\n", 4), 0);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    less = before;
+    less.rlim_cur = 6;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &less), 0);
+    int error = kn__file_append(path, "two\n", 4);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(error, EFBIG);
+    assert_int_equal(kn__file_append(path, "three\n", 6), 0);
+    assert_holds(path, "one\nthree\n");
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(folder), 0);
 }
 
 /* --- files that are open --- */
@@ -209,6 +230,7 @@ int main(void) {
     return RUN_TESTS(TEST(a_reader_that_has_gone_is_an_error_and_no_signal),
                      TEST(a_signal_of_the_program_stays_pending), TEST(a_closed_file_is_an_error),
                      TEST(a_writer_that_fails_leaves_the_old_file),
+                     TEST(an_append_that_fails_leaves_the_file),
                      TEST(a_file_that_is_a_standard_stream_keeps_what_the_stream_wrote),
                      TEST(a_link_to_a_file_without_a_path_stays),
                      TEST(a_file_that_several_write_is_whole_at_any_time),
