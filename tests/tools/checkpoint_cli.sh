@@ -103,6 +103,10 @@ metrics)
   want 0 "$knet" train mlp --synthetic --epochs 1 --metrics m.csv --quiet
   [ "$(head -n 1 m.csv)" = epoch,loss,test_accuracy,test_loss,train_seconds,test_seconds ] || fail "$(cat m.csv)"
   [ "$(cut -d, -f1 m.csv | tr '\n' ' ')" = 'epoch 1 2 1 ' ] || fail "$(cat m.csv)"
+  printf '{"epoch":2,"lo' >>m.jsonl # of a run that was killed
+  want 0 "$knet" train mlp --synthetic --epochs 1 --metrics m.jsonl --quiet
+  tail -n 1 m.jsonl >last
+  [ "$(json epoch last)" = 1 ] || fail "$(cat m.jsonl)"
   refused --metrics /nowhere/m.csv '/nowhere/m.csv: No such file'
   refused --metrics . '\.: Is a directory'
   want 2 "$knet" train mlp --synthetic --metrics new.csv --device cuda:99

@@ -1,6 +1,7 @@
 #include "train_files.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <knet/file.h>
 #include <knet/op.h>
@@ -57,12 +58,26 @@ static void warn(const char *path, int error) {
     if (error) kn__warn("%s: %s", path, strerror(error));
 }
 
+/* The last byte of a regular file; '\n' if it can't be read; -1: the file is empty or no such one.
+ */
+static int last_byte(const char *path) {
+    unsigned char last = '\n';
+    struct stat file;
+    if (stat(path, &file) != 0 || !S_ISREG(file.st_mode) || file.st_size == 0) return -1;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return last;
+    if (pread(fd, &last, 1, file.st_size - 1) != 1) last = '\n';
+    close(fd);
+    return last;
+}
+
 /* A line that a run can be watched by. */
 static void metrics_add(const char *path, const kn_epoch *epoch) {
     kn__text line = {0};
-    struct stat file;
+    int last = last_byte(path);
+    if (last >= 0 && last != '\n') kn__text_puts(&line, "\n"); /* of a run that was killed */
     if (is_csv(path)) {
-        if (stat(path, &file) != 0 || file.st_size == 0)
+        if (last < 0)
             kn__text_puts(&line,
                           "epoch,loss,test_accuracy,test_loss,train_seconds,"
                           "test_seconds\n");
