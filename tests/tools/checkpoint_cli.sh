@@ -107,6 +107,15 @@ metrics)
   want 0 "$knet" train mlp --synthetic --epochs 1 --metrics m.jsonl --quiet
   tail -n 1 m.jsonl >last
   [ "$(json epoch last)" = 1 ] || fail "$(cat m.jsonl)"
+  # epochs that a checkpoint doesn't have are trained again
+  for file in r.jsonl r.csv; do
+    want 0 "$knet" train mlp --synthetic --epochs 2 --checkpoint r.st --metrics $file --quiet
+    cp r.st before.st
+    want 0 "$knet" train mlp --synthetic --epochs 3 --checkpoint r.st --metrics $file --quiet --resume
+    cp before.st r.st
+    want 0 "$knet" train mlp --synthetic --epochs 4 --checkpoint r.st --metrics $file --quiet --resume
+    [ "$(sed 's/{"epoch"://; s/,.*//' $file | tr '\n' ' ' | sed 's/epoch //')" = '1 2 3 4 ' ] || fail "$(cat $file)"
+  done
   refused --metrics /nowhere/m.csv '/nowhere/m.csv: No such file'
   refused --metrics . '\.: Is a directory'
   want 2 "$knet" train mlp --synthetic --metrics new.csv --device cuda:99

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <knet/file.h>
 #include <knet/op.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -90,6 +91,27 @@ static void metrics_add(const char *path, const kn_epoch *epoch) {
     kn__text_release(&line);
 }
 
+/* Cuts off the last epochs of the file, from `first` on; 0 or an errno. */
+static int metrics_cut(const char *path, int64_t first) {
+    struct stat file;
+    if (stat(path, &file) != 0 || !S_ISREG(file.st_mode)) return 0;
+    FILE *in = fopen(path, "r");
+    char *line = NULL;
+    size_t room = 0;
+    off_t keep = 0, at = 0;
+    for (ssize_t n; in && (n = getline(&line, &room, in)) >= 0;) {
+        int64_t index = 0;
+        bool is_epoch = sscanf(line, "{\"epoch\":%" SCNd64, &index) == 1 ||
+                        sscanf(line, "%" SCNd64 ",", &index) == 1;
+        at += n;
+        if (!is_epoch || index < first) keep = at;
+    }
+    free(line);
+    bool failed = !in || ferror(in);
+    if (in) fclose(in);
+    return failed || (keep < at && truncate(path, keep) != 0) ? errno : 0;
+}
+
 static void events_add(kn__train_files *f, const kn_epoch *e) {
     const kn__scalar values[] = {{"loss/train", e->loss},
                                  {"loss/test", e->test_loss},
@@ -101,7 +123,6 @@ static void events_add(kn__train_files *f, const kn_epoch *e) {
 
 /* Adds the epoch to those that are drawn; 0 or an errno code. */
 static int curves_add(kn__train_files *f, const kn_epoch *epoch) {
-    if (!f->drawn && f->continues) f->n_drawn = kn__curves_read(&f->drawn, f->curves, epoch->index);
     kn_epoch *more = realloc(f->drawn, (size_t)(f->n_drawn + 1) * sizeof *more);
     if (!more) return ENOMEM;
     f->drawn = more;
@@ -139,7 +160,15 @@ kn_status kn__train_files_begin(kn__train_files *f) {
     return error ? KN_FAIL(KN_ERR_IO, "%s: %s", path, strerror(error)) : KN_OK;
 }
 
+/* Of a run that was killed, or couldn't save, the files may have epochs that are trained again. */
+static void files_continue(kn__train_files *f, int64_t first) {
+    if (f->metrics) warn(f->metrics, metrics_cut(f->metrics, first));
+    if (f->curves) f->n_drawn = kn__curves_read(&f->drawn, f->curves, first);
+    f->continues = false;
+}
+
 void kn__train_files_add(kn__train_files *f, const kn_epoch *epoch) {
+    if (f->continues) files_continue(f, epoch->index);
     if (f->metrics) metrics_add(f->metrics, epoch);
     if (f->tensorboard) events_add(f, epoch);
     if (f->curves) curves_write(f, epoch);

@@ -10,7 +10,7 @@
 typedef struct kn__train_files {
     const char *metrics, *tensorboard, *curves; /* paths; NULL: not wanted */
     const char *title;                          /* of the curves */
-    bool continues;    /* the curves begin with the epochs that their file has */
+    bool continues;    /* epochs of the files stay, up to the first that is added */
     char events[4096]; /* the event file; "" before the training */
     kn_epoch *drawn;   /* [n_drawn]: of the curves */
     int64_t n_drawn;
