@@ -72,7 +72,8 @@ static kn_status push_list(machine *m) {
 static kn_status list_add(machine *m, item to, item value) {
     if (to.kind != LIST) return KN_OK; /* a set or a bytearray */
     list *l = &m->lists[to.value];
-    if (value.kind != NUMBER && value.kind != LIST) return KN_OK;
+    if (value.kind != NUMBER && value.kind != LIST)
+        return bad(m, "a list has a value that is neither a whole number nor a list");
     if (l->n && l->has_lists != (value.kind == LIST))
         return bad(m, "a list has both numbers and lists");
     size_t room = (size_t)l->room;

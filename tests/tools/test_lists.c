@@ -1,0 +1,50 @@
+/* Pickles of lists of numbers, by hand: the files of NumPy are those of test_readers.c. */
+#include "dataset.h"
+#include "test.h"
+
+static void assert_bad(const char *pickle, size_t n, const char *message) {
+    kn__lists l;
+    assert_fails(kn__lists_read(&l, (const uint8_t *)pickle, n, "x"), KN_ERR_FORMAT, message);
+    assert_null(l.offset);
+}
+#define ASSERT_BAD(pickle, message) assert_bad(pickle, sizeof(pickle) - 1, message)
+
+static void lists_of_whole_numbers_are_read(void **state) {
+    (void)state;
+    kn__lists l;
+    static const char good[] =
+        "\x80\x02](](K\x05M\x01\x02"
+        "e](K\x07"
+        "ee.";
+    assert_ok(kn__lists_read(&l, (const uint8_t *)good, sizeof good - 1, "x"));
+    assert_int_equal(l.n, 2);
+    assert_memory_equal(l.offset, ((int64_t[]){0, 2, 3}), 3 * sizeof *l.offset);
+    assert_memory_equal(l.value, ((int64_t[]){5, 0x201, 7}), 3 * sizeof *l.value);
+    kn__lists_release(&l);
+}
+
+/* Floats, bools, NumPy's numbers, which are calls of functions, and tuples. */
+static void other_values_in_a_list_are_errors(void **state) {
+    (void)state;
+    static const char other[] = "a list has a value that is neither a whole number nor a list";
+    ASSERT_BAD("\x80\x02](](K\x05G@\x14\0\0\0\0\0\0ee.", other);
+    test_assert_message("x: byte 18 of the pickle: ", __FILE__, __LINE__);
+    ASSERT_BAD(
+        "\x80\x02](]\x88"
+        "a](K\x07"
+        "ee.",
+        other);
+    ASSERT_BAD(
+        "\x80\x02](](K\x05"
+        "cnumpy\nint64\nK\x06\x85Ree.",
+        other);
+    ASSERT_BAD(
+        "\x80\x02](K\x05\x85](K\x07"
+        "ee.",
+        other);
+}
+
+int main(void) {
+    return RUN_TESTS(TEST(lists_of_whole_numbers_are_read),
+                     TEST(other_values_in_a_list_are_errors));
+}
