@@ -44,7 +44,17 @@ static void other_values_in_a_list_are_errors(void **state) {
         other);
 }
 
+/* A file of a few bytes must not take gigabytes: 20 times the same 8 numbers, in 67 bytes. */
+static void a_list_that_occurs_too_often_is_an_error(void **state) {
+    (void)state;
+    char pickle[128] = "\x80\x02]q\1(](K\1K\1K\1K\1K\1K\1K\1K\1eq\2";
+    size_t n = strlen(pickle);
+    for (int i = 1; i < 20; i++) memcpy(pickle + n, "h\2", 2), n += 2;
+    memcpy(pickle + n, "e.", 2);
+    assert_bad(pickle, n + 2, "x: up to list 8 there are more numbers than the 67 bytes");
+}
+
 int main(void) {
-    return RUN_TESTS(TEST(lists_of_whole_numbers_are_read),
-                     TEST(other_values_in_a_list_are_errors));
+    return RUN_TESTS(TEST(lists_of_whole_numbers_are_read), TEST(other_values_in_a_list_are_errors),
+                     TEST(a_list_that_occurs_too_often_is_an_error));
 }

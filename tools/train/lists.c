@@ -331,12 +331,16 @@ static const list *outer_find(const machine *m) {
 static kn_status give(kn__lists *out, const machine *m) {
     const list *outer = outer_find(m);
     if (!outer) return KN_FAIL(KN_ERR_FORMAT, "%s: no list of lists of numbers", m->name);
-    int64_t total = 0, most = 1 << 30;
+    int64_t total = 0, most = m->end - m->begin; /* a list that occurs often takes few bytes */
     for (int64_t i = 0; i < outer->n; i++) {
         const list *l = &m->lists[outer->value[i]];
-        if (l->has_lists || l->n > most - total)
-            return KN_FAIL(KN_ERR_FORMAT, "%s: list %" PRId64 " is not one of numbers, or too long",
-                           m->name, i);
+        if (l->has_lists)
+            return KN_FAIL(KN_ERR_FORMAT, "%s: list %" PRId64 " is not one of numbers", m->name, i);
+        if (l->n > most - total)
+            return KN_FAIL(KN_ERR_FORMAT,
+                           "%s: up to list %" PRId64 " there are more numbers than the %" PRId64
+                           " bytes of the pickle; it repeats lists",
+                           m->name, i, most);
         total += l->n;
     }
     out->n = outer->n;
