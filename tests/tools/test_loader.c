@@ -1,4 +1,5 @@
 #include <knet/data.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "files.h"
@@ -262,6 +263,16 @@ static void images_without_labels_are_another_error_than_no_files(void **state) 
     assert_refused(dir, (kn_loader_options){0}, KN_ERR_IO, "has no file of labels");
 }
 
+static void a_pipe_is_not_a_file_of_images(void **state) {
+    (void)state;
+    char path[2 * FILES_PATH_MAX];
+    files_dataset(dir, 20, false);
+    snprintf(path, sizeof path, "%s/train-images-idx3-ubyte", dir);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_refused(dir, (kn_loader_options){0}, KN_ERR_IO, "ubyte: not a regular file");
+}
+
 static void images_and_labels_must_agree_in_number(void **state) {
     (void)state;
     size_t size_bytes = 0;
@@ -318,6 +329,7 @@ int main(void) {
         TEST(a_missing_directory_names_the_package),
         IN_DIR(a_directory_that_cannot_be_read_is_an_error),
         IN_DIR(images_without_labels_are_another_error_than_no_files),
-        IN_DIR(images_and_labels_must_agree_in_number), IN_DIR(a_set_of_no_images_is_refused),
+        IN_DIR(a_pipe_is_not_a_file_of_images), IN_DIR(images_and_labels_must_agree_in_number),
+        IN_DIR(a_set_of_no_images_is_refused),
         IN_DIR(options_that_do_not_fit_are_refused_with_their_values));
 }

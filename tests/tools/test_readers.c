@@ -159,6 +159,15 @@ static void bad_tables_are_errors_with_the_line(void **state) {
                  "/nonexistent.csv");
 }
 
+/* An open that waits for a writer would never end. */
+static void a_pipe_is_not_a_regular_file(void **state) {
+    (void)state;
+    kn_dataset *data = NULL;
+    snprintf(path, sizeof path, "%s/pipe", dir);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_fails(kn_dataset_read_csv(&data, path, NULL), KN_ERR_IO, "pipe: not a regular file");
+}
+
 /* --- vocabularies --- */
 
 static void words_are_numbered_by_frequency(void **state) {
@@ -383,10 +392,10 @@ int main(int argc, char **argv) {
         IN_DIR(classes_that_are_numbers_are_in_their_order),
         IN_DIR(spellings_of_one_class_are_one_class), IN_DIR(a_byte_order_mark_hides_no_row),
         IN_DIR(numbers_may_have_any_length), IN_DIR(targets_may_be_numbers_or_missing),
-        IN_DIR(bad_tables_are_errors_with_the_line), TEST(words_are_numbered_by_frequency),
-        TEST(words_may_have_any_length), TEST(a_vocabulary_is_a_line_of_ascii_and_back),
-        TEST(rare_words_are_left_out), TEST(characters_are_those_of_utf8),
-        IN_DIR(a_text_is_cut_into_samples_and_what_follows),
+        IN_DIR(bad_tables_are_errors_with_the_line), IN_DIR(a_pipe_is_not_a_regular_file),
+        TEST(words_are_numbered_by_frequency), TEST(words_may_have_any_length),
+        TEST(a_vocabulary_is_a_line_of_ascii_and_back), TEST(rare_words_are_left_out),
+        TEST(characters_are_those_of_utf8), IN_DIR(a_text_is_cut_into_samples_and_what_follows),
         TEST(kerass_file_has_words_from_three_on), IN_DIR(folders_of_reviews_are_read),
         IN_DIR(the_order_of_reviews_is_the_same_in_every_locale),
         IN_DIR(a_missing_data_set_says_where_it_is));

@@ -364,7 +364,7 @@ int kn__by_name(const struct dirent **a, const struct dirent **b) {
 
 kn_status kn__file_whole(char **out, size_t *n_bytes, const char *path) {
     struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st) != 0) {
         int error = errno;
         if (fd >= 0) close(fd);

@@ -19,10 +19,10 @@ static bool ends_with(const char *text, const char *end) {
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-/* Opens a regular file and tells its size; a directory or a device is refused here, since read
- * would fail in ways that explain less. */
+/* Opens a regular file and tells its size; a directory, a device or a pipe, whose open would wait
+ * for a writer, is refused here, since read would fail in ways that explain less. */
 static kn_status file_open(int *out, int64_t *size_bytes, const char *path) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) return KN_FAIL(KN_ERR_IO, "%s: %s", path, strerror(errno));
     struct stat st;
     if (fstat(fd, &st) != 0) {
