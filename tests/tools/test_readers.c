@@ -117,6 +117,26 @@ static void numbers_may_have_any_length(void **state) {
     kn_loader_destroy(loader);
 }
 
+static void numbers_have_a_point_in_every_locale(void **state) {
+    (void)state;
+    kn_dataset *data = NULL;
+    const kn_csv_options o = {.delimiter = ';', .header = -1};
+    kn_batch b;
+    bool is_set = files_locale_set(LC_NUMERIC, "de_DE");
+    if (is_set) assert_close(strtod("1,5", NULL), 1.5, 0, 0);
+    kn_status point = kn_dataset_read_csv(&data, file("a.csv", "1.5;a\n2;b\n"), &o);
+    kn_loader *loader = point == KN_OK ? all_of(&b, data) : NULL;
+    kn_status comma = kn_dataset_read_csv(&data, file("a.csv", "1,5;a\n2;b\n"), &o);
+    kn_error error = *kn_last_error();
+    setlocale(LC_NUMERIC, "C");
+    assert_int_equal(point, KN_OK);
+    assert_floats(b.x, (float[]){1.5f, 2}, 2);
+    kn_loader_destroy(loader);
+    assert_int_equal(comma, KN_ERR_FORMAT);
+    assert_non_null(strstr(error.message, "line 1, field 1: '1,5' is not a number"));
+    if (!is_set) skip();
+}
+
 static void targets_may_be_numbers_or_missing(void **state) {
     (void)state;
     kn_dataset *data = NULL;
@@ -391,11 +411,12 @@ int main(int argc, char **argv) {
         IN_DIR(a_table_has_numbers_and_named_classes),
         IN_DIR(classes_that_are_numbers_are_in_their_order),
         IN_DIR(spellings_of_one_class_are_one_class), IN_DIR(a_byte_order_mark_hides_no_row),
-        IN_DIR(numbers_may_have_any_length), IN_DIR(targets_may_be_numbers_or_missing),
-        IN_DIR(bad_tables_are_errors_with_the_line), IN_DIR(a_pipe_is_not_a_regular_file),
-        TEST(words_are_numbered_by_frequency), TEST(words_may_have_any_length),
-        TEST(a_vocabulary_is_a_line_of_ascii_and_back), TEST(rare_words_are_left_out),
-        TEST(characters_are_those_of_utf8), IN_DIR(a_text_is_cut_into_samples_and_what_follows),
+        IN_DIR(numbers_may_have_any_length), IN_DIR(numbers_have_a_point_in_every_locale),
+        IN_DIR(targets_may_be_numbers_or_missing), IN_DIR(bad_tables_are_errors_with_the_line),
+        IN_DIR(a_pipe_is_not_a_regular_file), TEST(words_are_numbered_by_frequency),
+        TEST(words_may_have_any_length), TEST(a_vocabulary_is_a_line_of_ascii_and_back),
+        TEST(rare_words_are_left_out), TEST(characters_are_those_of_utf8),
+        IN_DIR(a_text_is_cut_into_samples_and_what_follows),
         TEST(kerass_file_has_words_from_three_on), IN_DIR(folders_of_reviews_are_read),
         IN_DIR(the_order_of_reviews_is_the_same_in_every_locale),
         IN_DIR(a_missing_data_set_says_where_it_is));

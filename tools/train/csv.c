@@ -23,10 +23,11 @@ typedef struct table {
 
 static bool is_blank(char c) { return c == ' ' || c == '\t'; }
 
-/* With a decimal point, whatever the locale's is. The text changes only while it is read. */
+/* With a decimal point alone, whatever the locale's is. The text changes only while it is read. */
 static bool number_read(double *out, char *text) {
-    char *point = strchr(text, '.'), *end = NULL;
-    if (point) *point = nl_langinfo(RADIXCHAR)[0];
+    char *point = strchr(text, '.'), *end = NULL, radix = nl_langinfo(RADIXCHAR)[0];
+    if (radix != '.' && strchr(text, radix)) return false;
+    if (point) *point = radix;
     *out = strtod(text, &end);
     if (point) *point = '.';
     if (end == text) return false;
