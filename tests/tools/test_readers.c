@@ -93,6 +93,28 @@ static void spellings_of_one_class_are_one_class(void **state) {
     kn_dataset_destroy(data);
 }
 
+/* Numbers of more digits than a double tells apart, beyond its range, and in other forms. */
+static void classes_that_equal_doubles_would_merge_are_texts(void **state) {
+    (void)state;
+    static const char *const texts[] = {"1,9007199254740992\n2,9007199254740993\n",
+                                        "1,12e400\n2,34e999\n",
+                                        "1,0.1\n2,0.1000000000000000000001\n",
+                                        "1,1e-400\n2,0\n",
+                                        "1,inf\n2,INF\n",
+                                        "1,0x10\n2,16\n"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        kn_dataset *data = NULL;
+        assert_ok(kn_dataset_read_csv(&data, file("a.csv", texts[i]), NULL));
+        assert_int_equal(kn_dataset_classes(data), 2);
+        kn_dataset_destroy(data);
+    }
+    kn_dataset *data = NULL;
+    assert_ok(kn_dataset_read_csv(&data, file("a.csv", "1,-1e3\n2,00.500\n3,1e20\n4,0.5\n"), NULL));
+    assert_int_equal(kn_dataset_classes(data), 3);
+    assert_string_equal(kn_dataset_class_name(data, 2), "1e20");
+    kn_dataset_destroy(data);
+}
+
 static void a_byte_order_mark_hides_no_row(void **state) {
     (void)state;
     kn_dataset *data = NULL;
@@ -410,13 +432,14 @@ int main(int argc, char **argv) {
     return RUN_TESTS(
         IN_DIR(a_table_has_numbers_and_named_classes),
         IN_DIR(classes_that_are_numbers_are_in_their_order),
-        IN_DIR(spellings_of_one_class_are_one_class), IN_DIR(a_byte_order_mark_hides_no_row),
-        IN_DIR(numbers_may_have_any_length), IN_DIR(numbers_have_a_point_in_every_locale),
-        IN_DIR(targets_may_be_numbers_or_missing), IN_DIR(bad_tables_are_errors_with_the_line),
-        IN_DIR(a_pipe_is_not_a_regular_file), TEST(words_are_numbered_by_frequency),
-        TEST(words_may_have_any_length), TEST(a_vocabulary_is_a_line_of_ascii_and_back),
-        TEST(rare_words_are_left_out), TEST(characters_are_those_of_utf8),
-        IN_DIR(a_text_is_cut_into_samples_and_what_follows),
+        IN_DIR(spellings_of_one_class_are_one_class),
+        IN_DIR(classes_that_equal_doubles_would_merge_are_texts),
+        IN_DIR(a_byte_order_mark_hides_no_row), IN_DIR(numbers_may_have_any_length),
+        IN_DIR(numbers_have_a_point_in_every_locale), IN_DIR(targets_may_be_numbers_or_missing),
+        IN_DIR(bad_tables_are_errors_with_the_line), IN_DIR(a_pipe_is_not_a_regular_file),
+        TEST(words_are_numbered_by_frequency), TEST(words_may_have_any_length),
+        TEST(a_vocabulary_is_a_line_of_ascii_and_back), TEST(rare_words_are_left_out),
+        TEST(characters_are_those_of_utf8), IN_DIR(a_text_is_cut_into_samples_and_what_follows),
         TEST(kerass_file_has_words_from_three_on), IN_DIR(folders_of_reviews_are_read),
         IN_DIR(the_order_of_reviews_is_the_same_in_every_locale),
         IN_DIR(a_missing_data_set_says_where_it_is));

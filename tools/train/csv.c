@@ -1,7 +1,8 @@
 /* Tables of numbers in text. */
+#include <errno.h>
+#include <float.h>
 #include <inttypes.h>
 #include <langinfo.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -191,6 +192,19 @@ static char *trim(char *text) {
     return text;
 }
 
+/* Whether a double tells the decimal from all others: up to DBL_DIG digits, in its range. */
+static bool decimal_read(double *out, char *text) {
+    int n = 0, digits = 0;
+    if (text[strspn(text, "+-.0123456789eE")]) return false;
+    for (const char *c = text; *c && *c != 'e' && *c != 'E'; c++) {
+        if (*c < '0' || (*c == '0' && n == 0)) continue;
+        n++;
+        if (*c != '0') digits = n;
+    }
+    errno = 0;
+    return digits <= DBL_DIG && number_read(out, text) && errno != ERANGE;
+}
+
 /* Sorts the targets of all rows, without spaces at their ends, and drops those that occur twice;
  * returns how many stay. Numbers count as such if all are. */
 static int64_t classes_sort(const table *t, class_name *names) {
@@ -198,7 +212,7 @@ static int64_t classes_sort(const table *t, class_name *names) {
     for (int64_t i = 0; i < t->n; i++) {
         double number = 0;
         t->y[i] = trim(t->y[i]);
-        all = all && number_read(&number, t->y[i]) && !isnan(number);
+        all = all && decimal_read(&number, t->y[i]);
         names[i] = (class_name){t->y[i], number, false};
     }
     for (int64_t i = 0; i < t->n; i++) names[i].is_number = all;

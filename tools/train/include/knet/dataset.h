@@ -93,8 +93,9 @@ typedef struct kn_csv_options {
     uint64_t reserved[4]; /* zero */
 } kn_csv_options;
 /* Reads lines of numbers: x f32 [n,columns]. The classes of y may be any text, without the spaces
- * at its ends; they are numbered by their order as numbers if all are ("1" and "1.0" are then one
- * class), else as text. Fields may be quoted; empty lines and a byte-order mark are skipped. */
+ * at its ends; they are numbered by their order as numbers if all are decimals of up to 15 digits
+ * ("1" and "1.0" are then one class), else as text. Fields may be quoted; empty lines and a
+ * byte-order mark are skipped. */
 KN_API KN_MUST_CHECK kn_status kn_dataset_read_csv(kn_dataset **out, const char *path,
                                                    const kn_csv_options *options);
 /* Reads a text as samples of `length` words or characters: x [length], and y the same, one further
