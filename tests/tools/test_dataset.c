@@ -222,6 +222,24 @@ static void taking_shortens_epochs(void **state) {
     kn_loader_destroy(loader);
 }
 
+static void taking_leaves_the_epoch_that_runs(void **state) {
+    (void)state;
+    kn_loader *loader = loader_of(numbered(12, KN_F32), (kn_loader_options){.batch = 2});
+    kn_loader_place place;
+    kn_batch b;
+    int n = 0;
+    for (int i = 0; i < 3; i++) assert_true(kn_loader_next(loader, &b));
+    kn_loader_take(loader, 2);
+    assert_ok(kn_loader_place_get(&place, loader));
+    assert_ok(kn_loader_place_set(loader, &place));
+    while (kn_loader_next(loader, &b)) n++;
+    assert_int_equal(n, 3);
+    while (kn_loader_next(loader, &b)) n++;
+    assert_int_equal(n, 5);
+    assert_fails(kn_loader_place_set(loader, &place), KN_ERR_INVALID, "the place is batch 3 of 2");
+    kn_loader_destroy(loader);
+}
+
 static int batches_read(float *out, kn_loader *loader, int n) {
     int at = 0;
     kn_batch b;
@@ -431,6 +449,7 @@ int main(void) {
                      TEST(sequences_are_padded_to_the_longest_of_a_batch),
                      TEST(packed_sequences_follow_each_other), TEST(wrong_sequences_are_errors),
                      TEST(a_cycle_goes_on_with_the_next_epoch), TEST(taking_shortens_epochs),
+                     TEST(taking_leaves_the_epoch_that_runs),
                      TEST(a_prefetching_loader_gives_the_same_batches),
                      TEST(images_are_moved_and_mirrored),
                      TEST(augmentation_follows_from_the_seed_and_spares_tests),

@@ -368,12 +368,16 @@ static kn_status data_check(state *s, kn_checkpoint *c, kn_file *f, const char *
     const kn_loader *l = c->train;
     const char *vocab = kn_file_metadata(f, VOCAB), *own = l->data->vocab;
     KN_TRY(numbers_get(s->data, 5, f, path, "knet.data"));
-    if (s->data[3] != (uint64_t)l->data->n || s->data[4] != (uint64_t)l->options.batch ||
-        s->data[2] / (uint64_t)l->options.n_ranks > (uint64_t)l->n_batches)
+    if (s->data[3] != (uint64_t)l->data->n || s->data[4] != (uint64_t)l->options.batch)
         return KN_FAIL(KN_ERR_INVALID,
                        "%s is of %" PRIu64 " images in batches of %" PRIu64
                        "; the loader has %" PRId64 " in batches of %" PRId64,
                        path, s->data[3], s->data[4], l->data->n, l->options.batch);
+    if (s->data[2] / (uint64_t)l->options.n_ranks > (uint64_t)l->n_batches)
+        return KN_FAIL(KN_ERR_INVALID,
+                       "%s is of batch %" PRIu64 " of its epoch; the loader's have %" PRId64
+                       " on each of %d ranks",
+                       path, s->data[2], l->n_batches, l->options.n_ranks);
     if (s->data[0] != l->options.seed)
         return KN_FAIL(KN_ERR_INVALID, "%s is of seed %" PRIu64 "; the loader's is %" PRIu64, path,
                        s->data[0], l->options.seed);

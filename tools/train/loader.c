@@ -115,7 +115,7 @@ static kn_status loader_create(kn_loader **out, kn_dataset *data, kn_loader_opti
     if (options.split == KN_TEST && options.partial)
         l->n_mine += options.rank < data->n % options.n_ranks;
     l->n_all = batches_of(&options, l->n_mine);
-    l->n_batches = l->n_all;
+    l->n_batches = l->n_next = l->n_all;
     KN_TRY_GOTO(status, fits_data(l));
     if (options.augment) {
         l->augment = *options.augment;
@@ -175,14 +175,20 @@ void kn_loader_destroy(kn_loader *l) {
     free(l);
 }
 
+/* A new length counts once no epoch is under way. */
+static void index_set(kn_loader *l, int64_t index) {
+    l->index = index;
+    if (index == 0) l->n_batches = l->n_next;
+}
+
 void kn_loader_rewind(kn_loader *l) {
     kn__prefetch_drop(l);
-    l->index = 0;
+    index_set(l, 0);
 }
 
 void kn_loader_take(kn_loader *l, int64_t n) {
-    kn__prefetch_drop(l);
-    l->n_batches = n > 0 && n < l->n_all ? n : l->n_all;
+    l->n_next = n > 0 && n < l->n_all ? n : l->n_all;
+    index_set(l, l->index);
 }
 
 int64_t kn_loader_batches(const kn_loader *l) { return l->n_batches; }
@@ -341,6 +347,6 @@ kn_status kn_loader_place_set(kn_loader *l, const kn_loader_place *place) {
     kn__prefetch_drop(l);
     KN_TRY(kn_rng_state_set(l->rng, place->seed, place->offset));
     if (index > 0 && l->options.split == KN_TRAIN) KN_TRY(shuffle(l));
-    l->index = index;
+    index_set(l, index);
     return KN_OK;
 }

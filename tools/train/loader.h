@@ -24,7 +24,8 @@ struct kn_loader {
     kn_augment augment;
     kn_dataset *data;
     int64_t n_mine, n_all; /* samples and batches of this rank */
-    int64_t n_batches;     /* of an epoch */
+    int64_t n_batches;     /* of the epoch */
+    int64_t n_next;        /* of the next ones */
     int64_t index;         /* of the next batch */
     uint64_t epoch_offset; /* of rng before the shuffle of the epoch */
     uint32_t *order;       /* [n]: the epoch's permutation, the same on every rank */

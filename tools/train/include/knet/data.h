@@ -93,7 +93,7 @@ typedef struct kn_loader_place {
 KN_API KN_MUST_CHECK kn_status kn_loader_place_get(kn_loader_place *out, kn_loader *loader);
 /* Errors: INVALID for the place of other data, or of other batches. */
 KN_API KN_MUST_CHECK kn_status kn_loader_place_set(kn_loader *loader, const kn_loader_place *place);
-KN_API int64_t kn_loader_batches(const kn_loader *loader); /* of one epoch */
+KN_API int64_t kn_loader_batches(const kn_loader *loader); /* of the epoch, or the next one */
 KN_API int64_t kn_loader_images(const kn_loader *loader);  /* samples, of all ranks */
 KN_API int64_t
 kn_loader_classes(const kn_loader *loader); /* the largest label, plus one; 0: none */
