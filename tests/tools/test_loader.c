@@ -140,6 +140,25 @@ static void a_set_smaller_than_a_batch_is_one_batch(void **state) {
     }
 }
 
+/* Also of batches whose bytes no 64 bits count. */
+static void a_batch_takes_no_more_memory_than_the_data(void **state) {
+    (void)state;
+    static const int64_t batches[] = {100000, INT64_MAX};
+    kn_pool *pool = kn_device_pool(kn_device_host());
+    files_dataset(dir, 7, false);
+    for (int i = 0; i < 2; i++) {
+        kn_pool_stats stats;
+        kn_batch b;
+        kn_loader *loader = open_loader((kn_loader_options){.batch = batches[i], .partial = 1});
+        assert_int_equal(kn_loader_batches(loader), 1);
+        assert_true(kn_loader_next(loader, &b));
+        assert_int_equal(b.n, 7);
+        kn_pool_stats_read(&stats, sizeof stats, pool);
+        assert_true(stats.live_bytes < 1 << 20);
+        kn_loader_destroy(loader);
+    }
+}
+
 static void ranks_share_an_epoch_without_overlap(void **state) {
     (void)state;
     int order[3][50], seen[100] = {0};
@@ -298,6 +317,8 @@ static void options_that_do_not_fit_are_refused_with_their_values(void **state) 
     assert_refused(dir, (kn_loader_options){.batch = -4}, KN_ERR_INVALID, "batch -4");
     assert_refused(dir, (kn_loader_options){.rank = 2, .n_ranks = 2}, KN_ERR_INVALID,
                    "rank 2 of 2");
+    assert_refused(dir, (kn_loader_options){.rank = 1}, KN_ERR_INVALID,
+                   "n_ranks 0: must be 1 or more; rank is 1");
     assert_refused(dir, (kn_loader_options){.reserved = {1}}, KN_ERR_INVALID, "reserved");
     kn_loader *loader = NULL;
     assert_fails(kn_loader_create_synthetic(&loader, 0, NULL), KN_ERR_INVALID, "0 made-up images");
@@ -322,6 +343,7 @@ int main(void) {
         IN_DIR(the_test_split_keeps_its_order_and_its_last_batch),
         IN_DIR(without_partial_the_rest_is_left_out),
         IN_DIR(a_set_smaller_than_a_batch_is_one_batch),
+        IN_DIR(a_batch_takes_no_more_memory_than_the_data),
         IN_DIR(ranks_share_an_epoch_without_overlap), IN_DIR(ranks_share_all_images_of_a_test),
         IN_DIR(fewer_images_than_ranks_are_refused_by_all), IN_DIR(an_epoch_can_be_left_early),
         TEST(made_up_images_are_the_same_every_time),

@@ -19,6 +19,9 @@ static kn_status options_check(kn_loader_options *o) {
     if (!o->n_ranks && !o->rank) o->n_ranks = 1;
     if (o->batch < 1)
         return KN_FAIL(KN_ERR_INVALID, "batch %" PRId64 ": must be 1 or more", o->batch);
+    if (o->n_ranks < 1)
+        return KN_FAIL(KN_ERR_INVALID, "n_ranks %d: must be 1 or more; rank is %d", o->n_ranks,
+                       o->rank);
     if (o->rank < 0 || o->rank >= o->n_ranks)
         return KN_FAIL(KN_ERR_INVALID, "rank %d of %d: must be from 0 to %d", o->rank, o->n_ranks,
                        o->n_ranks - 1);
@@ -28,7 +31,7 @@ static kn_status options_check(kn_loader_options *o) {
 }
 
 static int64_t batches_of(const kn_loader_options *o, int64_t n) {
-    return (n + (o->partial ? o->batch - 1 : 0)) / o->batch;
+    return n / o->batch + (o->partial && n % o->batch > 0);
 }
 
 static kn_status fits_data(const kn_loader *l) {
@@ -53,16 +56,19 @@ static kn_status fits_data(const kn_loader *l) {
     return KN_OK;
 }
 
+/* The samples of the largest batch. */
+static int64_t n_max(const kn_loader *l) {
+    return l->options.batch < l->n_mine ? l->options.batch : l->n_mine;
+}
+
 /* The largest batch: its bytes of x. */
 static size_t x_bytes_max(const kn_loader *l) {
-    size_t n = (size_t)l->options.batch;
+    size_t n = (size_t)n_max(l);
     for (int i = 0; i < l->data->x_shape.n_dims; i++) n *= (size_t)l->data->x_shape.dim[i];
     return n * kn_dtype_bytes(l->data->x_dtype);
 }
 
-static size_t y_bytes_max(const kn_loader *l) {
-    return (size_t)l->options.batch * l->data->y_bytes;
-}
+static size_t y_bytes_max(const kn_loader *l) { return (size_t)n_max(l) * l->data->y_bytes; }
 
 /* Page-locked memory, which the device fetches while the host fills the other one. */
 static kn_status pinned_alloc(kn__batch_buffer *b, const kn_loader *l) {
@@ -91,14 +97,14 @@ static kn_status buffers_alloc(kn_loader *l) {
     const kn_dataset *d = l->data;
     l->n_buffers = l->options.prefetch || !on_host(l) ? 2 : 1;
     l->order = malloc((size_t)d->n * sizeof *l->order);
-    l->scratch = l->options.augment ? malloc(x_bytes_max(l) / (size_t)l->options.batch) : NULL;
+    l->scratch = l->options.augment ? malloc(x_bytes_max(l) / (size_t)n_max(l)) : NULL;
     if (!l->order || (l->options.augment && !l->scratch))
         return KN_FAIL(KN_ERR_OOM, "no memory to order %" PRId64 " images", d->n);
     for (int64_t i = 0; i < d->n; i++) l->order[i] = (uint32_t)i;
     for (int i = 0; i < l->n_buffers; i++) {
         kn__batch_buffer *b = &l->buffer[i];
         b->index = -1;
-        if (d->offset) b->lengths = malloc((size_t)l->options.batch * sizeof *b->lengths);
+        if (d->offset) b->lengths = malloc((size_t)n_max(l) * sizeof *b->lengths);
         if (d->offset && !b->lengths) return KN_FAIL(KN_ERR_OOM, "no memory for lengths");
         if (!on_host(l)) KN_TRY(pinned_alloc(b, l));
     }
@@ -233,10 +239,10 @@ static kn_status tensors_make(kn_loader *l) {
     for (int i = 0; i < (on_host(l) ? l->n_buffers : 1); i++) {
         kn__batch_buffer *b = &l->buffer[i];
         KN_TRY(kn_hold(&b->x_tensor,
-                       kn_tensor_new(o->device, d->x_dtype, batch_shape(o->batch, d->x_shape))));
+                       kn_tensor_new(o->device, d->x_dtype, batch_shape(n_max(l), d->x_shape))));
         if (!d->y) continue;
         KN_TRY(kn_hold(&b->y_tensor,
-                       kn_tensor_new(o->device, d->y_dtype, batch_shape(o->batch, d->y_shape))));
+                       kn_tensor_new(o->device, d->y_dtype, batch_shape(n_max(l), d->y_shape))));
     }
     return KN_OK;
 }
