@@ -1,4 +1,6 @@
+#include <inttypes.h>
 #include <math.h>
+#include <stdbool.h>
 
 #include <knet/optim.h>
 
@@ -22,6 +24,12 @@ static kn_status check(const kn_schedule *s, int64_t step) {
     if (step < 0) return missing("step", (double)step);
     if (s->kind == KN_SCHEDULE_STEP && s->every <= 0) return missing("every", (double)s->every);
     if (s->kind >= KN_SCHEDULE_LINEAR && s->steps <= 0) return missing("steps", (double)s->steps);
+    bool warms_up = s->kind == KN_SCHEDULE_LINEAR || s->kind == KN_SCHEDULE_COSINE;
+    if (warms_up && s->warmup >= s->steps)
+        return KN_FAIL(KN_ERR_INVALID,
+                       "kn_schedule_lr: warmup is %" PRId64 " of %" PRId64
+                       " steps; at least one must follow it",
+                       s->warmup, s->steps);
     return KN_OK;
 }
 

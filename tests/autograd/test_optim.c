@@ -497,6 +497,7 @@ static void wrong_schedules_are_refused(void **state) {
     } bad[] = {{{.kind = (kn_schedule_kind)-1, .lr = 1}, "no kind -1"},
                {{.kind = KN_SCHEDULE_ONE_CYCLE + 1, .lr = 1}, "no kind 5"},
                {{.lr = 1, .warmup = -2}, "warmup is -2"},
+               {{.kind = KN_SCHEDULE_COSINE, .lr = 1, .steps = 3, .warmup = 3}, "warmup is 3 of 3"},
                {{.kind = KN_SCHEDULE_STEP, .lr = 1}, "every is 0"},
                {{.lr = 1, .reserved = {0, 0, 0, 1}}, "reserved[3]"},
                {{.lr = -1}, "lr is -1"},
