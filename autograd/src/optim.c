@@ -1,4 +1,5 @@
 #include <knet/optim.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -10,11 +11,12 @@
 static kn_status check(const char *name, const kn_params *params, double lr, double weight_decay,
                        double clip_norm, double clip_each, const uint64_t reserved[3]) {
     if (!params) return KN_FAIL(KN_ERR_INVALID, "%s: params is NULL", name);
-    if (!(lr >= 0) || !(weight_decay >= 0) || !(clip_norm >= 0) || !(clip_each >= 0)) {
-        return KN_FAIL(
-            KN_ERR_INVALID,
-            "%s: lr %g, weight_decay %g, clip_norm %g, clip_each %g; none may be negative", name,
-            lr, weight_decay, clip_norm, clip_each);
+    bool fits = lr >= 0 && weight_decay >= 0 && clip_norm >= 0 && clip_each >= 0;
+    if (!fits || isinf(lr) || isinf(weight_decay)) {
+        return KN_FAIL(KN_ERR_INVALID,
+                       "%s: lr %g, weight_decay %g, clip_norm %g, clip_each %g; each must be 0 or "
+                       "more, the first two finite",
+                       name, lr, weight_decay, clip_norm, clip_each);
     }
     for (int i = 0; i < 3; i++) {
         if (reserved[i]) return KN_FAIL(KN_ERR_INVALID, "%s: a reserved option is not zero", name);
@@ -572,7 +574,8 @@ void kn_optim_state_written(kn_optim *optim) {
 kn_status kn_optim_lr(kn_optim *optim, double lr) {
     KN_TRY(kn_check());
     if (!optim) return KN_FAIL(KN_ERR_INVALID, "kn_optim_lr: optim is NULL");
-    if (!(lr >= 0)) return KN_FAIL(KN_ERR_INVALID, "kn_optim_lr: lr %g is negative", lr);
+    if (!(lr >= 0) || isinf(lr))
+        return KN_FAIL(KN_ERR_INVALID, "kn_optim_lr: lr %g: must be 0 or more, and finite", lr);
     if (kn_capture_records())
         return KN_FAIL(KN_ERR_INVALID,
                        "kn_optim_lr: inside a captured step, whose replays would all set the rate "

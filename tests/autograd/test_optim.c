@@ -333,6 +333,7 @@ static void bad_optimisers_say_why(void **state) {
     kn_optim *optim = NULL;
     assert_fails(kn_sgd_create(&optim, NULL, 1, NULL), KN_ERR_INVALID, "params is NULL");
     assert_fails(kn_sgd_create(&optim, set, -1, NULL), KN_ERR_INVALID, "lr -1");
+    assert_fails(kn_sgd_create(&optim, set, INFINITY, NULL), KN_ERR_INVALID, "lr inf");
     assert_fails(kn_sgd_create(&optim, set, 1, &(kn_sgd_options){.clip_norm = -2}), KN_ERR_INVALID,
                  "clip_norm -2");
     assert_fails(kn_momentum_create(&optim, set, 1, 1, NULL), KN_ERR_INVALID, "momentum 1");
@@ -345,6 +346,8 @@ static void bad_optimisers_say_why(void **state) {
     assert_ok(kn_sgd_create(&optim, set, 1, NULL));
     assert_ok(kn_optim_step(optim)); /* of nothing */
     assert_fails(kn_optim_lr(optim, -3), KN_ERR_INVALID, "lr -3");
+    assert_fails(kn_optim_lr(optim, NAN), KN_ERR_INVALID, "lr nan: must be 0 or more, and finite");
+    assert_fails(kn_optim_lr(optim, INFINITY), KN_ERR_INVALID, "lr inf");
     kn_optim_destroy(optim);
     kn_optim_destroy(NULL);
     kn_params_destroy(set);

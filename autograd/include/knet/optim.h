@@ -86,7 +86,7 @@ KN_API KN_MUST_CHECK kn_status kn_optim_step(kn_optim *optim);
  * parameters; SHAPE where w and g differ, or w has another number of elements than the first; DTYPE
  * unless both are f32 or both f64; DEVICE where one is not on the device of the set. */
 KN_API KN_MUST_CHECK kn_status kn_optim_update(kn_optim *optim, kn_tensor *w, kn_tensor *g);
-/* Sets the learning rate. */
+/* Sets the learning rate, which is finite and 0 or more; else INVALID. */
 KN_API KN_MUST_CHECK kn_status kn_optim_lr(kn_optim *optim, double lr);
 /* Parameters whose names begin with `prefix` learn at `lr_scale` times the learning rate and decay
  * by `decay_scale` times the weight decay, from the next step on. Where prefixes overlap the last
