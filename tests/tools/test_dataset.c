@@ -127,6 +127,9 @@ static void wrong_arrays_are_errors_with_their_shapes(void **state) {
     kn_tensor *y = kn_cast(kn_arange(0, 4, 1, KN_F32), KN_I64);
     assert_fails(kn_dataset_create(&data, x, y, 3), KN_ERR_INVALID, "label 3 of sample 3");
     assert_fails(kn_dataset_create(&data, x, kn_neg(y), 0), KN_ERR_INVALID, "label -1 of sample 1");
+    assert_fails(kn_dataset_create_sequences(&data, (const int64_t[]){1}, (const int64_t[]){0, 1},
+                                             1, (const int64_t[]){INT64_MAX}),
+                 KN_ERR_INVALID, "label 9223372036854775807 of sample 0; no number of classes");
 }
 
 /* --- sequences --- */

@@ -99,9 +99,12 @@ const char *kn_dataset_class_name(const kn_dataset *d, int64_t i) {
 static kn_status classes_find(int64_t *out, const int64_t labels[], int64_t n, int64_t least) {
     int64_t most = -1;
     for (int64_t i = 0; i < n; i++) {
-        if (labels[i] < 0 || (least && labels[i] >= least))
+        if (labels[i] < 0 || (least && labels[i] >= least) || labels[i] == INT64_MAX)
             return KN_FAIL(KN_ERR_INVALID, "label %" PRId64 " of sample %" PRId64 "; %s", labels[i],
-                           i, least ? "there are fewer classes" : "none may be negative");
+                           i,
+                           least           ? "there are fewer classes"
+                           : labels[i] < 0 ? "none may be negative"
+                                           : "no number of classes is larger");
         if (labels[i] > most) most = labels[i];
     }
     *out = least ? least : most + 1;
