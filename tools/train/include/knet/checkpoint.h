@@ -55,8 +55,9 @@ KN_API KN_MUST_CHECK kn_status kn_checkpoint_save(const char *path, kn_checkpoin
                                                   const kn_checkpoint_options *options);
 /* Loads into existing objects. Everything is checked before anything is written. Errors: IO,
  * FORMAT; INVALID for a file that lacks a tensor or a value, or has one of another shape, dtype,
- * method, data set, seed or vocabulary: each names it; and, with an optimiser, for averages or a
- * loss scale that the file has and the run hasn't. */
+ * method, seed or vocabulary, or is of a loader with another number of samples or another batch:
+ * each names it; and, with an optimiser, for averages or a loss scale that the file has and the run
+ * hasn't. Data sets of the same size are not told apart. */
 KN_API KN_MUST_CHECK kn_status kn_checkpoint_load(kn_checkpoint *checkpoint, const char *path);
 
 #ifdef __cplusplus
