@@ -257,6 +257,22 @@ static void folders_beside_files_of_another_format_are_ignored(void **state) {
     kn_dataset_destroy(data);
 }
 
+/* Of root's own: another user is needed, whom rights concern. */
+static void a_folder_that_may_not_be_entered_is_an_error(void **state) {
+    (void)state;
+    kn_dataset *data = NULL;
+    png_write(place("a", "1.png"), 1, 4, 4);
+    assert_int_equal(chmod(dir, 0444), 0);
+    bool is_root = geteuid() == 0;
+    if (is_root) assert_int_equal(seteuid(65534), 0);
+    kn_status status = kn_dataset_read_folder(&data, dir, NULL);
+    kn_error error = *kn_last_error();
+    if (is_root) assert_int_equal(seteuid(0), 0);
+    assert_int_equal(chmod(dir, 0700), 0);
+    assert_int_equal(status, KN_ERR_IO);
+    assert_non_null(strstr(error.message, "/a: Permission denied"));
+}
+
 static void bad_images_are_errors_that_name_the_file(void **state) {
     (void)state;
     kn_dataset *data = NULL;
@@ -288,6 +304,7 @@ int main(void) {
                      IN_DIR(pixels_are_the_bytes_of_the_file), IN_DIR(cmyk_becomes_rgb),
                      IN_DIR(train_and_test_are_folders_of_classes),
                      IN_DIR(folders_beside_files_of_another_format_are_ignored),
+                     IN_DIR(a_folder_that_may_not_be_entered_is_an_error),
                      IN_DIR(bad_images_are_errors_that_name_the_file));
 }
 #else

@@ -129,9 +129,12 @@ static kn_status class_read(reading *r, const char *dir, int64_t label) {
     return status;
 }
 
-static bool is_folder(const char *path) {
+static kn_status folder_find(bool *is_folder, const char *path) {
     struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    bool is_there = stat(path, &st) == 0;
+    *is_folder = is_there && S_ISDIR(st.st_mode);
+    if (is_there || errno == ENOENT || errno == ENOTDIR) return KN_OK;
+    return KN_FAIL(KN_ERR_IO, "%s: %s", path, strerror(errno));
 }
 
 static bool has_class(const kn_dataset *d, const char *name) {
@@ -144,8 +147,10 @@ static bool has_class(const kn_dataset *d, const char *name) {
  * folder already. */
 static kn_status class_add(reading *r, const char *dir, const char *name, const char *from) {
     char path[PATH_MAX];
+    bool is_folder = false;
     KN_TRY(path_join(path, dir, name));
-    if (!is_folder(path) || (from && has_class(r->d, name))) return KN_OK;
+    KN_TRY(folder_find(&is_folder, path));
+    if (!is_folder || (from && has_class(r->d, name))) return KN_OK;
     if (from) return KN_FAIL(KN_ERR_FORMAT, "%s: %s has no class '%s'", path, from, name);
     char *own = strdup(name);
     if (!own) return KN_FAIL(KN_ERR_OOM, "no memory for the classes");
@@ -172,8 +177,10 @@ static kn_status classes_list(reading *r, const char *dir, const char *from) {
 static kn_status classes_read(reading *r, const char *dir) {
     char path[PATH_MAX];
     for (int64_t i = 0; i < r->d->n_classes; i++) {
+        bool is_folder = false;
         KN_TRY(path_join(path, dir, r->d->class_name[i]));
-        if (is_folder(path)) KN_TRY(class_read(r, path, i));
+        KN_TRY(folder_find(&is_folder, path));
+        if (is_folder) KN_TRY(class_read(r, path, i));
     }
     if (r->d->n) return KN_OK;
     return KN_FAIL(KN_ERR_FORMAT, "%s: no images; they lie in it as CLASS/IMAGE.png or .jpg", dir);
@@ -212,15 +219,19 @@ static kn_status folder_give(kn_dataset **out, reading *r, const char *dir, cons
 kn_status kn__folders_read(kn_dataset **out, const char *dir, kn_split split) {
     char path[PATH_MAX], train[PATH_MAX];
     reading r = {.d = NULL};
+    bool has_train = false;
     KN_TRY(path_join(train, dir, "train"));
     KN_TRY(path_join(path, dir, split == KN_TEST ? "test" : "train"));
-    return folder_give(out, &r, path, split == KN_TEST && is_folder(train) ? train : NULL);
+    KN_TRY(folder_find(&has_train, train));
+    return folder_give(out, &r, path, split == KN_TEST && has_train ? train : NULL);
 }
 
 bool kn__folders_are_there(const char *dir) {
     char train[PATH_MAX], test[PATH_MAX];
     if (path_join(train, dir, "train") < 0 || path_join(test, dir, "test") < 0) return false;
-    return is_folder(train) || is_folder(test);
+    bool has_train = false, has_test = false;
+    if (folder_find(&has_train, train) < 0 || folder_find(&has_test, test) < 0) return false;
+    return has_train || has_test;
 }
 
 kn_status kn_dataset_read_folder(kn_dataset **out, const char *dir,
