@@ -193,6 +193,9 @@ static void bad_tables_are_errors_with_the_line(void **state) {
     assert_csv_fails("1,\"2\n", NULL, KN_ERR_FORMAT, "line 1: a quote has no end");
     assert_csv_fails("1\n2\n", NULL, KN_ERR_INVALID, "1 columns, and one besides it");
     assert_csv_fails("1,2\n", &(kn_csv_options){.target = 3}, KN_ERR_INVALID, "column 3");
+    for (int i = 0; i < 3; i++)
+        assert_csv_fails("1,2\n", &(kn_csv_options){.delimiter = "\n\r\""[i]}, KN_ERR_INVALID,
+                         (const char *[]){"delimiter 10,", "delimiter 13,", "delimiter 34,"}[i]);
     assert_csv_fails("a,b\n1,2\n\n1,x\n", &(kn_csv_options){.regression = 1}, KN_ERR_FORMAT,
                      "line 4, field 2: the target 'x' is not a number");
     kn_dataset *data = NULL;
@@ -416,6 +419,19 @@ static void the_order_of_reviews_is_the_same_in_every_locale(void **state) {
     if (!is_set) skip();
 }
 
+static void a_missing_path_is_named(void **state) {
+    (void)state;
+    kn_dataset *data = NULL;
+    kn_vocab *v = NULL;
+    assert_fails(kn_dataset_read_csv(&data, NULL, NULL), KN_ERR_INVALID,
+                 "kn_dataset_read_csv: path is NULL");
+    assert_fails(kn_dataset_read_text(&data, &v, NULL, 3, NULL), KN_ERR_INVALID,
+                 "kn_dataset_read_text: path is NULL");
+    assert_fails(kn_dataset_read_imdb(&data, NULL, KN_TRAIN, NULL), KN_ERR_INVALID,
+                 "kn_dataset_read_imdb: path is NULL");
+    assert_fails(kn_dataset_read_npz(&data, NULL, "x", NULL), KN_ERR_INVALID, "NULL");
+}
+
 static void a_missing_data_set_says_where_it_is(void **state) {
     (void)state;
     kn_dataset *data = NULL;
@@ -441,6 +457,6 @@ int main(int argc, char **argv) {
         TEST(a_vocabulary_is_a_line_of_ascii_and_back), TEST(rare_words_are_left_out),
         TEST(characters_are_those_of_utf8), IN_DIR(a_text_is_cut_into_samples_and_what_follows),
         TEST(kerass_file_has_words_from_three_on), IN_DIR(folders_of_reviews_are_read),
-        IN_DIR(the_order_of_reviews_is_the_same_in_every_locale),
+        IN_DIR(the_order_of_reviews_is_the_same_in_every_locale), TEST(a_missing_path_is_named),
         IN_DIR(a_missing_data_set_says_where_it_is));
 }

@@ -288,6 +288,10 @@ kn_status kn__csv_parse(kn_dataset **out, char *text, size_t n_bytes, const char
     if (!t.o.delimiter) t.o.delimiter = ',';
     for (int i = 0; i < 4; i++)
         if (t.o.reserved[i]) return KN_FAIL(KN_ERR_INVALID, "kn_csv_options: reserved is not zero");
+    if (strchr("\n\r\"", t.o.delimiter))
+        return KN_FAIL(KN_ERR_INVALID,
+                       "kn_csv_options: delimiter %d, an end of lines or a quote, can't be one",
+                       t.o.delimiter);
     const char *zero = memchr(text, 0, n_bytes);
     kn_status status = zero ? KN_FAIL(KN_ERR_FORMAT, "%s: byte %zu is zero: not a text", name,
                                       (size_t)(zero - text))
@@ -302,6 +306,7 @@ kn_status kn__csv_parse(kn_dataset **out, char *text, size_t n_bytes, const char
 kn_status kn_dataset_read_csv(kn_dataset **out, const char *path, const kn_csv_options *options) {
     char *text = NULL;
     size_t n_bytes = 0;
+    if (!path) return KN_FAIL(KN_ERR_INVALID, "kn_dataset_read_csv: path is NULL");
     KN_TRY(kn__file_whole(&text, &n_bytes, path));
     kn_status status = kn__csv_parse(out, text, n_bytes, path, options);
     free(text);

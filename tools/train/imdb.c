@@ -55,6 +55,7 @@ kn_status kn_dataset_read_text(kn_dataset **out, kn_vocab **vocab, const char *p
     if (!vocab || length < 1)
         return KN_FAIL(KN_ERR_INVALID, "kn_dataset_read_text: %s, length %" PRId64,
                        vocab ? "vocab" : "vocab is NULL", length);
+    if (!path) return KN_FAIL(KN_ERR_INVALID, "kn_dataset_read_text: path is NULL");
     KN_TRY(kn__file_whole(&text, &n_bytes, path));
     kn_vocab *made = NULL;
     kn_status status = *vocab ? KN_OK : kn_vocab_create(&made, text, n_bytes, options);
@@ -265,6 +266,7 @@ kn_status kn_dataset_read_imdb(kn_dataset **out, const char *path, kn_split spli
     kn_imdb_options o = options ? *options : (kn_imdb_options){0};
     struct stat st;
     kn_file *f = NULL;
+    if (!path) return KN_FAIL(KN_ERR_INVALID, "kn_dataset_read_imdb: path is NULL");
     for (int i = 0; i < 4; i++)
         if (o.reserved[i]) return KN_FAIL(KN_ERR_INVALID, "kn_imdb_options: reserved is not zero");
     if (o.words < 0 || o.length < 0 || (o.words && o.words < 3))
