@@ -127,6 +127,8 @@ tensorboard)
   want 0 "$python" "$here/events.py" runs m.jsonl
   printf '\001' | dd of="$(echo runs/events.*)" bs=1 seek=150 conv=notrunc 2>/dev/null
   want 1 "$python" "$here/events.py" runs m.jsonl
+  want 1 "$knet" train lenet --data /nowhere --tensorboard none
+  [ -z "$(ls none)" ] || fail 'a run that never began left an event file'
   refused --tensorboard m.jsonl/runs 'm.jsonl/runs: Not a directory'
   want 0 "$knet" train mlp --synthetic --epochs 1 --tensorboard new/folder/runs --quiet
   [ -s "$(echo new/folder/runs/events.*)" ] || fail 'no event file'

@@ -169,12 +169,16 @@ static void files_continue(kn__train_files *f, int64_t first) {
 
 void kn__train_files_add(kn__train_files *f, const kn_epoch *epoch) {
     if (f->continues) files_continue(f, epoch->index);
+    f->has_epochs = true;
     if (f->metrics) metrics_add(f->metrics, epoch);
     if (f->tensorboard) events_add(f, epoch);
     if (f->curves) curves_write(f, epoch);
 }
 
-void kn__train_files_release(kn__train_files *f) { free(f->drawn); }
+void kn__train_files_release(kn__train_files *f) {
+    if (f->tensorboard && !f->has_epochs) (void)unlink(f->events);
+    free(f->drawn);
+}
 
 double kn__rate_saved(const char *checkpoint) {
     KN_FRAME(.device = kn_device_host(), .record = KN_OFF);

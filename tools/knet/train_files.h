@@ -11,6 +11,7 @@ typedef struct kn__train_files {
     const char *metrics, *tensorboard, *curves; /* paths; NULL: not wanted */
     const char *title;                          /* of the curves */
     bool continues;    /* epochs of the files stay, up to the first that is added */
+    bool has_epochs;   /* one was added */
     char events[4096]; /* the event file; "" before the training */
     kn_epoch *drawn;   /* [n_drawn]: of the curves */
     int64_t n_drawn;
@@ -20,6 +21,7 @@ typedef struct kn__train_files {
 kn_status kn__train_files_begin(kn__train_files *files);
 /* Writes an epoch. A file that can't be written is a warning: it doesn't end the training. */
 void kn__train_files_add(kn__train_files *files, const kn_epoch *epoch);
+/* Removes an event file that has no epoch. */
 void kn__train_files_release(kn__train_files *files);
 /* Returns the learning rate of a checkpoint; 0 if it has no rate. */
 double kn__rate_saved(const char *checkpoint);
