@@ -194,10 +194,11 @@ static int write_contents(const char *path, const contents *c) {
     int fd = standard_stream(path);
     if (fd >= 0) return c->write_fn(c->ctx, fd);
     if (lstat(path, &file) != 0) return replace(path, NULL, c);
-    bool is_there = !S_ISLNK(file.st_mode) || stat(path, &file) == 0;
+    bool is_link = S_ISLNK(file.st_mode), is_there = !is_link || stat(path, &file) == 0;
     bool in_place = !is_there || !S_ISREG(file.st_mode) || file.st_size == 0;
-    if (in_place || !realpath(path, target)) return write_with(O_TRUNC, path, c);
-    return replace(target, &file, c);
+    if (!in_place && !is_link) return replace(path, &file, c);
+    return !in_place && realpath(path, target) ? replace(target, &file, c)
+                                               : write_with(O_TRUNC, path, c);
 }
 
 int kn__file_write(const char *path, const char *bytes, size_t length) {
