@@ -45,6 +45,29 @@ exits)   # the program's own, its signals and its streams too
   want 2 "$knet" run --time 1 -- true;                        err_has "did you mean '--timer'"
   want 0 "$knet" run -- echo --timer --help;                  out_has '^--timer --help$'
   ;;
+paths)   # libraries in folders whose names contain separators of LD_PRELOAD and LD_LIBRARY_PATH
+  mkdir plain
+  cp "$lib/libknet_profiler.so.0" plain
+  # Runs with the libraries in the folder, where the timer's, which is preloaded, has links to them.
+  run_from() {
+    local folder=$1 code=$2
+    shift 2
+    mkdir -p "$folder"
+    cp "$lib"/libknet_{run,malloc}.so "$folder"
+    ln -sf "$PWD/$folder"/libknet_{run,malloc}.so plain
+    want "$code" env LD_PRELOAD="$PWD/plain/libknet_profiler.so.0" "$knet" run "$@"
+  }
+  for folder in 'a b' 'a;b'; do
+    run_from "$folder" 0 --malloc --timer out=t.txt,min=0 -- "$program"
+    [ ! -s err ] || fail "$folder: $(cat err)"
+    grep -qE '^ outer.* 6 ' t.txt && grep -q '^ malloc: ' t.txt || fail "$folder: $(cat t.txt)"
+    rm t.txt
+  done
+  LD_LIBRARY_PATH=$PWD/other run_from 'a b' 0 --timer 0 -- bash -c 'echo "$LD_PRELOAD"; echo "$LD_LIBRARY_PATH"'
+  out_has "^libknet_run.so:$PWD/plain/libknet_profiler.so.0\$";  out_has "^$PWD/a b:$PWD/other\$"
+  run_from a:b 1 -- "$program";    err_has "cannot preload from \"$PWD/a:b/libknet_run.so\": the path contains ':'"
+  run_from 'a ;b' 1 -- "$program"; err_has "the path contains ';'"
+  ;;
 children)   # no table of a process without ranges; one of each that has some
   want 0 "$knet" run --timer out=t.txt,wrong -- bash -c 'ls / >/dev/null; true | cat; true'
   [ "$(grep -c wrong err)" = 1 ] || fail "a wrong word is reported once: $(cat err)"

@@ -33,6 +33,11 @@ static const kn__opt table[] = {
 static const kn__operand operand = {"PROGRAM [WORD]...", 1, WORDS_MAX, offsetof(options, words),
                                     .choice_at = NULL};
 
+static int no_memory(void) {
+    kn__fail("no memory for the environment");
+    return KN__EXIT_OOM;
+}
+
 /* A library beside that of the timer. */
 static bool library_find(char *out, size_t out_bytes, const char *name) {
     Dl_info timer;
@@ -49,14 +54,30 @@ static bool library_find(char *out, size_t out_bytes, const char *name) {
     return fits;
 }
 
-/* Before the libraries that are preloaded already: it calls theirs. */
-static bool preload(const char *library) {
-    const char *others = getenv("LD_PRELOAD");
+/* Before the words that the variable has already. */
+static bool variable_prepend(const char *name, const char *word) {
+    const char *others = getenv(name);
     kn__text text = {0};
-    kn__text_printf(&text, "%s%s%s", library, others && *others ? ":" : "", others ? others : "");
-    bool set = !text.failed && setenv("LD_PRELOAD", text.data, 1) == 0;
+    kn__text_printf(&text, "%s%s%s", word, others && *others ? ":" : "", others ? others : "");
+    bool set = !text.failed && setenv(name, text.data, 1) == 0;
     kn__text_release(&text);
     return set;
+}
+
+/* Before the libraries that are preloaded already: it calls theirs. A blank or a colon ends a word
+ * of LD_PRELOAD, a colon or a semicolon one of LD_LIBRARY_PATH. */
+static int preload(const char *library) {
+    bool has_blank = strchr(library, ' ');
+    const char *end = strpbrk(library, has_blank ? ":;" : ":");
+    if (end) {
+        kn__fail("cannot preload from \"%s\": the path contains '%c'", library, *end);
+        return KN__EXIT_FAILURE;
+    }
+    const char *slash = strrchr(library, '/'), *word = has_blank ? slash + 1 : library;
+    char folder[PATH_BYTES];
+    snprintf(folder, sizeof folder, "%.*s", (int)(slash - library), library);
+    bool done = !has_blank || variable_prepend("LD_LIBRARY_PATH", folder);
+    return done && variable_prepend("LD_PRELOAD", word) ? KN__EXIT_OK : no_memory();
 }
 
 /* Another tool that is there already stays. Libraries of NVIDIA's tell each call from level 2 on.
@@ -66,7 +87,7 @@ static bool variables_set(const options *o, const char *library) {
                                          "CUDNN_NVTX_LEVEL"};
     char pid[24];
     snprintf(pid, sizeof pid, "%ld", (long)getpid());
-    bool done = preload(library) && setenv("NVTX_INJECTION64_PATH", library, 0) == 0 &&
+    bool done = setenv("NVTX_INJECTION64_PATH", library, 0) == 0 &&
                 setenv("CUDA_INJECTION64_PATH", library, 0) == 0 && setenv("KNET_RUN", pid, 1) == 0;
     for (int i = 0; i < 3; i++) done = done && setenv(levels[i], "2", 0) == 0;
     const char *before = getenv("KNET_TIMER"), *words = before && *before ? before : "1";
@@ -75,16 +96,17 @@ static bool variables_set(const options *o, const char *library) {
 }
 
 /* A build without one of them: the program runs without it. */
-static bool libraries_preload(const options *o) {
+static int libraries_preload(const options *o) {
     char library[PATH_BYTES];
-    bool done = true;
+    int code = KN__EXIT_OK;
     if (o->alloc && library_find(library, sizeof library, "libknet_cudart.so")) {
-        done = preload(library);
+        code = preload(library);
     }
-    if (o->malloc && library_find(library, sizeof library, "libknet_malloc.so")) {
-        done = done && preload(library);
+    if (code == KN__EXIT_OK && o->malloc &&
+        library_find(library, sizeof library, "libknet_malloc.so")) {
+        code = preload(library);
     }
-    return done;
+    return code;
 }
 
 static int run(void *options_of) {
@@ -96,10 +118,10 @@ static int run(void *options_of) {
             "libraries and the headers of NVTX");
         return KN__EXIT_FAILURE;
     }
-    if (!variables_set(o, library) || !libraries_preload(o)) {
-        kn__fail("no memory for the environment");
-        return KN__EXIT_OOM;
-    }
+    int code = preload(library);
+    if (code == KN__EXIT_OK) code = libraries_preload(o);
+    if (code != KN__EXIT_OK) return code;
+    if (!variables_set(o, library)) return no_memory();
     kn__signals_restore();
     execvp(o->words[0], (char **)(uintptr_t)o->words);
     int error = errno;
@@ -122,7 +144,8 @@ const kn__command kn__cmd_run = {
         "Processes that the program starts are timed too: a process that opens no range writes "
         "nothing, and files are written by the first process alone, unless their names have %p, "
         "the process id. The program gets LD_PRELOAD, NVTX_INJECTION64_PATH and "
-        "CUDA_INJECTION64_PATH; programs that are linked statically or run with other rights than "
+        "CUDA_INJECTION64_PATH, and LD_LIBRARY_PATH where Knet's libraries lie in a folder whose "
+        "path contains a space; programs that are linked statically or run with other rights than "
         "their caller's ignore them. With --malloc every block that malloc, calloc, realloc, "
         "memalign and their kin return belongs to the range that is open on its thread, a block "
         "that realloc changed to the one that changed it; a malloc with its free takes some 40 ns "
