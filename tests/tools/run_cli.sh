@@ -67,6 +67,11 @@ paths)   # libraries in folders whose names contain separators of LD_PRELOAD and
   out_has "^libknet_run.so:$PWD/plain/libknet_profiler.so.0\$";  out_has "^$PWD/a b:$PWD/other\$"
   run_from a:b 1 -- "$program";    err_has "cannot preload from \"$PWD/a:b/libknet_run.so\": the path contains ':'"
   run_from 'a ;b' 1 -- "$program"; err_has "the path contains ';'"
+  run_from c 1 --alloc 1 -- "$program";  err_has '^knet run: --alloc: libknet_cudart.so is not beside libknet_profiler'
+  rm plain/libknet_malloc.so
+  want 1 env LD_PRELOAD="$PWD/plain/libknet_profiler.so.0" "$knet" run --malloc -- "$program"
+  err_has '^knet run: --malloc: libknet_malloc.so is not beside libknet_profiler'
+  [ ! -s out ] || fail 'the program ran without it'
   ;;
 children)   # no table of a process without ranges; one of each that has some
   want 0 "$knet" run --timer out=t.txt,wrong -- bash -c 'ls / >/dev/null; true | cat; true'

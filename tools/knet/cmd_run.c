@@ -95,31 +95,29 @@ static bool variables_set(const options *o, const char *library) {
     return done && (!o->alloc || setenv("KNET_ALLOC", o->alloc, 1) == 0);
 }
 
-/* A build without one of them: the program runs without it. */
-static int libraries_preload(const options *o) {
+static int library_missing(const char *option, const char *name, const char *needs) {
+    kn__fail("%s%s is not beside libknet_profiler; it needs a build with %s", option, name, needs);
+    return KN__EXIT_FAILURE;
+}
+
+/* Of the library that an option needs, which a build with `needs` has. */
+static int option_preload(const char *option, const char *name, const char *needs) {
     char library[PATH_BYTES];
-    int code = KN__EXIT_OK;
-    if (o->alloc && library_find(library, sizeof library, "libknet_cudart.so")) {
-        code = preload(library);
-    }
-    if (code == KN__EXIT_OK && o->malloc &&
-        library_find(library, sizeof library, "libknet_malloc.so")) {
-        code = preload(library);
-    }
-    return code;
+    if (library_find(library, sizeof library, name)) return preload(library);
+    return library_missing(option, name, needs);
 }
 
 static int run(void *options_of) {
     options *o = options_of;
     char library[PATH_BYTES];
     if (!library_find(library, sizeof library, "libknet_run.so")) {
-        kn__fail(
-            "libknet_run.so is not beside libknet_profiler; it needs a build with shared "
-            "libraries and the headers of NVTX");
-        return KN__EXIT_FAILURE;
+        return library_missing("", "libknet_run.so", "shared libraries and the headers of NVTX");
     }
     int code = preload(library);
-    if (code == KN__EXIT_OK) code = libraries_preload(o);
+    if (!code && o->alloc)
+        code = option_preload("--alloc: ", "libknet_cudart.so", "a C++ compiler");
+    if (!code && o->malloc)
+        code = option_preload("--malloc: ", "libknet_malloc.so", "shared libraries");
     if (code != KN__EXIT_OK) return code;
     if (!variables_set(o, library)) return no_memory();
     kn__signals_restore();
