@@ -6,9 +6,16 @@ set(CMAKE_C_EXTENSIONS OFF)
 set(CMAKE_C_VISIBILITY_PRESET hidden)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
-option(BUILD_SHARED_LIBS "Build shared libraries" ON)
-if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
-  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+# In another project, what it builds itself stays as it was: knet_options optimises where it has no build type.
+if(NOT PROJECT_IS_TOP_LEVEL)
+  if(NOT DEFINED BUILD_SHARED_LIBS)
+    set(BUILD_SHARED_LIBS ON)
+  endif()
+else()
+  option(BUILD_SHARED_LIBS "Build shared libraries" ON)
+  if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+    set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+  endif()
 endif()
 # Everything runs from the build tree without installing: programs in bin/, libraries in lib/.
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
@@ -44,7 +51,7 @@ add_library(knet_options INTERFACE)
 target_compile_definitions(knet_options INTERFACE _GNU_SOURCE KN_CHECKED=${KNET_CHECKED})
 target_compile_options(knet_options INTERFACE
   $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes
-                          $<$<BOOL:${KNET_WERROR}>:-Werror>
+                          $<$<BOOL:${KNET_WERROR}>:-Werror> $<$<CONFIG:>:-O3>
                           -fno-math-errno -ffp-contract=off -fno-semantic-interposition>)
 # Of clang: constants are enums, next to doubles too; an `inline` definition whose header declares it without is external.
 include(CheckCCompilerFlag)
@@ -69,6 +76,13 @@ if(KNET_COVERAGE)
   target_link_options(knet_options INTERFACE --coverage)
   add_custom_target(coverage COMMAND ${PROJECT_SOURCE_DIR}/tests/coverage.sh ${PROJECT_BINARY_DIR} USES_TERMINAL)
 endif()
+
+# knet_install(…): install(…), where KNET_INSTALL is on.
+function(knet_install)
+  if(KNET_INSTALL)
+    install(${ARGV})
+  endif()
+endfunction()
 
 # knet_library(<part> SOURCES … HEADERS … [LINK …] [PRIVATE …] [STATIC …] [SYSTEM …] [OBJECTS …] [MADE folder header …])
 # Makes libknet_<part> and the alias KnetC::<part>. HEADERS are public, in include/knet; so are MADE ones, which the
