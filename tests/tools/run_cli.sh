@@ -30,7 +30,7 @@ ranges)   # of both threads, nested as the program opened them
   want 0 "$knet" run --timer csv=a.csv,out=t.txt,min=0 -- "$program" elsewhere
   path=$(tr -d '"' <a.csv | cut -d, -f1 | grep after)
   [ "$path" = early/early/early/early/early/early/after ] || fail "ranges that another thread ended: $path"
-  want 0 "$knet" run --alloc help -- "$program";              want 0 env "$knet" run --help; out_has 'PROGRAM \[WORD\]'
+  want 0 "$knet" run --alloc help -- "$program";              want 0 env "$knet" run --help; out_has '\[OPTION\]... PROGRAM \[WORD\]...$'
   ;;
 exits)   # the program's own, its signals and its streams too
   for code in 0 1 3 77 126 255; do want $code "$knet" run --timer out=/dev/null -- "$program" exit $code; done
@@ -44,6 +44,16 @@ exits)   # the program's own, its signals and its streams too
   want 2 "$knet" run;                                         err_has 'PROGRAM is missing'
   want 2 "$knet" run --time 1 -- true;                        err_has "did you mean '--timer'"
   want 0 "$knet" run -- echo --timer --help;                  out_has '^--timer --help$'
+  ;;
+words)   # after the program are the program's, as they are
+  want 0 "$knet" run echo --timer --color never --json --help -h -- -x '' -;  out_has '^--timer --color never --json --help -h -- -x  -$'
+  want 0 "$knet" run --timer=0 -- echo -- --help;             out_has '^-- --help$'
+  want 0 "$knet" run --malloc --timer 0 echo a --help;        out_has '^a --help$'
+  want 0 "$knet" run --timer 0 --help;                        out_has '^knet run \[OPTION\]... PROGRAM \[WORD\]...$'
+  want 127 "$knet" run ./missing --json --color always;       [ ! -s out ] || fail 'the words are of the program'
+  ! grep -q $'\e' err || fail 'a colour that nobody asked for'
+  want 2 "$knet" run --timer 0 --jsn echo --json;             [ ! -s out ] || fail 'the words are of the program'
+  want 0 "$knet" run --timer 0 bash -c 'echo $#' many $(seq 10000);  out_has '^10000$'
   ;;
 paths)   # libraries in folders whose names contain separators of LD_PRELOAD and LD_LIBRARY_PATH
   mkdir plain

@@ -299,8 +299,21 @@ static void words_after_two_dashes_are_operands(void **state) {
     assert_string_equal(files[0], "--odd.json");
     assert_string_equal(files[1], "-");
     assert_null(files[2]);
-    assert_true(kn__opts_ask_help(2, (char *[]){"a", "-h"}));
-    assert_false(kn__opts_ask_help(3, (char *[]){"a", "--", "--help"}));
+    assert_true(kn__opts_ask_help(&kn__cmd_diff, 2, (char *[]){"a", "-h"}));
+    assert_false(kn__opts_ask_help(&kn__cmd_diff, 3, (char *[]){"a", "--", "--help"}));
+}
+
+static void words_of_a_program_are_no_options(void **state) {
+    (void)state;
+    const kn__command *run = &kn__cmd_run;
+    assert_int_equal(kn__opts_count(run, 3, (char *[]){"--timer", "1", "a"}), 2);
+    assert_int_equal(kn__opts_count(run, 3, (char *[]){"--timer=1", "a", "--help"}), 1);
+    assert_int_equal(kn__opts_count(run, 3, (char *[]){"--malloc", "a", "--help"}), 1);
+    assert_int_equal(kn__opts_count(run, 2, (char *[]){"--malloc", "--"}), 1);
+    assert_int_equal(kn__opts_count(run, 1, (char *[]){"--timer"}), 1);
+    assert_int_equal(kn__opts_count(&kn__cmd_diff, 3, (char *[]){"a", "b", "--help"}), 3);
+    assert_true(kn__opts_ask_help(run, 3, (char *[]){"--timer", "1", "-h"}));
+    assert_false(kn__opts_ask_help(run, 2, (char *[]){"a", "-h"}));
 }
 
 static void standard_input_is_read_only_once(void **state) {
@@ -338,5 +351,6 @@ int main(void) {
         TEST(options_of_a_command_have_different_names),
         TEST(every_command_starts_with_its_initial_values),
         TEST(options_that_cannot_apply_are_errors), TEST(words_after_two_dashes_are_operands),
-        TEST(standard_input_is_read_only_once), TEST(pages_of_variables_have_each_word));
+        TEST(words_of_a_program_are_no_options), TEST(standard_input_is_read_only_once),
+        TEST(pages_of_variables_have_each_word));
 }

@@ -38,7 +38,7 @@ static const kn__opt table[] = {
      .help = "inference by the frozen form, with normalization folded into convolutions"},
     {"capture", KN__OPT_FLAG, AT(capture), .help = "record each step once and replay it"},
 };
-static const kn__operand operand = {"MODEL", 1, 1, AT(model), kn_model_name_at, false, 0};
+static const kn__operand operand = {"MODEL", 1, 1, AT(model), .choice_at = kn_model_name_at};
 #undef AT
 
 /* --- the result --- */

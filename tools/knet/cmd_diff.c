@@ -36,8 +36,8 @@ static const kn__opt table[] = {
     {"counters", KN__OPT_FLAG, AT(counters),
      .help = "exit with 1 also if a counter moved, is new or is gone"},
 };
-static const kn__operand operand = {"BEFORE AFTER...", N_SIDES, FILES_MAX, AT(files), NULL, true,
-                                    AT(n_before)};
+static const kn__operand operand = {"BEFORE AFTER...", N_SIDES,         FILES_MAX,
+                                    AT(files),         .is_file = true, .split = AT(n_before)};
 #undef AT
 
 static int width_of(const options *o, const kn__output *out) {

@@ -72,7 +72,7 @@ static const kn__opt predict_table[] = {
     COMMON_OPTIONS,
     {"count", KN__OPT_COUNT, AT(count), .value_name = "N", .max = INT64_MAX, .initial_shown = "all",
      .help = "only the first N images"}};
-static const kn__operand operand = {"MODEL", 1, 1, AT(model), kn_model_name_at, false, 0};
+static const kn__operand operand = {"MODEL", 1, 1, AT(model), .choice_at = kn_model_name_at};
 #undef AT
 
 /* --- set-up --- */

@@ -32,7 +32,7 @@ static const kn__opt table[] = {
     {"threads", KN__OPT_COUNT, AT(threads), .value_name = "N", .max = 1024, .initial_shown = "all",
      .help = "threads of the CPU"},
 };
-static const kn__operand operand = {"MODEL", 1, 1, AT(model), kn_model_name_at, false, 0};
+static const kn__operand operand = {"MODEL", 1, 1, AT(model), .choice_at = kn_model_name_at};
 #undef AT
 
 static void write(kn__output *report, const options *o, const kn__explain *e, int64_t batch) {

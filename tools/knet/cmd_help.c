@@ -8,8 +8,8 @@ typedef struct options {
     const char *command[2];
 } options;
 
-static const kn__operand operand = {"COMMAND",           0,     1, offsetof(options, command),
-                                    kn__command_name_at, false, 0};
+static const kn__operand operand = {"COMMAND", 0, 1, offsetof(options, command),
+                                    .choice_at = kn__command_name_at};
 
 static int width(void) {
     int columns = kn__terminal_width();

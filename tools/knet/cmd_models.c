@@ -11,8 +11,8 @@ typedef struct options {
     const char *model[2];
 } options;
 
-static const kn__operand operand = {"[MODEL]",        0,     1, offsetof(options, model),
-                                    kn_model_name_at, false, 0};
+static const kn__operand operand = {"[MODEL]", 0, 1, offsetof(options, model),
+                                    .choice_at = kn_model_name_at};
 
 static void shape_text(char *out, size_t out_bytes, const kn_model_facts *f) {
     char shape[64];

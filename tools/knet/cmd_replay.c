@@ -57,7 +57,7 @@ static const kn__opt table[] = {
      .help = "accept a trace that begins late, ends early or has gaps"},
     {"fits", KN__OPT_FLAG, AT(fits), .help = "find the smallest device on which a trace completes"},
 };
-static const kn__operand operand = {"TRACE...", 1, FILES_MAX, AT(files), NULL, true, 0};
+static const kn__operand operand = {"TRACE...", 1, FILES_MAX, AT(files), .is_file = true};
 #undef AT
 
 static int policy_add(options *o, const char *name, size_t n) {

@@ -110,7 +110,7 @@ static const kn__opt table[] = {
     {"ascii", KN__OPT_FLAG, AT(ascii), .only_with = "format=table", .not_with = "json",
      .help = "use ASCII characters alone, as where the locale has no UTF-8"},
 };
-static const kn__operand operand = {"FILE...", 1, FILES_MAX, AT(file), NULL, true, 0};
+static const kn__operand operand = {"FILE...", 1, FILES_MAX, AT(file), .is_file = true};
 #undef OF_TABLE
 #undef AT
 

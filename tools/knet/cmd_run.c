@@ -10,13 +10,13 @@
 
 #include "cmd.h"
 
-enum { WORDS_MAX = 4096, PATH_BYTES = 4096, EXIT_NOT_FOUND = 127, EXIT_NOT_RUN = 126 };
+enum { PATH_BYTES = 4096, EXIT_NOT_FOUND = 127, EXIT_NOT_RUN = 126 };
 
 typedef struct options {
     kn__common common;
     const char *timer, *alloc;
     bool malloc;
-    const char *words[WORDS_MAX + 1];
+    char **words;
 } options;
 
 static const kn__opt table[] = {
@@ -30,8 +30,8 @@ static const kn__opt table[] = {
      .help = "count the memory that the program takes by malloc, in each range"},
 };
 
-static const kn__operand operand = {"PROGRAM [WORD]...", 1, WORDS_MAX, offsetof(options, words),
-                                    .choice_at = NULL};
+static const kn__operand operand = {"PROGRAM [WORD]...", 1, 1, offsetof(options, words),
+                                    .is_program = true};
 
 static int no_memory(void) {
     kn__fail("no memory for the environment");
@@ -121,7 +121,7 @@ static int run(void *options_of) {
     if (code != KN__EXIT_OK) return code;
     if (!variables_set(o, library)) return no_memory();
     kn__signals_restore();
-    execvp(o->words[0], (char **)(uintptr_t)o->words);
+    execvp(o->words[0], o->words);
     int error = errno;
     kn__fail("cannot run %s: %s", o->words[0], strerror(error));
     return error == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_RUN;
@@ -134,7 +134,8 @@ const kn__command kn__cmd_run = {
         "Runs a program with the timer, though it knows nothing of it. Its NVTX ranges, those of "
         "Python packages and of cuBLAS and cuDNN among them, are the rows of the table; with "
         "--timer gpu kernels are below the ranges that launched them. What the program prints and "
-        "its exit code are its own.",
+        "its exit code are its own. Options come before PROGRAM; all words after it are the "
+        "program's.",
     .operand = &operand,
     .opts = table,
     .n_opts = sizeof table / sizeof *table,

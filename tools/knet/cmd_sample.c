@@ -42,7 +42,7 @@ static const kn__opt table[] = {
     {"picture", KN__OPT_FILE, AT(picture), .value_name = "FILE",
      .help = "where vae writes its images, as PNG"},
 };
-static const kn__operand operand = {"MODEL", 1, 1, AT(model), model_at, false, 0};
+static const kn__operand operand = {"MODEL", 1, 1, AT(model), .choice_at = model_at};
 #undef AT
 
 typedef struct session {

@@ -37,7 +37,7 @@ static const kn__opt table[] = {
     {"steps", KN__OPT_COUNT, AT(steps), .value_name = "N", .max = 100000,
      .initial_shown = "a second, 5 or more", .help = "steps that are timed"},
 };
-static const kn__operand operand = {"MODEL", 1, 1, AT(model), kn_model_name_at, false, 0};
+static const kn__operand operand = {"MODEL", 1, 1, AT(model), .choice_at = kn_model_name_at};
 #undef AT
 
 enum { RANKS_MAX = 4096 };

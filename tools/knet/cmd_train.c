@@ -133,7 +133,7 @@ static const kn__opt table[] = {
      .help = "record a step once and replay it: the same results, less time between ops"},
     {"quiet", KN__OPT_FLAG, AT(quiet), .help = "print no progress bar and no line per epoch"},
 };
-static const kn__operand operand = {"MODEL", 1, 1, AT(model), kn_model_name_at, false, 0};
+static const kn__operand operand = {"MODEL", 1, 1, AT(model), .choice_at = kn_model_name_at};
 #undef AT
 
 /* Checks what the option table cannot express. */

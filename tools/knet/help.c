@@ -82,8 +82,10 @@ static void add_pairs(kn__text *text, const kn__pair *pairs, int width) {
 void kn__help_add_usage(kn__text *text, const kn__command *c) {
     kn__text_printf(text, "knet %s", c->name);
     const kn__operand *o = c->operand;
+    const char *options = " [OPTION]...";
+    if (o && o->is_program) kn__text_puts(text, options);
     if (o) kn__text_printf(text, o->min ? " %s" : " [%s]", o->name);
-    kn__text_puts(text, " [OPTION]...");
+    if (!o || !o->is_program) kn__text_puts(text, options);
 }
 
 void kn__help_add(kn__text *text, const kn__command *c, int width, bool color) {

@@ -71,7 +71,7 @@ static int command_unknown(const char *typed) {
 
 static int command_run(const kn__command *command, int argc, char **argv) {
     kn__fail_command(command->name);
-    if (kn__opts_ask_help(argc, argv)) return kn__help_print(command);
+    if (kn__opts_ask_help(command, argc, argv)) return kn__help_print(command);
     kn__common *options = calloc(1, command->options_bytes);
     if (!options) {
         kn__fail("no memory for the options");
@@ -82,6 +82,12 @@ static int command_run(const kn__command *command, int argc, char **argv) {
     if (code == KN__EXIT_OK) code = command->run(options);
     free(options);
     return code;
+}
+
+/* How many words are the command's: a program that it runs has options of its own. */
+static int words_count(int argc, char **argv) {
+    const kn__command *command = argc > 1 ? kn__command_find(argv[1]) : NULL;
+    return command ? 2 + kn__opts_count(command, argc - 2, argv + 2) : argc;
 }
 
 static int help_missing(void) {
@@ -115,10 +121,11 @@ int main(int argc, char **argv) {
     streams_reserve();
     kn__signals_ignore();
     kn_log_attach(log_print, NULL);
-    color_read(argc, argv);
+    int n_words = words_count(argc, argv);
+    color_read(n_words, argv);
     int exit_code = words_run(argc, argv);
     bool failed = exit_code != KN__EXIT_OK && exit_code < 128;
-    if (failed && wants_json(argc, argv) && !kn__output_json_written())
+    if (failed && wants_json(n_words, argv) && !kn__output_json_written())
         kn__output_failure(argc > 1 ? argv[1] : "", exit_code);
     if (exit_code == KN__EXIT_FAILURE && reader_is_gone()) exit_code = 128 + SIGPIPE;
     return exit_code;

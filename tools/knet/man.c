@@ -86,13 +86,15 @@ void kn__man_add(kn__text *text, const kn__command *c) {
     char page[64];
     snprintf(page, sizeof page, "knet-%s", c->name);
     add_title(text, page, 1, c->summary);
-    kn__text_printf(text, ".SH SYNOPSIS\n\\fBknet %s\\fR", c->name);
+    const char *options = " [\\fIOPTION\\fR]...";
+    bool is_program = c->operand && c->operand->is_program;
+    kn__text_printf(text, ".SH SYNOPSIS\n\\fBknet %s\\fR%s", c->name, is_program ? options : "");
     if (c->operand) {
         kn__text_puts(text, c->operand->min ? " " : " [");
         add_line(text, "\\fI", c->operand->name, "\\fR");
         if (!c->operand->min) kn__text_puts(text, "]");
     }
-    kn__text_puts(text, " [\\fIOPTION\\fR]...\n.SH DESCRIPTION\n");
+    kn__text_printf(text, "%s\n.SH DESCRIPTION\n", is_program ? "" : options);
     add_paragraphs(text, c->description);
     kn__text_puts(text, ".SH OPTIONS\n");
     for (int i = 0; (opt = kn__opt_at(c, i)); i++) add_option(text, opt);

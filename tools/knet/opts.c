@@ -288,6 +288,10 @@ static void note_split(const parser *p) {
         *(int *)(void *)((char *)p->options + operand->split) = p->n_operands;
 }
 
+static bool is_option(const char *word) { return word[0] == '-' && word[1]; }
+
+static bool is_program(const kn__command *c) { return c->operand && c->operand->is_program; }
+
 static int words_parse(parser *p) {
     bool only_operands = false;
     while (p->at < p->argc) {
@@ -298,8 +302,13 @@ static int words_parse(parser *p) {
             note_split(p);
             continue;
         }
-        bool is_option = !only_operands && word[0] == '-' && word[1];
-        int code = is_option ? option_parse(p) : operand_parse(p);
+        bool is_operand = only_operands || !is_option(word);
+        if (is_operand && is_program(p->command)) {
+            size_t offset = p->command->operand->offset;
+            *(char ***)(void *)((char *)p->options + offset) = p->argv + p->at;
+            return KN__EXIT_OK;
+        }
+        int code = is_operand ? operand_parse(p) : option_parse(p);
         if (code != KN__EXIT_OK) return code;
     }
     return operands_check(p);
@@ -317,8 +326,24 @@ int kn__opts_parse(void *options, const kn__command *command, int argc, char **a
     return code;
 }
 
-bool kn__opts_ask_help(int argc, char **argv) {
-    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+/* Whether the next word is the option's value. */
+static bool has_value(const kn__command *c, const char *word) {
+    int i = strncmp(word, "--", 2) == 0 ? opt_find(c, word + 2, strlen(word + 2)) : -1;
+    return i >= 0 && kn__opt_at(c, i)->kind != KN__OPT_FLAG;
+}
+
+int kn__opts_count(const kn__command *c, int argc, char **argv) {
+    int at = 0;
+    while (at < argc && strcmp(argv[at], "--") != 0) {
+        if (is_program(c) && !is_option(argv[at])) return at;
+        at += is_program(c) && has_value(c, argv[at]) ? 2 : 1;
+    }
+    return at < argc ? at : argc;
+}
+
+bool kn__opts_ask_help(const kn__command *c, int argc, char **argv) {
+    int n = kn__opts_count(c, argc, argv);
+    for (int i = 0; i < n; i++)
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return true;
     return false;
 }

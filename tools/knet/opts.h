@@ -73,6 +73,9 @@ typedef struct kn__operand {
     const char *(*choice_at)(int i);
     /* A path, or - for standard input. */
     bool is_file;
+    /* The first of them and all words after it are another program's, options too: `offset` is of a
+     * char **, the rest of argv. */
+    bool is_program;
     /* Of an int: how many of them are before a "--" that separates two lists; 0: none. */
     size_t split;
 } kn__operand;
@@ -115,11 +118,13 @@ const kn__opt *kn__opt_at(const kn__command *command, int i);
 /* Adds a condition of n bytes as it is typed: "format=a,b" is "--format a or b". */
 void kn__opt_condition_add(kn__text *text, const char *condition, size_t n);
 
-/* Reads argv[0 ... argc-1], the words after the command's name, into zeroed options. Returns
- * KN__EXIT_OK or KN__EXIT_USAGE after a message. */
+/* Reads argv[0 ... argc-1], the words after the command's name, into zeroed options; argv[argc] is
+ * NULL. Returns KN__EXIT_OK or KN__EXIT_USAGE after a message. */
 int kn__opts_parse(void *options, const kn__command *command, int argc, char **argv);
-/* Whether --help or -h is among the words. */
-bool kn__opts_ask_help(int argc, char **argv);
+/* How many of these words may be options: those before "--" and before a program. */
+int kn__opts_count(const kn__command *command, int argc, char **argv);
+/* Whether --help or -h is among the words that may be options. */
+bool kn__opts_ask_help(const kn__command *command, int argc, char **argv);
 
 /* The place of the word in the list, which ends in NULL; -1: it isn't there. */
 int kn__choice_find(const char *word, const char *const *choices);
