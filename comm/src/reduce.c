@@ -5,11 +5,17 @@
 
 enum { BLOCK = 512 };
 
+#ifdef __clang__
+#define INDEPENDENT /* it checks at run time */
+#else
+#define INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
 /* Two arrays go straight to dst. Of more, a block of up to BLOCK elements is combined in the
  * processor's cache. An element is read before its place is written, so dst may be any source. */
 #define COMBINE(name, type, expr)                                                                  \
     static void name##_two(type *dst, const type *s0, const type *s1, int64_t n) {                 \
-        _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {                                     \
+        INDEPENDENT for (int64_t i = 0; i < n; i++) {                                              \
             type a = s0[i], b = s1[i];                                                             \
             dst[i] = (expr);                                                                       \
         }                                                                                          \

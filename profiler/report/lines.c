@@ -60,7 +60,9 @@ static bool is_hidden(const builder *b, const kn__row *row) {
     return b->options->depth > 0 && row->depth > b->options->depth;
 }
 
-static bool is_below(double part, double whole, double min) { return part < min * whole || !part; }
+static bool is_below(double part, double whole, double min) {
+    return part < min * whole || part == 0;
+}
 
 static bool is_short(const builder *b, const kn__row *row) {
     double min = b->options->min;

@@ -78,7 +78,7 @@ typedef struct kn__timeline {
     const char *source; /* of GPU work, for the report: "kineto" */
 } kn__timeline;
 
-enum { KN__NO_THREAD = UINT32_MAX };
+#define KN__NO_THREAD UINT32_MAX
 
 void kn__timeline_init(kn__timeline *out, kn__report *report);
 /* The report's own, released with it. NULL: no memory. */

@@ -150,7 +150,7 @@ static kn_status add_kernel(kn__report *report, kn__row *row, const kn__kernel *
     kn__row *leaf = kn__report_row(report, row, k->name);
     if (!leaf) return no_memory();
     leaf->is_kernel = leaf->n_calls == 0;
-    KN_ASSERT(k->name && k->name[0]);
+    KN_ASSERT(k->name[0]);
     leaf->gpu_ns += KN__LOAD(k->gpu_ns);
     leaf->gpu_bytes += KN__LOAD(k->bytes);
     leaf->n_gpu += KN__LOAD(k->n);

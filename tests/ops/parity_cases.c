@@ -196,7 +196,7 @@ static void conv_act_of(geometry g, parity_operand y, int given, kn_act act) {
                                 .shape = with_spatial(g.out, g.in / g.attr.groups, g.w, n)};
     if (given & 1) c->in[2] = U(g.out);
     if (given & 2) c->in[3] = y;
-    g.attr.act = act;
+    g.attr.act = (int32_t)act;
     set_conv_attr(c, g.attr, NULL);
 }
 

@@ -181,7 +181,7 @@ static void functions_of_f32_take_16_bits(void **state) {
             assert_int_equal(kn_tensor_dtype(y), halves[h]);
             for (int64_t k = 0; k < kn_tensor_numel(want); k++)
                 assert_close(ops_at(wide(y), k), ops_at(want, k), 0x1p-7, 0x1p-7);
-            KN_FRAME(.autocast = halves[h]);
+            KN_FRAME(.autocast = (int)halves[h]);
             assert_int_equal(kn_tensor_dtype(of_f32[i].f(&low)), KN_F32);
         }
     kn_rng_destroy(rng);

@@ -153,7 +153,7 @@ static void orders_are_equally_likely(void **state) {
     }
     int n_seen = 0;
     for (int i = 0; i < 256; i++) {
-        if (!n[i]) continue;
+        if (n[i] == 0) continue;
         n_seen++;
         chi += (n[i] - DRAWS / 24.0) * (n[i] - DRAWS / 24.0) / (DRAWS / 24.0);
     }

@@ -146,7 +146,7 @@ static void topk_accuracy_agrees_with_topk(void **state) {
             assert_int_equal(kn_topk(&values, &places, x, k, 1, false), KN_OK);
             for (int64_t label = 0; label < n; label += step) {
                 double want = 0;
-                for (int64_t j = 0; j < k && !want; j++)
+                for (int64_t j = 0; j < k && want == 0; j++)
                     want = ((const int64_t *)kn_data(places))[j] == label;
                 assert_values(kn_topk_accuracy(x, I64(KN_SHAPE(1), label), k), want);
             }

@@ -219,7 +219,7 @@ typedef struct chain {
 } chain;
 
 static void chain_create(chain *c, kn_device *device) {
-    *c = (chain){NULL};
+    *c = (chain){.params = NULL};
     assert_ok(kn_params_create(&c->params, &(kn_params_options){.device = device, .seed = 7}));
     assert_ok(kn_layer_create(&c->net, c->params, NULL));
     for (int i = 0; i < LAYERS; i++) {

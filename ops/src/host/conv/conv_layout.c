@@ -15,11 +15,11 @@ int64_t kn__layout_block(void) {
 
 void kn__layout_plain(void *to, void *from, kn_dtype dtype, const int64_t dim[4], int threads) {
     int64_t block = kn__layout_block(), plane = dim[2] * dim[3];
-    kn_tensor x = {.dtype = dtype,
+    kn_tensor x = {.dtype = (uint8_t)dtype,
                    .n_dims = 3,
                    .dim = {dim[0] * dim[1] / block, plane, block},
                    .data = from},
-              y = {.dtype = dtype,
+              y = {.dtype = (uint8_t)dtype,
                    .n_dims = 3,
                    .dim = {dim[0] * dim[1] / block, block, plane},
                    .data = to};

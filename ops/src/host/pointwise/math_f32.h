@@ -348,7 +348,7 @@ KN_MATH float kn__pow_f32(float a, float b) {
     log2 = size == 0 ? -(double)INFINITY : log2;
     log2 = size <= 0x1.fffffep127f ? log2 : (double)size; /* infinity and NaN */
     double y = (double)b * log2;
-    y = (size == 1.0f) | (b == 0) ? 0 : y;
+    y = ((size == 1.0f) | (b == 0)) ? 0 : y;
     y = y < -160 ? -160 : y;
     y = y > 130 ? 130 : y;
     double shifted = y + KN_ROUND_F64, r = y - (shifted - KN_ROUND_F64);
@@ -363,9 +363,9 @@ KN_MATH float kn__pow_f32(float a, float b) {
     float power = (float)((p * r + 1) * kn__power_f64(shifted, 0));
     bool whole = floorf(b) == b, odd = whole & (floorf(half) != half);
     bool negative = (int32_t)kn__f32_bits(a) < 0, none = (a < 0) & (a >= -0x1.fffffep127f) & !whole;
-    power = negative & odd ? -power : power;
+    power = (negative & odd) ? -power : power;
     power = none ? NAN : power;
-    return (b == 0) | (a == 1.0f) ? 1.0f : power;
+    return ((b == 0) | (a == 1.0f)) ? 1.0f : power;
 }
 
 /* ln Γ(x), x > 0: below 3 Γ's logarithm at t + 1 is t·(t - 1)·p(t - 1), with t = x - 1, or t = x

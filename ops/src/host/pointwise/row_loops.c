@@ -180,11 +180,16 @@ enum { ALL_AT_ONCE = INT32_MAX / 2, STRETCH = 2048 };
     (void)g;                                                                                       \
     LOAD(T, z, READS(d), Z, Zs)
 #if HAS_REALS
+#ifdef __clang__
+#define APART __attribute__((noinline))
+#else
+#define APART __attribute__((noipa))
+#endif
 /* Adds what `loop` gives by overwriting, so that it needs no copy that adds: of second derivatives,
  * rare rows, far versions, and the long formulas of is_long, whose time grows by at most 6 %
  * (AMD EPYC, gcc 12, November 2026). No formula that comes here reads a BOOL. */
-static __attribute__((noipa)) void add_by_blocks(kn__row_loop loop, T *out, const void *const in[],
-                                                 int n_in, int64_t n, double P, double Q) {
+static APART void add_by_blocks(kn__row_loop loop, T *out, const void *const in[], int n_in,
+                                int64_t n, double P, double Q) {
     enum { BLOCK = 512, INPUTS = 5 };
     T term[BLOCK];
     const void *from[INPUTS];
