@@ -438,9 +438,9 @@ void kn__config_read(kn__config *out, const char *knet_timer, const char *autogr
         for_each_word(&grads, autograd_timer, read_word);
         out->grad_only = out->tier != KN__TIER_OFF;
     }
-    if (all) { /* any list but 0, off and nvtx asks for the table, even one with a mistake in it */
+    if (all) { /* any list but 0, off, nvtx and help asks for the table, even one with a mistake */
         kn__tier before = out->tier;
-        out->tier = KN__TIER_CPU;
+        out->tier = strcmp(knet_timer, "help") == 0 ? KN__TIER_OFF : KN__TIER_CPU;
         for_each_word(&words_of_all, knet_timer, read_word);
         if (out->tier >= KN__TIER_CPU) out->grad_only = false;
         if (out->tier < KN__TIER_CPU && before > out->tier) out->tier = before;

@@ -66,7 +66,20 @@ static void every_word_sets_its_option(void **state) {
     assert_int_equal(read_ok("nvtx").tier, KN__TIER_NVTX);
     assert_int_equal(read_ok("gpu,cpu,cupti=/x/libcupti.so").tier, KN__TIER_GPU);
     assert_true(read_ok("columns=spread").columns_spread);
-    assert_true(read_ok("help").help);
+}
+
+static void help_alone_leaves_the_timer_off(void **state) {
+    (void)state;
+    kn__text messages = {0};
+    kn__config help = read_ok("help");
+    assert_true(help.help);
+    assert_int_equal(help.tier, KN__TIER_OFF);
+    assert_int_equal(read_ok("help,1").tier, KN__TIER_CPU);
+    assert_int_equal(read_ok("depth=3,help").tier, KN__TIER_CPU);
+    help = read_words("help", "1", &messages);
+    assert_true(help.help && help.grad_only);
+    assert_int_equal(help.tier, KN__TIER_CPU);
+    assert_null(messages.data);
 }
 
 static void a_window_of_steps_is_read(void **state) {
@@ -363,8 +376,8 @@ int main(int argc, char **argv) {
         TEST(a_word_without_effect_is_reported),
         TEST(a_setuid_program_writes_no_file_that_a_word_names),
         TEST(autograd_timer_alone_records_gradient_scopes),
-        TEST(help_is_the_text_that_was_agreed_on), TEST(a_window_of_steps_is_read),
-        TEST(reports_of_a_running_program_are_asked_for), TEST(the_bound_of_memory_is_read),
-        TEST(the_bound_of_a_trace_is_read), TEST(any_bytes_are_read_without_harm),
-        TEST(a_long_word_is_reported));
+        TEST(help_is_the_text_that_was_agreed_on), TEST(help_alone_leaves_the_timer_off),
+        TEST(a_window_of_steps_is_read), TEST(reports_of_a_running_program_are_asked_for),
+        TEST(the_bound_of_memory_is_read), TEST(the_bound_of_a_trace_is_read),
+        TEST(any_bytes_are_read_without_harm), TEST(a_long_word_is_reported));
 }
