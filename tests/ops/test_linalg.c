@@ -198,6 +198,46 @@ static void qr_of_dependent_columns_stays_orthonormal(void **state) {
     near(kn_matmul(q, r, NULL), a, 1e-12);
 }
 
+/* Columns times powers of two whose squares overflow or underflow: every step is exact but for the
+ * exponents. */
+static void qr_keeps_columns_of_any_size(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype) {
+        const double far = dtype == KN_F64 ? 1000 : 100;
+        const double exponent[][2] = {{-far, -far}, {far, far}, {0, -far}, {far, 0}, {far, -far}};
+        for (size_t i = 0; i < sizeof exponent / sizeof *exponent; i++) {
+            KN_FRAME(.dtype = dtype);
+            kn_tensor *a = random_tensor(dtype, KN_SHAPE(90, 70)), *q, *r, *l, *q1, *r1;
+            double power[70];
+            for (int j = 0; j < 70; j++) power[j] = ldexp(1, (int)exponent[i][j / 3 % 2]);
+            kn_tensor *by = from_doubles(power, dtype, KN_SHAPE(70)), *scaled = kn_mul(a, by);
+            assert_ok(kn_qr(&q, &r, a));
+            assert_ok(kn_qr(&q1, &r1, scaled));
+            near(q1, q, tolerance(dtype));
+            near(kn_div(r1, by), r, tolerance(dtype));
+            assert_ok(kn_lq(&l, &q1, swapped(scaled)));
+            near(q1, swapped(q), tolerance(dtype));
+            near(swapped(l), r1, 0);
+        }
+    }
+}
+
+/* 2^-126 is the least normal number of f32, and 2^-1022 of f64. */
+static void qr_takes_subnormal_and_infinite_columns(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype) {
+        KN_FRAME(.dtype = dtype);
+        double unit = dtype == KN_F64 ? 0x1p-1074 : 0x1p-149;
+        kn_tensor *q, *r;
+        assert_ok(
+            kn_qr(&q, &r, from_doubles((double[]){3 * unit, 4 * unit}, dtype, KN_SHAPE(2, 1))));
+        assert_values(q, -0.6, -0.8);
+        assert_close(ops_at(r, 0), -5 * unit, 0, 0);
+        assert_ok(kn_qr(&q, &r, from_doubles((double[]){INFINITY, 1}, dtype, KN_SHAPE(2, 1))));
+        assert_true(isnan(ops_at(q, 0)));
+    }
+}
+
 static void check_svd(kn_dtype dtype, kn_shape shape) {
     KN_FRAME();
     kn_tensor *a = random_tensor(dtype, shape), *u, *s, *vt, *alone;
@@ -355,7 +395,8 @@ int main(void) {
         OPS_TEST(cholesky_times_its_transpose_is_the_matrix), OPS_TEST(solutions_solve),
         OPS_TEST(rows_are_swapped_where_a_pivot_is_small), OPS_TEST(triangular_solutions_solve),
         OPS_TEST(qr_is_orthonormal_and_gives_the_matrix_back),
-        OPS_TEST(qr_of_dependent_columns_stays_orthonormal), OPS_TEST(svd_gives_the_matrix_back),
+        OPS_TEST(qr_of_dependent_columns_stays_orthonormal), OPS_TEST(qr_keeps_columns_of_any_size),
+        OPS_TEST(qr_takes_subnormal_and_infinite_columns), OPS_TEST(svd_gives_the_matrix_back),
         OPS_TEST(eigenvectors_are_scaled_by_their_values),
         OPS_TEST(singular_matrices_give_infinities_or_nans_and_no_error),
         OPS_TEST(matrices_of_nothing_give_nothing), OPS_TEST(wrong_shapes_are_named),

@@ -163,25 +163,50 @@ void KN_LOOP(lu_panel)(void *a_, int64_t ld, int64_t rows, int64_t first, int64_
         for (int64_t j = 0; j < n; j++) a[i * ld + first + j] = columns[j * height + i];
 }
 
+/* The power of two by which v is divided so that the sum of its squares neither overflows nor loses
+ * digits to underflow: 1 where that sum, `squares`, does neither. */
+static inline real scale_of(const real *v, int64_t n, real squares) {
+    enum { EXPONENT_MOST = (1 << (8 * sizeof(real) - 2 - KN_MANTISSA)) - 2 };
+    const real least = (real)__builtin_ldexp(1, 2 * KN_MANTISSA - EXPONENT_MOST);
+    real most = 0;
+    if (squares >= least && squares < (real)__builtin_inf()) return 1;
+    for (int64_t i = 0; i < n; i++) most = size_of(v[i]) > most ? size_of(v[i]) : most;
+    if (most == 0 || __builtin_isinf(most)) return 1;
+    int exponent = __builtin_ilogb((double)most);
+    exponent = exponent > EXPONENT_MOST ? EXPONENT_MOST : exponent; /* its inverse is normal too */
+    exponent = exponent < -EXPONENT_MOST ? -EXPONENT_MOST : exponent;
+    return (real)__builtin_ldexp(1, exponent);
+}
+
+/* The reflection that leaves of v [n] only its first element, which is returned: v gets its vector,
+ * with 1 in front. LAPACK's larfg. */
+static inline real reflection_of(real *v, int64_t n, real *tau) {
+    real tail = dot(v + 1, v + 1, n - 1), unit = scale_of(v, n, v[0] * v[0] + tail);
+    if (unit != 1) {
+        for (int64_t i = 0; i < n; i++) v[i] *= 1 / unit;
+        tail = dot(v + 1, v + 1, n - 1);
+    }
+    real alpha = v[0], norm = root(alpha * alpha + tail), beta = alpha < 0 ? norm : -norm;
+    real scale = tail == 0 ? 0 : 1 / (alpha - beta);
+    *tau = tail == 0 ? 0 : (beta - alpha) / beta;
+    v[0] = 1;
+    for (int64_t i = 1; i < n; i++) v[i] *= scale;
+    return (tail == 0 ? alpha : beta) * unit;
+}
+
 /* Householder's reflections of `n` columns, each a contiguous row of p [n][ld] of which elements
  * from `first` on count: column j keeps R above element first + j, and gets the reflection's vector
  * from there on, with 1 in front; diagonal[j] is R's, tau[j] the factor. LAPACK's signs. */
 void KN_LOOP(reflect_panel)(void *p_, int64_t ld, int64_t m, int64_t first, int64_t n,
-                            void *diagonal, void *tau) {
-    real *p = p_;
+                            void *diagonal, void *tau_) {
+    real *p = p_, *tau = tau_;
     for (int64_t j = 0; j < n && first + j < m; j++) {
-        real *v = p + j * ld + first + j, alpha = v[0];
+        real *v = p + j * ld + first + j;
         int64_t left = m - first - j;
-        real tail = dot(v + 1, v + 1, left - 1);
-        real norm = root(alpha * alpha + tail), beta = alpha < 0 ? norm : -norm;
-        real t = tail == 0 ? 0 : (beta - alpha) / beta, scale = tail == 0 ? 0 : 1 / (alpha - beta);
-        ((real *)diagonal)[j] = tail == 0 ? alpha : beta;
-        ((real *)tau)[j] = t;
-        v[0] = 1;
-        for (int64_t i = 1; i < left; i++) v[i] *= scale;
+        ((real *)diagonal)[j] = reflection_of(v, left, &tau[j]);
         for (int64_t l = j + 1; l < n; l++) {
             real *c = p + l * ld + first + j;
-            subtract(c, v, t * dot(v, c, left), left);
+            subtract(c, v, tau[j] * dot(v, c, left), left);
         }
     }
 }
