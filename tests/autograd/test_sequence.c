@@ -121,6 +121,26 @@ static void gradients_of_large_scores_equal_those_of_small_ops(void **state) {
     }
 }
 
+/* Scores are 0 with any scale. 1/1e-40 is infinite in f32. */
+static void the_gradient_of_a_mask_does_not_depend_on_the_scale(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype) {
+        KN_TAPE(.dtype = dtype);
+        const double scale[] = {1, dtype == KN_F64 ? 1e-310 : 1e-40,
+                                dtype == KN_F64 ? 1e308 : 3e38};
+        kn_tensor *mask = kn_watch(random_tensor(dtype, KN_SHAPE(4, 5))), *d[3];
+        kn_tensor *k = kn_zeros(KN_SHAPE(1, 1, 5, 2)), *q = kn_zeros(KN_SHAPE(1, 1, 4, 2));
+        kn_tensor *v = random_tensor(dtype, KN_SHAPE(1, 1, 5, 3));
+        kn_tensor *dy = random_tensor(dtype, KN_SHAPE(1, 1, 4, 3));
+        const kn_gradients_options o = {.dy = dy, .keep = 1};
+        for (int i = 0; i < 3; i++) {
+            const kn_attention_options attention = {.scale = scale[i], .mask = mask};
+            assert_ok(kn_gradients(&d[i], kn_attention(q, k, v, &attention), &mask, 1, &o));
+            assert_same_bits(d[i], d[0]);
+        }
+    }
+}
+
 /* f's gradients of the sum of its squares, with 1, 2 and 7 threads. */
 static void check_threads(kn_tensor *(*f)(kn_tensor *const x[]), kn_tensor *const x[], int n_x) {
     kn_tensor *d[3][4];
@@ -265,6 +285,7 @@ int main(void) {
                      OPS_TEST(an_infinite_loss_has_a_gradient_of_nan),
                      OPS_TEST(gradients_of_images_equal_those_of_pytorch),
                      OPS_TEST(gradients_of_large_scores_equal_those_of_small_ops),
+                     OPS_TEST(the_gradient_of_a_mask_does_not_depend_on_the_scale),
                      OPS_TEST(any_number_of_threads_gives_the_same_gradients),
                      OPS_TEST(gradients_of_a_long_batch_are_sums_of_its_sequences),
                      OPS_TEST(networks_without_steps_or_sequences_have_gradients_of_zero),

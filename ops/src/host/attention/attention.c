@@ -200,17 +200,6 @@ kn_status kn__host_attention(kn_op_call *call) {
 
 /* --- back --- */
 
-/* The gradients of the scores, which dp has times the scale. */
-static void store_mask_gradient(const job *j, const space *s, int64_t row, int64_t m, int64_t key,
-                                int64_t n) {
-    if (!j->dmask) return;
-    char *inverse = el(j, s->small, QUERIES), *to = el(j, j->dmask, row * j->keys + key);
-    fill_with(j, inverse, m, 1 / j->attr->scale);
-    for (int64_t i = 0; i < m; i++)
-        memcpy(el(j, to, i * j->keys), el(j, s->dp, i * KEYS), (size_t)n * j->bytes);
-    j->loops->attention_shrink(to, j->keys, inverse, m, n);
-}
-
 /* Adds a block of queries to the gradients. */
 static void back_block(const job *j, const space *s, int64_t b, int64_t h, int64_t first,
                        int64_t m) {
@@ -230,6 +219,7 @@ static void back_block(const job *j, const space *s, int64_t b, int64_t h, int64
         int64_t n = at_most(KEYS, j->keys - key), at = rows * j->keys + key;
         kn__attention_rows r = rows_of(j, b, h, first, m, key, n, s->scores);
         r.dp = s->dp, r.stats = el(j, j->stats, 2 * row), r.delta = delta;
+        r.dmask = j->dmask ? el(j, j->dmask, row * j->keys + key) : NULL, r.dmask_row = j->keys;
         memset(s->scores, 0, (size_t)(m * KEYS) * j->bytes);
         memset(s->dp, 0, (size_t)(m * KEYS) * j->bytes);
         multiply(j, s->scores, KEYS, q, j->d, 1, m, j->d, n, from_key(j, k, key), 0, s->pack);
@@ -237,7 +227,6 @@ static void back_block(const job *j, const space *s, int64_t b, int64_t h, int64
         drop(j, s->dp, row, m, key, n);
         j->loops->attention_scores_back(&r);
         drop(j, s->scores, row, m, key, n);
-        store_mask_gradient(j, s, row, m, key, n);
         if (j->dv)
             multiply(j, el(j, j->dv, at * j->e), j->e, s->scores, 1, KEYS, n, m, j->e, g_rows, 0,
                      s->pack);

@@ -72,8 +72,10 @@ void KN_LOOP(attention_scores_back)(const kn__attention_rows *r) {
         (void)scores_of(r, row, s, n);
         for (int64_t j = 0; j < n; j++) {
             s[j] = exp_nonpositive(s[j] - most) * inverse;
-            dp[j] = s[j] * (dp[j] - less) * scale;
+            dp[j] = s[j] * (dp[j] - less);
         }
+        if (r->dmask) memcpy((real *)r->dmask + row * r->dmask_row, dp, (size_t)n * sizeof(real));
+        for (int64_t j = 0; j < n; j++) dp[j] *= scale;
         memset(s + n, 0, (size_t)(r->n - n) * sizeof(real));
         memset(dp + n, 0, (size_t)(r->n - n) * sizeof(real));
     }

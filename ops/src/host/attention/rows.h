@@ -13,6 +13,8 @@ typedef struct kn__attention_rows {
     int64_t seen, step;        /* row i has seen + i·step elements, at most n; none: 0 or less */
     void *most, *sum, *factor; /* [rows] */
     const void *stats, *delta; /* [rows,2], [rows] */
+    void *dmask;               /* NULL: not wanted */
+    int64_t dmask_row;         /* stride */
 } kn__attention_rows;
 
 #endif
