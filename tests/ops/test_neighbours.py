@@ -172,6 +172,9 @@ def printing(_):
     for dtype in ("f4", "f8", "f2"):   # about half of the last of 3 places
         half = np.array([[0.0005, 0.00051], [0.00049, 1], [-0.0005, 2]], dtype)
         cases += [half, np.nextafter(half, half.dtype.type(1)), np.nextafter(half, half.dtype.type(-1)), half[:1], half[2:]]
+    for dtype in ("f4", "f2"):   # ratios about 1000
+        for x in rng.random(40).astype(dtype):
+            cases += [np.array([x, y]) for y in (x * x.dtype.type(1000), np.nextafter(x * x.dtype.type(1000), x.dtype.type(2000)))]
     cases += [np.array([-2**63, 2**63 - 1]), np.arange(2000), np.arange(300).reshape(3, 100)]
     for a in cases:
         a = np.asarray(a)

@@ -31,6 +31,19 @@ static void other_dtypes_have_their_own_words(void **state) {
     assert_string_equal(printed(F64(KN_SHAPE(2), 1e10, 1.5), &bare), "[1.0e+10 1.5e+00]");
 }
 
+/* 1000.24 is 1000 in f16. NumPy's text. */
+static void ratios_are_those_of_the_dtype(void **state) {
+    (void)state;
+    static const kn_print_options bare = {.bare = 1};
+    KN_FRAME();
+    kn_tensor *x = F64(KN_SHAPE(2), 0x1.998p-4, 100), *y = F64(KN_SHAPE(2), 1, 1001);
+    kn_tensor *z = F64(KN_SHAPE(2), 0x1.ec88bap-1, 0x1.e0fd86p+9);
+    assert_string_equal(printed(kn_cast(x, KN_F16), &bare), "[  0.1 100. ]");
+    assert_string_equal(printed(x, &bare), "[9.99755859e-02 1.00000000e+02]");
+    assert_string_equal(printed(kn_cast(z, KN_F32), &bare), "[  0.96198064 961.98065   ]");
+    assert_string_equal(printed(kn_cast(y, KN_F16), &bare), "[1.000e+00 1.001e+03]");
+}
+
 static void large_tensors_are_shortened(void **state) {
     (void)state;
     static const kn_print_options options = {.bare = 1, .threshold = 4, .edge_items = 1};
@@ -93,7 +106,7 @@ static void a_stream_gets_a_whole_line(void **state) {
 int main(void) {
     return RUN_TESTS(OPS_TEST(a_matrix_has_a_line_a_row_under_its_shape),
                      OPS_TEST(other_dtypes_have_their_own_words),
-                     OPS_TEST(large_tensors_are_shortened), OPS_TEST(narrow_lines_have_a_word_each),
-                     OPS_TEST(the_value_itself_is_rounded), OPS_TEST(a_short_buffer_cuts_the_text),
-                     OPS_TEST(a_stream_gets_a_whole_line));
+                     OPS_TEST(ratios_are_those_of_the_dtype), OPS_TEST(large_tensors_are_shortened),
+                     OPS_TEST(narrow_lines_have_a_word_each), OPS_TEST(the_value_itself_is_rounded),
+                     OPS_TEST(a_short_buffer_cuts_the_text), OPS_TEST(a_stream_gets_a_whole_line));
 }

@@ -161,6 +161,13 @@ static void widen_integer(printer *p, void *ctx, int64_t i) {
     most(&p->left, (int)strlen(word));
 }
 
+/* As a division of the array's elements rounds it. */
+static double ratio(const extremes *e, kn_dtype dtype) {
+    double rounded = 0;
+    kn__from_double(&rounded, e->most / e->least, dtype);
+    return kn__as_double(&rounded, dtype);
+}
+
 static void find_widths(printer *p) {
     extremes e = {.least = INFINITY};
     if (p->dtype == KN_BOOL) return;
@@ -169,7 +176,7 @@ static void find_widths(printer *p) {
         return;
     }
     visit(p, find_extremes, &e, 0, 0);
-    p->scientific = e.most > 0 && (e.most >= 1e8 || e.least < 1e-4 || e.most / e.least > 1000);
+    p->scientific = e.most > 0 && (e.most >= 1e8 || e.least < 1e-4 || ratio(&e, p->dtype) > 1000);
     visit(p, widen_float, NULL, 0, 0);
     if (p->scientific) p->right += p->exponent + 2;
     if (e.infinite) {
