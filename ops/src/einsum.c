@@ -28,7 +28,11 @@ static void append(term *t, char letter) {
 
 static int64_t size_of(const term *t, char letter) { return t->t->dim[find(t, letter)]; }
 
+/* Quotes n bytes, and more to the end of a character. */
 static bool fail(const char *spec, const char *why, const char *at, int n) {
+    const char *end = memchr(at, 0, (size_t)n);
+    if (end) n = (int)(end - at);
+    while (((unsigned char)at[n] & 0xC0) == 0x80) n++;
     kn_op_fail(KN_OP_matmul, KN_ERR_INVALID, "\"%s\": %s%.*s", spec, why, n, at);
     return false;
 }
@@ -88,10 +92,10 @@ static bool read_result(term *out, const char *at, const char *spec) {
     if (*at) return fail(spec, "one result is expected, not ", at, 8);
     for (int i = 0; i < out->n; i++) {
         const char *arrow = strchr(spec, '-'), *used = strchr(spec, out->letter[i]);
-        if (used > arrow) return fail(spec, "no operand has the result's ", &out->letter[i], 1);
+        if (used > arrow) return fail(spec, "no operand has the result's ", used, 1);
         for (int j = 0; j < i; j++) {
             if (out->letter[j] == out->letter[i])
-                return fail(spec, "the result has twice ", &out->letter[i], 1);
+                return fail(spec, "the result has twice ", used, 1);
         }
     }
     return true;

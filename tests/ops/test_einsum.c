@@ -84,6 +84,9 @@ static void wrong_letters_are_named(void **state) {
     assert_op_fails(KN_EINSUM("ij->ii", x), KN_ERR_INVALID, "the result has twice i");
     assert_op_fails(KN_EINSUM("i.j", x), KN_ERR_INVALID, "a letter is expected, not .");
     assert_op_fails(KN_EINSUM("ij>ij", x), KN_ERR_INVALID, "a letter is expected, not >");
+    assert_op_fails(KN_EINSUM("é", x), KN_ERR_INVALID, "\"é\": a letter is expected, not é");
+    assert_op_fails(KN_EINSUM("ij-1234567éa", x), KN_ERR_INVALID, "-> is expected at -1234567");
+    assert_op_fails(KN_EINSUM("ij-123456éa", x), KN_ERR_INVALID, "-> is expected at -123456é");
     assert_op_fails(KN_EINSUM("ij-ij", x), KN_ERR_INVALID, "-> is expected at -ij");
     assert_op_fails(KN_EINSUM("ij->i,j", x), KN_ERR_INVALID, "one result is expected");
     assert_op_fails(kn_einsum(NULL, &x, 1), KN_ERR_INVALID, "spec is NULL");
