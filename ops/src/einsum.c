@@ -101,20 +101,20 @@ static bool read_result(term *out, const char *at, const char *spec) {
     return true;
 }
 
-/* Dimensions of "..." that are 1 in one operand and not in another are left out of the one. */
-static bool broadcast_dots(term terms[], int n, char c) {
+/* Dimensions that are 1 in one operand and not in another are left out of the one. */
+static bool broadcast(term terms[], int n, char c) {
     bool wide = false;
     for (int i = 0; i < n; i++) wide |= find(&terms[i], c) >= 0 && size_of(&terms[i], c) != 1;
     for (int i = 0; i < n && wide; i++) {
         term *t = &terms[i];
-        int at = find(t, c);
-        if (at < 0 || t->t->dim[at] != 1) continue;
-        kn_shape shape = kn_tensor_shape(t->t);
-        shape.n_dims = --t->n;
-        for (int d = at; d < t->n; d++) {
-            shape.dim[d] = shape.dim[d + 1];
-            t->letter[d] = t->letter[d + 1];
+        kn_shape shape = {.n_dims = 0};
+        if (find(t, c) < 0 || size_of(t, c) != 1) continue;
+        for (int d = 0; d < t->n; d++) {
+            if (t->letter[d] == c) continue;
+            t->letter[shape.n_dims] = t->letter[d];
+            shape.dim[shape.n_dims++] = t->t->dim[d];
         }
+        t->n = shape.n_dims;
         t->t = (kn_reshape)(t->t, shape);
         if (!t->t) return false;
     }
@@ -152,16 +152,18 @@ static bool read_all(term terms[], term *result, const char *spec, kn_tensor *co
         int dots = terms[i].dots && x[i]->n_dims > terms[i].n ? x[i]->n_dims - terms[i].n : 0;
         if (!expand_dots(&terms[i], dots, spec)) return false;
         n_dots = dots > n_dots ? dots : n_dots;
-        if (terms[i].n == x[i]->n_dims) continue;
-        kn_op_fail(KN_OP_matmul, KN_ERR_SHAPE,
-                   "\"%s\": operand %d has %d dimensions and %d letters", spec, i, x[i]->n_dims,
-                   terms[i].n);
-        return false;
+        if (terms[i].n != x[i]->n_dims) {
+            kn_op_fail(KN_OP_matmul, KN_ERR_SHAPE,
+                       "\"%s\": operand %d has %d dimensions and %d letters", spec, i, x[i]->n_dims,
+                       terms[i].n);
+            return false;
+        }
+        if (!sizes_fit(&terms[i], 1, spec)) return false;
     }
     if (*at == ',') return fail(spec, "more terms than operands", "", 0);
     if (!read_result(result, at, spec) || !expand_dots(result, n_dots, spec)) return false;
-    for (int i = 0; i < n_dots; i++)
-        if (!broadcast_dots(terms, n_x, (char)('0' + i))) return false;
+    for (int c = '0'; c <= 'z'; c++)
+        if (!broadcast(terms, n_x, (char)c)) return false;
     return sizes_fit(terms, n_x, spec);
 }
 

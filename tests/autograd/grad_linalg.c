@@ -116,6 +116,10 @@ F(f_einsum_three) {
     CTX;
     return KN_EINSUM("ij,jk,ki->", x[0], x[1], x[2]);
 }
+F(f_einsum_broadcast) {
+    CTX;
+    return KN_EINSUM("ij,ij,jk->k", x[0], x[1], x[2]);
+}
 F(f_einsum_diagonal) {
     CTX;
     return KN_EINSUM("ii,ij->j", x[0], x[1]);
@@ -230,6 +234,7 @@ const grad_case grad_linalg_cases[] = {
     CASE(sum, f_trace, -2, 2, 1, C1(2, 3, 3)),
     CASE(matmul, f_einsum, -2, 2, 2, C1(2, 3, 4), C1(3, 2, 4)),
     CASE(matmul, f_einsum_three, -2, 2, 3, C1(2, 3), C1(3, 4), C1(4, 2)),
+    CASE(matmul, f_einsum_broadcast, -2, 2, 3, C1(2, 3), C1(1, 3), C1(1, 4)),
     CASE(matmul, f_einsum_diagonal, -2, 2, 2, C1(3, 3), C1(3, 2)),
     CASE(tri_scale, f_tri_scale, -2, 2, 1, C1(2, 3, 4)),
     CASE(cholesky, f_cholesky, -1, 1, 1, C1(3, 3)),

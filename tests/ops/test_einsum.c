@@ -61,6 +61,23 @@ static void dots_stand_for_the_dimensions_that_have_no_letter(void **state) {
     assert_op_fails(KN_EINSUM("...ijk", z), KN_ERR_SHAPE, "has 2 dimensions and 3 letters");
 }
 
+static void dimensions_of_one_are_broadcast(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = F32(KN_SHAPE(2, 3), 1, 2, 3, 4, 5, 6), *row = F32(KN_SHAPE(1, 3), 1, 10, 100);
+    kn_tensor *column = F32(KN_SHAPE(2, 1), 1, -1), *one = F32(KN_SHAPE(1, 1), 2);
+    assert_values(KN_EINSUM("ij,ij->ij", x, row), 1, 20, 300, 4, 50, 600);
+    assert_values(KN_EINSUM("ij,ij->ji", column, x), 1, -4, 2, -5, 3, -6);
+    assert_values(KN_EINSUM("ij,ij->", x, row), 975);
+    assert_values(KN_EINSUM("ij,jk->ik", column, kn_transpose(row, KN_SHAPE(1, 0))), 111, -111);
+    assert_values(KN_EINSUM("ij,ij,ij->i", row, column, one), 222, -222);
+    assert_values(KN_EINSUM("ii,i->i", one, F32(KN_SHAPE(3), 1, 2, 3)), 2, 4, 6);
+    assert_values(KN_EINSUM("ij,ij->ij", one, one), 4);
+    assert_values(KN_EINSUM("ij,ij->j", kn_ones(KN_SHAPE(0, 3)), row), 0, 0, 0);
+    assert_op_fails(KN_EINSUM("ii->i", row), KN_ERR_SHAPE, "\"ii->i\": i is 1 and 3");
+    assert_op_fails(KN_EINSUM("ii,i->i", row, x), KN_ERR_SHAPE, "i is 1 and 3");
+}
+
 static void operands_of_no_elements_give_zeros(void **state) {
     (void)state;
     KN_FRAME();
@@ -216,9 +233,9 @@ static void activations_equal_those_after_the_layer(void **state) {
 int main(void) {
     return RUN_TESTS(
         OPS_TEST(sums_equal_numpys), OPS_TEST(dots_stand_for_the_dimensions_that_have_no_letter),
-        OPS_TEST(operands_of_no_elements_give_zeros), OPS_TEST(wrong_letters_are_named),
-        OPS_TEST(kron_is_a_product_that_is_broadcast), OPS_TEST(small_products_are_what_they_say),
-        OPS_TEST(their_errors_name_shapes), OPS_TEST(batches_are_broadcast),
-        OPS_TEST(the_number_of_threads_changes_no_bit),
+        OPS_TEST(dimensions_of_one_are_broadcast), OPS_TEST(operands_of_no_elements_give_zeros),
+        OPS_TEST(wrong_letters_are_named), OPS_TEST(kron_is_a_product_that_is_broadcast),
+        OPS_TEST(small_products_are_what_they_say), OPS_TEST(their_errors_name_shapes),
+        OPS_TEST(batches_are_broadcast), OPS_TEST(the_number_of_threads_changes_no_bit),
         OPS_TEST(activations_equal_those_after_the_layer));
 }

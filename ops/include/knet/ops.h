@@ -253,9 +253,9 @@ KN_API kn_tensor *kn_geam(kn_tensor *a, kn_tensor *b, double alpha, double beta,
 KN_API KN_MUST_CHECK kn_status kn_axpy_into(kn_tensor *y, double alpha, kn_tensor *x);
 /* Einstein's sum: "bij,bjk->bik". A letter a dimension of each operand; letters that the result
  * lacks are summed over. Without "->" the result has the letters that occur once, sorted. A letter
- * twice in one operand takes its diagonal. "..." stands for any number of dimensions, counted from
- * the last one and broadcast; a result without it sums over them. Spaces are skipped. Operands join
- * from left to right in pairs, by a matrix product where letters are summed; "ij->ij": a view. */
+ * twice in one operand takes its diagonal. "..." stands for any dimensions, counted from the last
+ * one; a result without it sums over them. Dimensions of 1 are broadcast. Operands are joined from
+ * left to right, by a matrix product where letters are summed; "ij->ij": a view. */
 KN_API kn_tensor *kn_einsum(const char *spec, kn_tensor *const x[], int n_x);
 #define KN_EINSUM(spec, ...)                                                                       \
     kn_einsum(spec, (kn_tensor *const[]){__VA_ARGS__},                                             \
