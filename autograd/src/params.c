@@ -483,7 +483,7 @@ void kn__params_pass_end(kn__pass *pass, bool failed) {
         set->touched = NULL;
         set->in_pass = false;
         if (failed)
-            set->cycle++; /* discards partial gradients */
+            kn__params_void(set); /* discards partial gradients */
         else if (!set->ordered)
             reorder(set);
         if (!failed) kn__params_effect(set);

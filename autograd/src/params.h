@@ -48,6 +48,8 @@ struct kn_params {
     kn_params *touched; /* next set of the running pass */
     kn_grad_ready_fn on_grad;
     void *on_grad_ctx;
+    kn_grad_void_fn on_void;
+    void *on_void_ctx;
     kn_params *head; /* the user's set; of that: itself */
     /* parameters of the user's set on another device, with an arena of their own; owned */
     kn_params *next;
@@ -86,7 +88,8 @@ static inline kn_tensor *kn__param_grad(const kn__param *p) {
 /* Ends a pass: arranges slices in the order of use after the first one. Failed: the
  * gradients of this cycle are void, they read as zeros. */
 void kn__params_pass_end(kn__pass *pass, bool failed);
-/* The gradients of its set in this cycle are void: they read as zeros. */
+/* The gradients of a set in this cycle, or of a parameter's set, are void: they read as zeros. */
+void kn__params_void(kn_params *set);
 void kn__param_void(kn__param *p);
 /* Slices without a write in this cycle become zeros. */
 kn_status kn__params_settle(kn_params *set);

@@ -50,6 +50,13 @@ void kn_params_on_grad(kn_params *params, kn_grad_ready_fn fn, void *ctx) {
     }
 }
 
+void kn_params_on_void(kn_params *params, kn_grad_void_fn fn, void *ctx) {
+    KN_EACH_PART(part, params) {
+        part->on_void = fn;
+        part->on_void_ctx = ctx;
+    }
+}
+
 /* --- sets that a tape keeps --- */
 
 /* Without host memory it keeps none more. */
@@ -154,6 +161,8 @@ static kn_status part_find(kn_params **out, kn_params *head, kn_device *device) 
     (*out)->head = head;
     (*out)->on_grad = head->on_grad;
     (*out)->on_grad_ctx = head->on_grad_ctx;
+    (*out)->on_void = head->on_void;
+    (*out)->on_void_ctx = head->on_void_ctx;
     return KN_OK;
 }
 
@@ -196,4 +205,9 @@ void kn_params_grad_begin(kn_params *params) {
     KN_EACH_PART(set, params) kn__params_cycle_begin(set);
 }
 
-void kn__param_void(kn__param *p) { KN_EACH_PART(set, p->set->head) set->cycle++; }
+void kn__params_void(kn_params *set) {
+    if (set->on_void) set->on_void(set->on_void_ctx);
+    set->cycle++;
+}
+
+void kn__param_void(kn__param *p) { KN_EACH_PART(set, p->set->head) kn__params_void(set); }

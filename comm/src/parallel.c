@@ -1,6 +1,7 @@
 /* Data parallel: buckets of the gradient arena, reduced beside backward. */
 #include <inttypes.h>
 #include <knet/prof_metric.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -134,14 +135,23 @@ kn__bucket *kn__bucket_of(kn__bucket buckets[], int n, int64_t at) {
     return &buckets[lo];
 }
 
+static int by_place(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
 static void gradient_done(kn_parallel *p, int64_t at) {
     if (p->is_off || p->failed < 0) return;
+    const int64_t *place = bsearch(&at, p->places, (size_t)p->n_places, sizeof at, by_place);
+    KN_ASSERT(place);
+    bool *is_done = &p->is_done[place - p->places];
     kn__bucket *b = kn__bucket_of(p->buckets, p->n_buckets, at);
-    if (b->is_posted || b->n_left == 0) {
+    if (b->is_posted || *is_done) {
         p->is_twice = true;
         return;
     }
-    KN_ASSERT(at >= b->begin && at < b->end && b->n_left <= b->n_params);
+    KN_ASSERT(at >= b->begin && at < b->end && b->n_left > 0 && b->n_left <= b->n_params);
+    *is_done = true;
     b->n_left--;
     if (p->options.no_overlap) return;
     while (p->failed == KN_OK && p->n_posted < p->n_buckets && p->buckets[p->n_posted].n_left == 0)
@@ -167,6 +177,27 @@ static void gradient_ready(void *ctx, kn_tensor *w, kn_tensor *gradient) {
         kn_capture_effect_add((kn_capture_effect){.apply = ready_again, .release = free, .ctx = r});
     }
     gradient_done(p, at);
+}
+
+static void buckets_reset(kn_parallel *p) {
+    for (int i = 0; i < p->n_buckets; i++) {
+        p->buckets[i].n_left = p->buckets[i].n_params;
+        p->buckets[i].is_posted = false;
+    }
+    for (int i = 0; i < p->n_places; i++) p->is_done[i] = false;
+    p->n_posted = 0;
+    p->failed = KN_OK;
+    p->is_twice = false;
+    p->lost.status = KN_OK;
+}
+
+/* The other hook, of a pass that failed. What is posted can't be taken back. */
+static void gradients_void(void *ctx) {
+    kn_parallel *p = ctx;
+    if (!p->n_posted)
+        buckets_reset(p);
+    else if (p->lost.status == KN_OK)
+        p->lost = *kn_last_error();
 }
 
 /* Where a gradient lies in the arena, in elements; -1: an error is pending. */
@@ -224,13 +255,33 @@ static kn_status order_check(kn_parallel *p, const int order[], int n) {
                    "different orders; set one with kn_params_order_set on every rank");
 }
 
+static void buckets_free(kn_parallel *p) {
+    free(p->buckets);
+    free(p->places);
+    free(p->is_done);
+    p->buckets = NULL;
+    p->places = NULL;
+    p->is_done = NULL;
+    p->n_buckets = p->n_places = 0;
+}
+
+static void places_find(kn_parallel *p) {
+    for (int k = 0, n = kn_params_count(p->params); k < n; k++) {
+        kn_tensor *w = kn_params_at(p->params, k, NULL);
+        if (kn_tensor_numel(w)) p->places[p->n_places++] = place_of(w, p->arena, (int64_t)p->item);
+    }
+    if (p->n_places) qsort(p->places, (size_t)p->n_places, sizeof *p->places, by_place);
+}
+
 /* After the first pass: the order is final. */
 static kn_status buckets_make(kn_parallel *p, kn_tensor *flat) {
     int n = kn_params_count(p->params);
     int *order = malloc((size_t)n * sizeof *order + 1);
     p->buckets = calloc((size_t)n + 1, sizeof *p->buckets);
+    p->places = calloc((size_t)n + 1, sizeof *p->places);
+    p->is_done = calloc((size_t)n + 1, sizeof *p->is_done);
     kn_status status = KN_OK;
-    if (!order || !p->buckets) {
+    if (!order || !p->buckets || !p->places || !p->is_done) {
         status = KN_FAIL(KN_ERR_OOM, "kn_parallel_finish: no host memory");
     } else {
         kn_params_order(order, p->params);
@@ -244,10 +295,8 @@ static kn_status buckets_make(kn_parallel *p, kn_tensor *flat) {
                                      p->comm->size * (KN__PART_BYTES / (int64_t)p->item));
     }
     free(order);
-    if (status < 0) {
-        free(p->buckets);
-        p->buckets = NULL;
-    }
+    if (status == KN_OK) places_find(p);
+    if (status < 0) buckets_free(p);
     return status;
 }
 
@@ -277,18 +326,22 @@ static kn_status buckets_wait(kn_parallel *p) {
     return status;
 }
 
-static void buckets_reset(kn_parallel *p) {
-    for (int i = 0; i < p->n_buckets; i++) {
-        p->buckets[i].n_left = p->buckets[i].n_params;
-        p->buckets[i].is_posted = false;
-    }
-    p->n_posted = 0;
-    p->failed = KN_OK;
-    p->is_twice = false;
+/* The other ranks' gradients would differ from this one's: breaks the communicator. */
+static kn_status finish_lost(kn_parallel *p) {
+    kn_error error = p->lost;
+    char why[256];
+    snprintf(why, sizeof why, "a backward pass failed after parts of it were averaged: %.180s",
+             error.message);
+    kn__comm_drain(p->comm);
+    kn_comm_abort(p->comm, why);
+    buckets_reset(p);
+    return KN_FAIL(error.status, "kn_parallel_finish: %s", why);
 }
 
 static kn_status finish(kn_parallel *p) {
-    /* Slices that no pass has written become zeros: none of them is in a posted bucket. */
+    if (p->lost.status < 0) return finish_lost(p);
+    /* Slices that no pass has written become zeros: none of them is in a posted bucket, where each
+     * gradient was finished by a pass that didn't fail. */
     kn_tensor *flat = kn_params_grad(p->params);
     if (!flat) return kn_check();
     if (!kn_tensor_numel(flat)) return KN_OK;
@@ -385,8 +438,11 @@ kn_status kn_parallel_create(kn_parallel **out, kn_params *params, kn_comm *comm
     KN_SCOPE("parameters of rank 0");
     static const kn_parallel_options defaults = {0};
     KN_TRY(kn_check());
-    if (!params || !comm)
-        return KN_FAIL(KN_ERR_INVALID, "kn_parallel_create: %s is NULL", comm ? "params" : "comm");
+    if (!out || !params || !comm)
+        return KN_FAIL(KN_ERR_INVALID, "kn_parallel_create: %s is NULL",
+                       !out     ? "out"
+                       : params ? "comm"
+                                : "params");
     if (!options) options = &defaults;
     for (int i = 0; i < 4; i++)
         if (options->reserved[i])
@@ -410,7 +466,10 @@ kn_status kn_parallel_create(kn_parallel **out, kn_params *params, kn_comm *comm
         free(p);
         return status;
     }
-    if (comm->size > 1) kn_params_on_grad(params, gradient_ready, p);
+    if (comm->size > 1) {
+        kn_params_on_grad(params, gradient_ready, p);
+        kn_params_on_void(params, gradients_void, p);
+    }
     *out = p;
     return KN_OK;
 }
@@ -420,10 +479,11 @@ void kn_parallel_destroy(kn_parallel *parallel) {
     if (parallel->comm->size > 1) {
         kn__comm_drain(parallel->comm);
         kn_params_on_grad(parallel->params, NULL, NULL);
+        kn_params_on_void(parallel->params, NULL, NULL);
     }
     if (parallel->gpu) kn_stream_destroy(parallel->gpu, parallel->stream);
     kn_event_destroy(parallel->event);
-    free(parallel->buckets);
+    buckets_free(parallel);
     free(parallel->pieces);
     free(parallel);
 }

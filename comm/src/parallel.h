@@ -32,9 +32,13 @@ struct kn_parallel {
     char *arena;
     size_t item;
     kn_dtype dtype;
-    bool is_off;      /* kn_parallel_sync */
-    bool is_twice;    /* a gradient was finished after its bucket was posted */
+    bool is_off;     /* kn_parallel_sync */
+    int64_t *places; /* of the gradients in the arena, ascending; in elements */
+    bool *is_done;   /* in this step */
+    int n_places;
+    bool is_twice;    /* a gradient was finished again */
     kn_status failed; /* of the hook */
+    kn_error lost;    /* why a pass failed after a bucket was posted; status KN_OK: none did */
     kn_parallel_stats stats;
     kn_device *gpu;   /* of the parameters; NULL: they are on the host */
     kn_stream stream; /* the reductions', beside that of the pass */

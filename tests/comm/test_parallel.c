@@ -410,6 +410,7 @@ static const char *misuse(kn_comm *comm, void *ctx) {
     (void)ctx;
     RANK_OK(net_create(&n, place(comm), 1));
     RANK_CHECK(kn_parallel_create(&parallel, NULL, comm, NULL) == KN_ERR_INVALID);
+    RANK_CHECK(kn_parallel_create(NULL, n.params, comm, NULL) == KN_ERR_INVALID);
     RANK_CHECK(kn_parallel_create(&parallel, n.params, comm,
                                   &(kn_parallel_options){.bucket_bytes = -1}) == KN_ERR_INVALID);
     RANK_CHECK(kn_parallel_create(&parallel, n.params, comm,

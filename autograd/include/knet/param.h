@@ -132,6 +132,10 @@ KN_API KN_MUST_CHECK kn_status kn_grad_rows(kn_tensor **rows, kn_tensor **values
  * pass. Of a row-sparse gradient it gets the values of its rows. NULL: no more. */
 typedef void (*kn_grad_ready_fn)(void *ctx, kn_tensor *w, kn_tensor *gradient);
 KN_API void kn_params_on_grad(kn_params *params, kn_grad_ready_fn fn, void *ctx);
+/* Calls fn(ctx), once or several times, in a kn_backward that fails: the gradients since the last
+ * step become zeros after that. kn_last_error() says why it fails. NULL: no more. */
+typedef void (*kn_grad_void_fn)(void *ctx);
+KN_API void kn_params_on_void(kn_params *params, kn_grad_void_fn fn, void *ctx);
 KN_API kn_tensor *kn_params_grad(
     kn_params *params); /* all dense gradients, one flat view; borrowed */
 /* Makes all gradients zeros if there was no backward since the last step, as the next backward

@@ -1,0 +1,132 @@
+/* Data parallel: passes that fail, and passes that are averaged twice. */
+#include <knet/ops.h>
+#include <knet/parallel.h>
+#include <knet/tape.h>
+#include <string.h>
+
+#include "ranks_test.h"
+
+enum { N = 1000, STEPS = 3 };
+
+typedef struct net {
+    kn_params *params;
+    kn_tensor *a, *b;
+    kn_parallel *parallel;
+    kn_optim *sgd;
+} net;
+
+static kn_status net_create(net *n, kn_comm *comm, int64_t bucket_bytes) {
+    kn_init normal = kn_init_normal(1, 0);
+    KN_TRY(kn_params_create(&n->params, NULL));
+    n->a = kn_param(n->params, KN_SHAPE(N), normal, "a");
+    n->b = kn_param(n->params, KN_SHAPE(N), normal, "b");
+    KN_TRY(kn_parallel_create(&n->parallel, n->params, comm,
+                              &(kn_parallel_options){.bucket_bytes = bucket_bytes}));
+    return kn_sgd_create(&n->sgd, n->params, 0, NULL);
+}
+
+static void net_destroy(net *n) {
+    kn_parallel_destroy(n->parallel);
+    kn_optim_destroy(n->sgd);
+    kn_params_destroy(n->params);
+}
+
+static void fail_if(void *fails, kn_tensor *g) {
+    (void)g;
+    if (*(bool *)fails) (void)kn_error_defer(KN_FAIL(KN_ERR_OOM, "no memory for the test"));
+}
+
+/* The sum of a·b², whose gradient of a is known before that of b; fails between the two. */
+static kn_status pass_between(const net *n, bool fails) {
+    KN_FRAME(.threads = 1);
+    KN_TAPE();
+    kn_tensor *square = kn_on_grad(kn_mul(n->b, n->b), fail_if, &fails);
+    return kn_backward(kn_sum(kn_mul(n->a, square), KN_ALL, false));
+}
+
+/* The sums of a, and of b where it is used. */
+static kn_status pass_of_sums(const net *n, double factor, bool uses_b) {
+    KN_FRAME(.threads = 1);
+    KN_TAPE();
+    kn_tensor *sum = kn_sum(n->a, KN_ALL, false);
+    if (uses_b) sum = kn_add(sum, kn_sum(n->b, KN_ALL, false));
+    return kn_backward(kn_affine(sum, factor, 0));
+}
+
+static const char *lost_rank(kn_comm *comm, void *ctx) {
+    (void)ctx;
+    net n;
+    int rank = kn_comm_rank(comm);
+    RANK_OK(net_create(&n, comm, N * sizeof(float)));
+    for (int i = 0; i < STEPS; i++) {
+        bool fails = rank == 0 && i == STEPS - 1;
+        kn_status backward = pass_between(&n, fails), finish = kn_parallel_finish(n.parallel);
+        RANK_CHECK(backward == (fails ? KN_ERR_OOM : KN_OK));
+        if (i < STEPS - 1) {
+            RANK_CHECK(finish == KN_OK);
+            RANK_OK(kn_optim_step(n.sgd));
+            continue;
+        }
+        RANK_CHECK(finish == (rank == 0 ? KN_ERR_OOM : KN_ERR_PEER));
+        RANK_CHECK(strstr(kn_last_error()->message, "no memory for the test"));
+    }
+    net_destroy(&n);
+    return NULL;
+}
+static void a_pass_that_fails_half_averaged_is_an_error_on_every_rank(void **state) {
+    (void)state;
+    ranks_run(2, lost_rank, NULL);
+}
+
+static const char *retry_rank(kn_comm *comm, void *ctx) {
+    (void)ctx;
+    net n;
+    float g[N];
+    RANK_OK(net_create(&n, comm, 0)); /* one bucket: nothing is posted before the end */
+    for (int i = 0; i < STEPS; i++) {
+        RANK_OK(pass_between(&n, false));
+        RANK_OK(kn_parallel_finish(n.parallel));
+        RANK_OK(kn_optim_step(n.sgd));
+    }
+    if (kn_comm_rank(comm) == 0) RANK_CHECK(pass_between(&n, true) == KN_ERR_OOM);
+    RANK_OK(pass_of_sums(&n, kn_comm_rank(comm) + 1, true));
+    RANK_OK(kn_parallel_finish(n.parallel));
+    RANK_OK(kn_copy_out(g, sizeof g, kn_grad(n.a)));
+    RANK_CHECK(g[0] == 1.5f && g[N - 1] == 1.5f);
+    net_destroy(&n);
+    return NULL;
+}
+static void a_pass_that_failed_may_be_repeated(void **state) {
+    (void)state;
+    ranks_run(2, retry_rank, NULL);
+}
+
+static const char *twice_rank(kn_comm *comm, void *ctx) {
+    (void)ctx;
+    net n;
+    float g[N];
+    RANK_OK(net_create(&n, comm, 0));
+    for (int i = 0; i < 2; i++) {
+        RANK_OK(pass_of_sums(&n, 1, true));
+        RANK_OK(kn_parallel_finish(n.parallel));
+        RANK_OK(kn_optim_step(n.sgd));
+    }
+    RANK_OK(pass_of_sums(&n, 10, false));
+    RANK_OK(pass_of_sums(&n, 100, false));
+    RANK_CHECK(kn_parallel_finish(n.parallel) == KN_ERR_INVALID);
+    RANK_CHECK(strstr(kn_last_error()->message, "two backward passes were averaged"));
+    RANK_OK(kn_copy_out(g, sizeof g, kn_grad(n.b)));
+    RANK_CHECK(g[0] == 0 && g[N - 1] == 0);
+    net_destroy(&n);
+    return NULL;
+}
+static void two_passes_are_noticed_beside_an_unused_parameter(void **state) {
+    (void)state;
+    ranks_run(2, twice_rank, NULL);
+}
+
+int main(void) {
+    return RUN_TESTS(TEST(a_pass_that_fails_half_averaged_is_an_error_on_every_rank),
+                     TEST(a_pass_that_failed_may_be_repeated),
+                     TEST(two_passes_are_noticed_beside_an_unused_parameter));
+}
