@@ -21,6 +21,13 @@ static const launcher launchers[] = {
     {"mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
 };
 
+/* Whether mpiexec started this program inside a step of srun, whose variables it still has. */
+static bool is_outer(const launcher *l) {
+    const char *rank = getenv("PMI_RANK"), *size = getenv("PMI_SIZE");
+    if (strcmp(l->name, "srun") != 0 || !rank || !size) return false;
+    return strcmp(rank, getenv(l->rank)) != 0 || strcmp(size, getenv(l->size)) != 0;
+}
+
 /* Absent: *out keeps its value. */
 static kn_status number_read(int *out, const char *name) {
     uint64_t value = 0;
@@ -42,9 +49,10 @@ static kn_status fail_contradiction(const launcher *l, const kn_comm_launch *fou
 
 kn_status kn_comm_launch_read(kn_comm_launch *out) {
     kn_comm_launch found = {"none", 0, 1, 0, 0};
+    if (!out) return KN_FAIL(KN_ERR_INVALID, "kn_comm_launch_read: out is NULL");
     for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
         const launcher *l = &launchers[i];
-        if (!getenv(l->rank) || !getenv(l->size)) continue;
+        if (!getenv(l->rank) || !getenv(l->size) || is_outer(l)) continue;
         found.launcher = l->name;
         found.local_rank = -1;
         KN_TRY(number_read(&found.rank, l->rank));
@@ -67,10 +75,11 @@ kn_status kn__comm_words(uint64_t *timeout_ns) {
     while (list && kn__words_next(&list, word, sizeof word, &length)) {
         bool is_timeout = strncmp(word, timeout, sizeof timeout - 1) == 0;
         if (!is_timeout || length >= sizeof word ||
-            !kn__read_duration(timeout_ns, word + sizeof timeout - 1) || !*timeout_ns)
+            !kn__read_duration(timeout_ns, word + sizeof timeout - 1) || !*timeout_ns ||
+            (double)*timeout_ns > 1e18)
             return KN_FAIL(KN_ERR_INVALID,
                            "KNET_COMM: '%s'; the one word is timeout=DURATION, such as "
-                           "timeout=30s (" KN__DURATION_UNITS ")",
+                           "timeout=30s (" KN__DURATION_UNITS "), at most 1e9 s",
                            word);
     }
     return KN_OK;

@@ -252,9 +252,28 @@ static void ranks_that_mpi_does_not_know_are_an_error(void **state) {
     assert_int_equal(launch.size, 4);
     assert_int_equal(launch.local_rank, 1);
     assert_fails(kn_comm_create(&comm, NULL, NULL), KN_ERR_INVALID, "srun --mpi=pmix");
+    setenv("PMI_SIZE", "4", 1); /* srun --mpi=pmi2 */
+    setenv("PMI_RANK", "1", 1);
+    assert_ok(kn_comm_launch_read(&launch));
+    assert_string_equal(launch.launcher, "srun");
+    assert_int_equal(launch.local_rank, 1);
+    setenv("PMI_RANK", "3", 1); /* MPICH's mpiexec, inside a step of srun */
+    setenv("MPI_LOCALRANKID", "2", 1);
+    assert_ok(kn_comm_launch_read(&launch));
+    assert_string_equal(launch.launcher, "mpirun");
+    assert_int_equal(launch.rank, 3);
+    assert_int_equal(launch.size, 4);
+    assert_int_equal(launch.local_rank, 2);
     unsetenv("SLURM_PROCID");
     unsetenv("SLURM_STEP_NUM_TASKS");
     unsetenv("SLURM_LOCALID");
+    assert_fails(kn_comm_launch_read(NULL), KN_ERR_INVALID, "out is NULL");
+    setenv("KNET_COMM", "timeout=18446744073s", 1);
+    assert_fails(kn_comm_create(&comm, NULL, NULL), KN_ERR_INVALID, "at most 1e9 s");
+    unsetenv("KNET_COMM");
+    unsetenv("PMI_RANK");
+    unsetenv("PMI_SIZE");
+    unsetenv("MPI_LOCALRANKID");
 }
 
 int main(int argc, char **argv) {
