@@ -260,8 +260,9 @@ kn_status kn_comm_all_reduce(kn_comm *comm, kn_tensor *t, kn_comm_op op) {
 
 kn_status kn_comm_values(kn_comm *comm, double value[], int n, kn_comm_op op) {
     KN_SCOPE("all_reduce");
-    if (!comm || !value || n < 0)
-        return KN_FAIL(KN_ERR_INVALID, "kn_comm_values: %s", !comm ? "comm is NULL" : "no values");
+    if (!comm || !value)
+        return KN_FAIL(KN_ERR_INVALID, "kn_comm_values: %s is NULL", comm ? "value" : "comm");
+    if (n < 0) return KN_FAIL(KN_ERR_INVALID, "kn_comm_values: n is %d", n);
     KN_TRY(kn__reduce_check("kn_comm_values", KN_F64, op));
     kn__comm_drain(comm);
     KN_TRY(kn__comm_together(comm,

@@ -149,10 +149,11 @@ static kn_status link_check(const kn_forecast *f, int n_ranks, const kn_forecast
         if (l->reserved[i])
             return KN_FAIL(KN_ERR_INVALID, "kn_forecast_link: reserved is not zero");
     if (n_ranks < 1 || n_ranks > 4096 || !(l->bandwidth >= 0) || !(l->latency_seconds >= 0) ||
-        !(l->overhead_seconds >= 0) || !(l->add_bandwidth >= 0))
+        l->latency_seconds > 1e9 || !(l->overhead_seconds >= 0) || l->overhead_seconds > 1e9 ||
+        !(l->add_bandwidth >= 0))
         return KN_FAIL(KN_ERR_INVALID,
                        "kn_forecast_ranks: %d ranks (1 to 4096), bandwidth %g, latency %g s, "
-                       "overhead %g s, additions %g",
+                       "overhead %g s (0 to 1e9), additions %g",
                        n_ranks, l->bandwidth, l->latency_seconds, l->overhead_seconds,
                        l->add_bandwidth);
     if (!f->n_steps)
@@ -198,6 +199,7 @@ kn_status kn_forecast_create(kn_forecast **out, kn_params *params,
                              const kn_forecast_options *options) {
     kn_forecast_options o = options ? *options : (kn_forecast_options){0};
     KN_TRY(kn_check());
+    if (!out) return KN_FAIL(KN_ERR_INVALID, "kn_forecast_create: out is NULL");
     for (int i = 0; i < 4; i++)
         if (o.reserved[i])
             return KN_FAIL(KN_ERR_INVALID, "kn_forecast_options: reserved is not zero");

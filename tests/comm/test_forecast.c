@@ -164,6 +164,7 @@ static void misuse_is_an_error_that_names_it(void **state) {
     kn_forecast_result r;
     const kn_forecast_link link = {.bandwidth = 1e9};
     assert_fails(kn_forecast_create(&none, NULL, NULL), KN_ERR_INVALID, "params is NULL");
+    assert_fails(kn_forecast_create(NULL, NULL, NULL), KN_ERR_INVALID, "out is NULL");
     job j = job_new(NULL, false);
     assert_fails(kn_forecast_create(&none, j.params, &(kn_forecast_options){.n_values = -1}),
                  KN_ERR_INVALID, "n_values -1");
@@ -180,6 +181,12 @@ static void misuse_is_an_error_that_names_it(void **state) {
     assert_fails(kn_forecast_ranks(&r, sizeof r, j.forecast, 2,
                                    &(kn_forecast_link){.bandwidth = (double)NAN}),
                  KN_ERR_INVALID, "bandwidth nan");
+    assert_fails(kn_forecast_ranks(&r, sizeof r, j.forecast, 2,
+                                   &(kn_forecast_link){.latency_seconds = (double)INFINITY}),
+                 KN_ERR_INVALID, "latency inf s");
+    assert_fails(kn_forecast_ranks(&r, sizeof r, j.forecast, 2,
+                                   &(kn_forecast_link){.overhead_seconds = (double)INFINITY}),
+                 KN_ERR_INVALID, "overhead inf s (0 to 1e9)");
     assert_fails(kn_forecast_ranks(&r, sizeof r, j.forecast, 2, NULL), KN_ERR_INVALID, "link");
     job_end(&j);
     {

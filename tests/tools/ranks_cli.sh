@@ -228,7 +228,7 @@ differ) # arguments, data and checkpoints that are not the same on all ranks
     err_has "rank 0: .*$2"
     err_has "rank 2: .*$2"
   }
-  for o in '--lr 0.1' '--seed 2' '--optimizer sgd'; do
+  for o in '--lr 0.1' '--seed 2' '--optimizer sgd' '--dtype bf16' --loss-scale --shard; do
     differs "$o" "the command line differs between the ranks: rank 0 has '.*', rank 1 '.*$o"
   done
   differs '--epochs 3' "the training differs .* '2 epochs of [0-9]+ batches.*', rank 1 '3 epochs"

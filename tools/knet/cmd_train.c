@@ -218,8 +218,9 @@ static kn_status model_open(session *s) {
 static kn_status options_agree(const session *s) {
     const options *o = &s->options;
     char text[256];
-    snprintf(text, sizeof text, "%s --optimizer %s --lr %.9g --seed %" PRIu64, o->model[0],
-             o->optimizer, o->lr, o->seed);
+    snprintf(text, sizeof text, "%s --optimizer %s --lr %.9g --seed %" PRIu64 " --dtype %s%s%s%s",
+             o->model[0], o->optimizer, o->lr, o->seed, o->dtype, o->scale ? " --loss-scale" : "",
+             o->shard ? " --shard" : "", o->sync ? " --sync-batchnorm" : "");
     return kn_comm_agree(s->comm, "the command line", text);
 }
 
