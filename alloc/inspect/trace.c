@@ -20,6 +20,7 @@
 #include "device/registry.h"
 #include "file.h"
 #include "inspect/trace_ring.h"
+#include "kept_file.h"
 #include "now.h"
 #include "pool/pools.h"
 
@@ -35,7 +36,7 @@ static struct {
     enum { OFF, RUNNING, STOPPING } state;
     kn__ring *rings;
     uint32_t n_threads; /* that have had a ring */
-    int fd;
+    kn__kept_file file;
     int error; /* errno of the write that failed; 0: none */
     uint64_t n_events, n_lost;
     pthread_t drainer;
@@ -43,7 +44,7 @@ static struct {
 } trace = {.lock = PTHREAD_MUTEX_INITIALIZER,
            .wake = PTHREAD_COND_INITIALIZER,
            .room = PTHREAD_COND_INITIALIZER,
-           .fd = -1};
+           .file.fd = -1};
 
 static _Atomic uint64_t generation; /* counts traces; a new file repeats time, pool and stream */
 static _Atomic uint32_t only_pool;  /* number of the pool that is traced; 0: all */
@@ -55,8 +56,9 @@ static uint32_t n_pools;            /* numbers given so far; under the registry'
 /* Returns the bytes written; on less than size_bytes, errno says why. */
 static size_t write_all(const void *data, size_t size_bytes) {
     size_t done = 0;
-    while (done < size_bytes) {
-        ssize_t n = write(trace.fd, (const char *)data + done, size_bytes - done);
+    errno = EBADF;
+    while (done < size_bytes && kn__kept_file_is_open(&trace.file)) {
+        ssize_t n = write(trace.file.fd, (const char *)data + done, size_bytes - done);
         if (n < 0) break; /* never EINTR: the drain thread gets no signals */
         done += (size_t)n;
     }
@@ -90,8 +92,8 @@ static void put_clock(void) {
 }
 
 static void close_file(void) {
-    if (trace.fd >= 0 && close(trace.fd) < 0 && !trace.error) trace.error = errno;
-    trace.fd = -1;
+    int error = kn__kept_file_close(&trace.file);
+    if (!trace.error) trace.error = error;
 }
 
 /* --- the drain thread --- */
@@ -325,8 +327,9 @@ static kn_status begin_locked(const char *path) {
     if (trace.state != OFF) {
         return KN_FAIL(KN_ERR_INVALID, "kn_trace_begin: a trace runs already, into %s", trace.path);
     }
-    trace.fd = kn__open_output(path);
-    int error = trace.fd < 0 ? errno : kn__write_all(trace.fd, &header, sizeof header);
+    trace.file = kn__kept_file_of(kn__open_output(path));
+    int error =
+        trace.file.fd < 0 ? errno : kn__kept_file_write(&trace.file, &header, sizeof header);
     if (error) {
         return KN_FAIL(KN_ERR_IO, "kn_trace_begin: cannot write %s: %s", path, strerror(error));
     }

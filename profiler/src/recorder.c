@@ -2,18 +2,19 @@
 
 #include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cells.h"
 #include "checked.h"
 #include "file.h"
+#include "kept_file.h"
 
 enum { NAMES_MAX = 4096, PATH_BYTES = 4096, OUT_BYTES = 1 << 16 };
 
 /* The bytes are kept here, not by stdio: exit() of a forked child would write them again. */
 static struct {
     bool on;
-    int fd, error; /* error: errno of the first write that failed */
+    kn__kept_file file;
+    int error; /* errno of the first write that failed */
     size_t n_out;
     char out[OUT_BYTES];
     uint64_t n_bytes;
@@ -23,7 +24,7 @@ static struct {
 } recorder;
 
 static void write_out(const void *bytes, size_t n) {
-    if (!recorder.error) recorder.error = kn__write_all(recorder.fd, bytes, n);
+    if (!recorder.error) recorder.error = kn__kept_file_write(&recorder.file, bytes, n);
 }
 
 static void flush_out(void) {
@@ -57,8 +58,8 @@ kn_status kn__recorder_start(const char *name, uint32_t version) {
     if (!kn__path_expand(path, sizeof path, name)) {
         return KN_FAIL(KN_ERR_IO, "recording: the path %.64s... is too long", name);
     }
-    recorder.fd = kn__open_output(path);
-    recorder.on = recorder.fd >= 0;
+    recorder.file = kn__kept_file_of(kn__open_output(path));
+    recorder.on = recorder.file.fd >= 0;
     if (!recorder.on) {
         return KN_FAIL(KN_ERR_IO, "recording: %s: %s", path, strerror(errno));
     }
@@ -121,7 +122,8 @@ void kn__recorder_launch(kn__told what, uint32_t id, uint32_t launch_id,
 kn_status kn__recorder_finish(void) {
     if (!recorder.on) return KN_OK;
     flush_out();
-    if (close(recorder.fd) != 0 && !recorder.error) recorder.error = errno;
+    int closed = kn__kept_file_close(&recorder.file);
+    if (!recorder.error) recorder.error = closed;
     recorder.on = false;
     if (!recorder.error) return KN_OK;
     return KN_FAIL(KN_ERR_IO, "recording: the file is not complete: %s", strerror(recorder.error));

@@ -57,9 +57,9 @@ static pthread_t writer;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects all below; taken first */
 static char path_text[KN__PATH_EXPANDED_BYTES];
 static uint64_t n_traces;
-static kn__trace_file file = {.fd = -1};
-static bool in_memory;   /* events for the profile: fd is no file */
-static int kept_fd = -1; /* of these, once they are complete */
+static kn__trace_file file = {.to.fd = -1};
+static bool in_memory;                      /* events for the profile */
+static kn__kept_file complete = {.fd = -1}; /* these, once all are written */
 
 /* The last steps alone. Full chunks stay in the queue then, and no thread writes them. */
 static struct {
@@ -87,7 +87,7 @@ static void write_chunk(chunk *c) {
     uint64_t n = KN__LOAD(c->n), from = c->n_written;
     KN_ASSERT(from <= n && n <= EVENTS);
     c->n_written = n;
-    if (n == from || file.fd < 0) return;
+    if (n == from || file.to.fd < 0) return;
     if (file.writer.clock.tick_ns == 0)
         file.writer.clock.tick_ns = kn__clock_tick_ns(); /* one for all of it */
     see_thread(c->of, c);
@@ -227,7 +227,7 @@ void kn__trace_step(uint64_t spent_ns) {
     pthread_mutex_lock(&lock);
     keep.ends[keep.n_steps++ % (KN__TRACE_STEPS_MAX + 1)] = kn__clock_now();
     forget_before(kept_from());
-    if (file.fd >= 0 && keep.slow_ns && spent_ns > keep.slow_ns) write_kept(kept_from());
+    if (file.to.fd >= 0 && keep.slow_ns && spent_ns > keep.slow_ns) write_kept(kept_from());
     pthread_mutex_unlock(&lock);
     kn__unmute();
 }
@@ -408,9 +408,9 @@ static bool is_written_now(const kn__record *record) {
 void kn__trace_record(const kn__record *record, uint32_t launch) {
     if (!kn__trace_is_on()) return;
     pthread_mutex_lock(&lock);
-    if (file.fd >= 0 && is_written_now(record)) {
+    if (file.to.fd >= 0 && is_written_now(record)) {
         put_record(record, launch);
-    } else if (file.fd >= 0) {
+    } else if (file.to.fd >= 0) {
         atomic_fetch_add(&n_unbuffered, !kn__kept_add(&keep.records, record, launch));
     }
     pthread_mutex_unlock(&lock);
@@ -449,8 +449,9 @@ static kn_status open_file(const char *path) {
     if (!kn__path_expand(path_text, sizeof path_text, path ? path : "memory")) {
         return KN_FAIL(KN_ERR_IO, "the trace's path %.64s... is too long", path);
     }
-    file.fd = in_memory ? memfd_create("knet events", MFD_CLOEXEC) : kn__open_output(path_text);
-    if (file.fd >= 0) return KN_OK;
+    file.to = kn__kept_file_of(in_memory ? memfd_create("knet events", MFD_CLOEXEC)
+                                         : kn__open_output(path_text));
+    if (file.to.fd >= 0) return KN_OK;
     return KN_FAIL(KN_ERR_IO, "cannot write the trace to %s: %s", path_text, strerror(errno));
 }
 
@@ -496,12 +497,10 @@ static int finish_file(void) {
     atomic_store(&on, false);
     kn__trace_file_flush(&file);
     kn__trace_file_end(&file, file.n_skipped + atomic_load(&n_unbuffered));
-    if (in_memory) {
-        kept_fd = file.fd;
-    } else if (close(file.fd) != 0 && !file.error) {
-        file.error = errno;
-    }
-    file.fd = -1;
+    complete = in_memory ? file.to : kn__kept_file_of(-1);
+    int closed = in_memory ? 0 : kn__kept_file_close(&file.to);
+    if (!file.error) file.error = closed;
+    file.to.fd = -1;
     kn__kept_release(&keep.records);
     return file.error;
 }
@@ -510,7 +509,7 @@ kn_status kn__trace_finish(void) {
     if (kn__trace_is_on()) add_open_scopes();
     stop_writer();
     pthread_mutex_lock(&lock);
-    int error = file.fd >= 0 ? finish_file() : 0;
+    int error = file.to.fd >= 0 ? finish_file() : 0;
     pthread_mutex_unlock(&lock);
     if (!error) return KN_OK;
     return KN_FAIL(KN_ERR_IO, "cannot write the trace to %s: %s", path_text, strerror(error));
@@ -526,16 +525,15 @@ void kn__trace_skipped(uint64_t *all, uint64_t *unbuffered) {
 void kn__trace_take(kn__text *text) {
     char part[4096];
     ssize_t n;
-    if (kept_fd < 0 || lseek(kept_fd, 0, SEEK_SET) != 0) return;
-    while ((n = read(kept_fd, part, sizeof part)) > 0) kn__text_add(text, part, (size_t)n);
-    close(kept_fd);
-    kept_fd = -1;
+    if (!kn__kept_file_is_open(&complete) || lseek(complete.fd, 0, SEEK_SET) != 0) return;
+    while ((n = read(complete.fd, part, sizeof part)) > 0) kn__text_add(text, part, (size_t)n);
+    (void)kn__kept_file_close(&complete);
 }
 
 kn_status kn__trace_shown(kn__report *report) {
     if (!is_shown) return KN_OK;
     pthread_mutex_lock(&lock);
-    if (file.fd >= 0 && !keep.n) write_since(0);
+    if (file.to.fd >= 0 && !keep.n) write_since(0);
     kn__timeline *line = kn__timeline_make(report);
     if (line) line->n_before = atomic_load(&n_unbuffered);
     kn_status status = line ? kn__shown_add(line, &file.writer.clock, file.writer.pid)
@@ -546,11 +544,11 @@ kn_status kn__trace_shown(kn__report *report) {
 
 void kn__trace_pause(bool paused) {
     pthread_mutex_lock(&lock);
-    if (file.fd >= 0) atomic_store(&on, !paused);
+    if (file.to.fd >= 0) atomic_store(&on, !paused);
     pthread_mutex_unlock(&lock);
 }
 
 void kn__trace_forget(void) {
     atomic_store(&on, false);
-    file.fd = -1;
+    file.to.fd = -1;
 }

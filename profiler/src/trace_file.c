@@ -1,7 +1,5 @@
 #include "trace_file.h"
 
-#include "file.h"
-
 /* An event takes as many bytes, most take less. */
 enum { OUT_BYTES = 1 << 16, EVENT_BYTES = 512 };
 
@@ -15,7 +13,7 @@ void kn__trace_file_flush(kn__trace_file *f) {
     if (f->is_full || f->error || out->failed) {
         f->n_skipped += f->n_put;
     } else {
-        f->error = kn__write_all(f->fd, out->data, out->length);
+        f->error = kn__kept_file_write(&f->to, out->data, out->length);
         f->bytes += out->length;
     }
     out->length = f->n_put = 0;

@@ -336,6 +336,26 @@ static void the_file_is_no_standard_stream(void **state) {
     assert_true(is_free);
 }
 
+/* As daemons do, the program closes all descriptors and opens files of its own. */
+static void a_file_of_the_program_with_the_number_of_the_trace_stays_as_it_is(void **state) {
+    (void)state;
+    char own_path[] = "/tmp/knet-own-XXXXXX";
+    fixture f = fixture_make(GiB, false, NULL);
+    int own = mkstemp(own_path), lowest = dup(own);
+    assert_int_equal(close(lowest), 0);
+    trace_begin(NULL); /* into the lowest number that is free */
+    assert_int_equal(dup2(own, lowest), lowest);
+    churn(&f);
+    kn_status status = kn_trace_end();
+    assert_int_equal(status, KN_ERR_IO);
+    test_assert_message("Bad file descriptor", __FILE__, __LINE__);
+    assert_int_equal(lseek(own, 0, SEEK_END), 0);
+    assert_int_equal(close(lowest), 0); /* is still open */
+    close(own);
+    unlink(own_path);
+    fixture_end(&f);
+}
+
 /* fork and exit. */
 
 static int lowest_free_fd(void) {
@@ -468,6 +488,7 @@ int main(void) {
                   TEST(a_thread_with_a_full_ring_waits_and_loses_no_event),
                   TEST(a_pipe_without_a_reader_costs_events_not_the_program),
                   TEST(the_drain_thread_blocks_all_signals), TEST(the_file_is_no_standard_stream),
+                  TEST(a_file_of_the_program_with_the_number_of_the_trace_stays_as_it_is),
                   TEST(after_a_fork_the_trace_continues_in_the_parent_only),
                   TEST(a_forked_child_can_trace_into_its_own_file), TEST(exit_completes_the_trace));
     unlink(pipe_path);

@@ -318,6 +318,26 @@ static void a_program_that_closes_its_stderr_has_its_table(void **state) {
     assert_string_equal(written("data"), ""); /* the number of the timer's file is the program's */
 }
 
+static void a_trace_never_enters_a_file_of_the_program(void **state) {
+    (void)state;
+    static const struct {
+        const char *words, *message;
+    } traces[] = {{"trace=trace.json", "cannot write the trace to trace.json: Bad file descr"},
+                  {"trace=trace.json,trace_last=3", "cannot write the trace to trace.json: Bad"},
+                  {"json=data.json,events", "cannot write the trace to memory: Bad file descr"}};
+    for (size_t i = 0; i < sizeof traces / sizeof *traces; i++) {
+        outcome o = run("daemon", traces[i].words);
+        assert_int_equal(o.code, 0);
+        assert_row(o.err, "\n step ", "3");
+        assert_non_null(strstr(o.err, traces[i].message));
+        assert_string_equal(written("data"), "");
+        if (i < 2) assert_non_null(written("trace.json"));
+    }
+    cJSON *json = written_json("data.json");
+    assert_non_null(row_at(json, "step/forward"));
+    cJSON_Delete(json);
+}
+
 /* Who reads the stderr of a program doesn't wait for the daemon that it leaves behind. */
 static void a_forked_child_has_no_other_stderr(void **state) {
     (void)state;
@@ -358,7 +378,8 @@ int main(int argc, char **argv) {
         TEST(labels_of_plugins_that_bring_the_timer_stay_their_own),
         TEST(scopes_left_by_longjmp_do_not_nest),
         TEST(a_program_that_closes_its_stderr_has_its_table),
-        TEST(a_forked_child_has_no_other_stderr), TEST(both_clocks_work));
+        TEST(a_trace_never_enters_a_file_of_the_program), TEST(a_forked_child_has_no_other_stderr),
+        TEST(both_clocks_work));
     timed_run_release();
     return failed;
 }

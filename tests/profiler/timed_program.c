@@ -434,10 +434,21 @@ static int closed_stderr(void) {
     return plain();
 }
 
-static int closed_files(void) {
+/* As daemons do; then files of its own have the same numbers. */
+static void close_all_files(void) {
     for (int fd = STDERR_FILENO + 1; fd < FILES; fd++) close(fd);
     while (open("data", O_WRONLY | O_CREAT, 0666) < FILES - 1) {
     }
+}
+
+static int daemon_of_steps(void) {
+    { KN_SCOPE("before"); }
+    close_all_files();
+    return plain();
+}
+
+static int closed_files(void) {
+    close_all_files();
     return closed_stderr();
 }
 
@@ -506,6 +517,7 @@ int main(int argc, char **argv) {
                 {"recursion", go_deep},
                 {"closed stderr", closed_stderr},
                 {"closed files", closed_files},
+                {"daemon", daemon_of_steps},
                 {"fork and count", count_files_of_child},
                 {"two threads", two_threads},
                 {"turns", threads_in_turn}};
