@@ -116,13 +116,33 @@ static int allocate(int fd, size_t length) {
     return error == EINVAL || error == EOPNOTSUPP ? 0 : error;
 }
 
+/* False: another process has the lock of a regular file. A lock ends with its process, and is no
+ * child's; file systems without locks have none. */
+static bool is_ours_alone(int fd) {
+    struct stat s;
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    if (fstat(fd, &s) != 0 || !S_ISREG(s.st_mode) || fcntl(fd, F_SETLK, &whole) == 0) return true;
+    return errno != EAGAIN && errno != EACCES;
+}
+
 int kn__open_output(const char *path) {
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (fd >= 0 && !is_ours_alone(fd)) {
+        close(fd);
+        errno = EWOULDBLOCK;
+        return -1;
+    }
+    if (fd >= 0) (void)!ftruncate(fd, 0); /* of what is no regular file: an error of no account */
     if (fd < 0 || fd > STDERR_FILENO) return fd;
     int higher = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), error = errno;
     close(fd);
     errno = error;
     return higher;
+}
+
+const char *kn__output_error(int error) {
+    if (error != EWOULDBLOCK) return strerror(error);
+    return "another process writes this file; put %p or %r into its name";
 }
 
 typedef struct contents {

@@ -23,8 +23,10 @@ const char *kn__path_from_start(char out[KN__PATH_EXPANDED_BYTES], const char *p
 int kn__write_all(int fd, const void *bytes, size_t length);
 
 /* Opens a file to write from its start, for as long as the program runs: never as one of the three
- * standard streams, which may be closed. -1: errno says why. */
+ * standard streams, which may be closed. -1: errno says why, EWOULDBLOCK that another process has
+ * opened it in this way. */
 int kn__open_output(const char *path);
+const char *kn__output_error(int error);
 
 /* Writes a file; returns 0 or an errno. A regular file that exists, or the one that a link leads
  * to, is replaced once the new one is complete, and stays if it can't be: a full disk loses no

@@ -331,7 +331,8 @@ static kn_status begin_locked(const char *path) {
     int error =
         trace.file.fd < 0 ? errno : kn__kept_file_write(&trace.file, &header, sizeof header);
     if (error) {
-        return KN_FAIL(KN_ERR_IO, "kn_trace_begin: cannot write %s: %s", path, strerror(error));
+        return KN_FAIL(KN_ERR_IO, "kn_trace_begin: cannot write %s: %s", path,
+                       kn__output_error(error));
     }
     error = start_thread();
     if (error) {

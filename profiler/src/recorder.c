@@ -61,7 +61,7 @@ kn_status kn__recorder_start(const char *name, uint32_t version) {
     recorder.file = kn__kept_file_of(kn__open_output(path));
     recorder.on = recorder.file.fd >= 0;
     if (!recorder.on) {
-        return KN_FAIL(KN_ERR_IO, "recording: %s: %s", path, strerror(errno));
+        return KN_FAIL(KN_ERR_IO, "recording: %s: %s", path, kn__output_error(errno));
     }
     recorder.error = 0;
     recorder.n_bytes = recorder.n_out = 0;

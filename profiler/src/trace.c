@@ -452,7 +452,8 @@ static kn_status open_file(const char *path) {
     file.to = kn__kept_file_of(in_memory ? memfd_create("knet events", MFD_CLOEXEC)
                                          : kn__open_output(path_text));
     if (file.to.fd >= 0) return KN_OK;
-    return KN_FAIL(KN_ERR_IO, "cannot write the trace to %s: %s", path_text, strerror(errno));
+    return KN_FAIL(KN_ERR_IO, "cannot write the trace to %s: %s", path_text,
+                   kn__output_error(errno));
 }
 
 void kn__trace_show(bool shown, bool only) {

@@ -4,6 +4,8 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "file.h"
@@ -207,6 +209,37 @@ static void a_file_that_several_write_is_whole_at_any_time(void **state) {
     assert_int_equal(w.n_torn, 0);
 }
 
+/* In a process of its own: 0, or the errno. */
+static int opened_elsewhere(const char *path) {
+    int status = 0;
+    pid_t child = fork();
+    if (child == 0) _exit(kn__open_output(path) < 0 ? errno : 0);
+    assert_true(child > 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void two_processes_write_no_output_at_once(void **state) {
+    (void)state;
+    char path[64];
+    struct stat s;
+    snprintf(path, sizeof path, "/tmp/knet-output-%ld", (long)getpid());
+    int fd = kn__open_output(path);
+    assert_true(fd > STDERR_FILENO);
+    assert_int_equal(kn__write_all(fd, "ours", 4), 0);
+    assert_int_equal(opened_elsewhere(path), EWOULDBLOCK);
+    assert_true(stat(path, &s) == 0 && s.st_size == 4);
+    assert_non_null(strstr(kn__output_error(EWOULDBLOCK), "another process"));
+    close(fd);
+    assert_int_equal(opened_elsewhere(path), 0);
+    assert_true(stat(path, &s) == 0 && s.st_size == 0);
+    unlink(path);
+    fd = kn__open_output("/dev/null");
+    assert_int_equal(opened_elsewhere("/dev/null"), 0);
+    close(fd);
+}
+
 static void a_relative_path_is_that_of_the_start(void **state) {
     (void)state;
     char here[KN__PATH_EXPANDED_BYTES], out[KN__PATH_EXPANDED_BYTES];
@@ -227,12 +260,12 @@ static void a_relative_path_is_that_of_the_start(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(TEST(a_reader_that_has_gone_is_an_error_and_no_signal),
-                     TEST(a_signal_of_the_program_stays_pending), TEST(a_closed_file_is_an_error),
-                     TEST(a_writer_that_fails_leaves_the_old_file),
-                     TEST(an_append_that_fails_leaves_the_file),
-                     TEST(a_file_that_is_a_standard_stream_keeps_what_the_stream_wrote),
-                     TEST(a_link_to_a_file_without_a_path_stays),
-                     TEST(a_file_that_several_write_is_whole_at_any_time),
-                     TEST(a_relative_path_is_that_of_the_start));
+    return RUN_TESTS(
+        TEST(a_reader_that_has_gone_is_an_error_and_no_signal),
+        TEST(a_signal_of_the_program_stays_pending), TEST(a_closed_file_is_an_error),
+        TEST(a_writer_that_fails_leaves_the_old_file), TEST(an_append_that_fails_leaves_the_file),
+        TEST(a_file_that_is_a_standard_stream_keeps_what_the_stream_wrote),
+        TEST(a_link_to_a_file_without_a_path_stays),
+        TEST(a_file_that_several_write_is_whole_at_any_time),
+        TEST(two_processes_write_no_output_at_once), TEST(a_relative_path_is_that_of_the_start));
 }
