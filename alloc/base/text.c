@@ -104,9 +104,10 @@ void kn__text_xml(kn__text *text, const char *string) {
         if (*string == '&') as = "&amp;";
         if (*string == '<') as = "&lt;";
         if (*string == '>') as = "&gt;";
-        if ((unsigned char)*string < 0x20 || *string == 0x7f) as = "?";
+        size_t n = kn__utf8_bytes(string);
+        if (n && !kn__utf8_is_shown(string)) as = "?";
         if (as) kn__text_puts(text, as);
-        string = as ? string + 1 : add_character(text, string);
+        string = as ? string + n : add_character(text, string);
     }
 }
 

@@ -19,10 +19,6 @@ bool kn__utf8_is_valid(const char *text) {
     return !*text;
 }
 
-bool kn__utf8_is_shown(const char *s) {
-    return kn__utf8_bytes(s) && (unsigned char)*s >= 0x20 && *s != 0x7f;
-}
-
 typedef struct range {
     uint32_t first, last;
 } range;
@@ -39,6 +35,11 @@ static const range wide[] = {
 static const range combining[] = {
     {0x300, 0x36f}, {0x200b, 0x200f}, {0x20d0, 0x20ff}, {0xfe00, 0xfe0f}, {0xfe20, 0xfe2f}};
 
+/* Of the terminal, some in 8 bits, and of the direction of writing: they would change what is shown
+ * beside them. */
+static const range controls[] = {
+    {0, 0x1f}, {0x7f, 0x9f}, {0x2028, 0x202e}, {0x2066, 0x2069}, {0xfffe, 0xffff}};
+
 static bool is_in(uint32_t c, const range *ranges, int n) {
     for (int i = 0; i < n; i++) {
         if (c >= ranges[i].first && c <= ranges[i].last) return true;
@@ -46,11 +47,23 @@ static bool is_in(uint32_t c, const range *ranges, int n) {
     return false;
 }
 
+/* Of n bytes. */
+static uint32_t code_point(const char *s, size_t n) {
+    uint32_t c = (unsigned char)s[0];
+    if (n > 1) c &= 0x7fu >> n;
+    for (size_t i = 1; i < n; i++) c = c << 6 | ((unsigned char)s[i] & 0x3f);
+    return c;
+}
+
+bool kn__utf8_is_shown(const char *s) {
+    size_t n = kn__utf8_bytes(s);
+    return n && !is_in(code_point(s, n), controls, (int)(sizeof controls / sizeof *controls));
+}
+
 int kn__utf8_columns(const char *s) {
     size_t n = kn__utf8_bytes(s);
     if (n < 2) return 1;
-    uint32_t c = (unsigned char)s[0] & (0x7fu >> n);
-    for (size_t i = 1; i < n; i++) c = c << 6 | ((unsigned char)s[i] & 0x3f);
+    uint32_t c = code_point(s, n);
     if (is_in(c, combining, (int)(sizeof combining / sizeof *combining))) return 0;
     return is_in(c, wide, (int)(sizeof wide / sizeof *wide)) ? 2 : 1;
 }

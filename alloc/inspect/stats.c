@@ -1,4 +1,5 @@
 /* A pool's counters, by name, as tables and as JSON. */
+#include <limits.h>
 #include <string.h>
 
 #include "device/drivers.h"
@@ -220,7 +221,9 @@ void kn__figures_write(kn__writer *w, const char *stats, const kn_pool *pool,
         kn__add_text(w, "pool", 0, pool->name);
         kn__add_text(w, "device", 0, device);
     } else {
-        kn__write(w, "pool %s on %s\n", pool->name, device);
+        kn__write_text(w, "pool ");
+        kn__text_shown(&w->text, pool->name, INT_MAX);
+        kn__write(w, " on %s\n", device);
     }
     if (stats) kn__open(w, stats, "{");
     write_stats(w, &r->stats);

@@ -1,6 +1,7 @@
 #include "inspect/writer.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -63,7 +64,8 @@ void kn__add_text(kn__writer *w, const char *name, int width, const char *text) 
     if (begin_value(w, name)) {
         kn__text_json(&w->text, text);
     } else {
-        kn__write(w, "  %-*s", width, text);
+        kn__write_text(w, "  ");
+        kn__text_repeat(&w->text, " ", width - kn__text_shown(&w->text, text, INT_MAX));
     }
 }
 

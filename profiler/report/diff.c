@@ -177,7 +177,7 @@ static void add_alone(comparison *c, const kn__row *row, kn__diff_what what, boo
 /* So many rows of a level have names that are data: of files, of steps. */
 static bool has_few_children(const kn__row *parent) {
     int n = 0;
-    for (const kn__row *row = parent->first; row; row = row->next) n++;
+    for (const kn__row *row = parent->first; row && n <= RENAMES_MAX; row = row->next) n++;
     return n <= RENAMES_MAX;
 }
 
@@ -203,6 +203,7 @@ static const kn__row *find_renamed(const comparison *c, const kn__row *a, const 
 
 /* The same question from the other side: each name of B answers for one of A. */
 static bool was_renamed(const comparison *c, const kn__row *row, const kn__row *b) {
+    if (!has_few_children(row->parent) || !has_few_children(b)) return false;
     for (const kn__row *now = b->first; now; now = now->next) {
         if (kn__report_find(c->a, row->parent, now->label) || now->is_extra) continue;
         if (find_renamed(c, row->parent, now) == row) return true;

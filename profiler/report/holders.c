@@ -1,5 +1,6 @@
 #include "holders.h"
 
+#include <limits.h>
 #include <string.h>
 
 #include "roles.h"
@@ -132,8 +133,9 @@ static void add_graph(kn__text *text, const kn__report *report, const kn__memory
 static void add_pools(kn__text *text, const kn__report *report) {
     for (int i = 0; i < report->memory.n_pools; i++) {
         const kn__pool_use *use = &report->memory.pools[i];
-        kn__text_printf(text, " %s: at most %s live", use->name,
-                        kn__bytes_text((double)use->live_max).text);
+        kn__text_puts(text, " ");
+        kn__text_shown(text, use->name, INT_MAX);
+        kn__text_printf(text, ": at most %s live", kn__bytes_text((double)use->live_max).text);
         kn__text_printf(text, ", %s reserved", kn__bytes_text((double)use->reserved_max).text);
         kn__text_printf(text, "; at the end %s live", kn__bytes_text((double)use->live).text);
         kn__text_printf(text, ", %s reserved", kn__bytes_text((double)use->reserved).text);

@@ -97,7 +97,9 @@ static void add_left_out(kn__text *text, const kn__memory_totals *memory) {
 static void add_pools(kn__text *text, const kn__report *report) {
     for (int i = 0; i < report->memory.n_pools; i++) {
         const kn__pool_use *use = &report->memory.pools[i];
-        kn__text_printf(text, " %s: high-water mark %s live", use->name,
+        kn__text_puts(text, " ");
+        kn__text_shown(text, use->name, INT_MAX);
+        kn__text_printf(text, ": high-water mark %s live",
                         kn__bytes_text((double)use->live_max).text);
         add_reserved(text, use, use->reserved_max);
         kn__text_printf(text, "; now %s live", kn__bytes_text((double)use->live).text);

@@ -94,6 +94,30 @@ static void json_has_every_counter_class_stream_rung_and_tag(void **state) {
     kn_pool_destroy(f.pool);
 }
 
+static void names_send_no_control_characters_to_the_terminal(void **state) {
+    (void)state;
+    char path[] = "/tmp/knet_stats_XXXXXX", text[32768];
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    kn_device *device;
+    kn_pool *pool;
+    void *p;
+    assert_ok(kn_device_find(&device, "sim"));
+    assert_ok(kn_pool_create(&pool, device, &(kn_pool_options){.name = "a\x1b]0;b\a\nc"}));
+    {
+        KN_TAG("tag\x1b[31m\nx");
+        assert_ok(kn_alloc(&p, pool, 5000, NULL));
+    }
+    assert_ok(kn_pool_print(pool, path));
+    slurp(text, sizeof text, path);
+    assert_null(strpbrk(text, "\x1b\a"));
+    assert_non_null(strstr(text, "pool a?]0;b??c on sim"));
+    assert_non_null(strstr(text, "  tag?[31m?x         ")); /* padded to the column */
+    assert_ok(kn_free(pool, p));
+    kn_pool_destroy(pool);
+}
+
 static void table_has_a_row_for_each(void **state) {
     (void)state;
     char path[] = "/tmp/knet_stats_XXXXXX", text[32768];
@@ -490,7 +514,8 @@ static void an_empty_file_is_written_in_place(void **state) {
 int main(void) {
     return RUN_TESTS(
         TEST(every_counter_is_read_by_its_name),
-        TEST(json_has_every_counter_class_stream_rung_and_tag), TEST(table_has_a_row_for_each),
+        TEST(json_has_every_counter_class_stream_rung_and_tag),
+        TEST(names_send_no_control_characters_to_the_terminal), TEST(table_has_a_row_for_each),
         TEST(the_largest_owners_and_tags_are_listed),
         TEST(a_failed_allocation_names_the_eight_largest), TEST(streams_that_ended_are_not_listed),
         TEST(names_of_any_bytes_are_valid_json), TEST(allocation_returns_while_a_report_is_written),

@@ -78,8 +78,8 @@ static void text_of_files_and_of_xml_is_repaired(void **state) {
     kn__text_utf8(&t, "\xce\xbc\xff\n<cut \xe2\x82");
     assert_string_equal(t.data, "\xce\xbc\\xFF\n<cut \\xE2\\x82");
     kn__text_release(&t);
-    kn__text_xml(&t, "a<b>&\xce\xbc\x01\x7f\xff");
-    assert_string_equal(t.data, "a&lt;b&gt;&amp;\xce\xbc??\\xFF");
+    kn__text_xml(&t, "a<b>&\xce\xbc\x01\x7f\xff\xef\xbf\xbe\xef\xbf\xbd");
+    assert_string_equal(t.data, "a&lt;b&gt;&amp;\xce\xbc??\\xFF?\xef\xbf\xbd");
     kn__text_release(&t);
 }
 
@@ -89,6 +89,12 @@ static void text_is_shown_with_no_control_characters(void **state) {
     kn__text t = kn__text_in(buffer, sizeof buffer);
     kn__text_shown(&t, "\x1b[31m\xce\xbc\xff|", 40);
     assert_string_equal(buffer, "?[31m\xce\xbc?|");
+    t = kn__text_in(buffer, sizeof buffer); /* escape in 8 bits, U+00A0, from right to left */
+    kn__text_shown(&t,
+                   "\xc2\x9b"
+                   "31m\xc2\xa0\xe2\x80\xae|",
+                   40);
+    assert_string_equal(buffer, "?31m\xc2\xa0?|");
     t = kn__text_in(buffer, sizeof buffer);
     kn__text_shown(&t, "\xce\xbc\xce\xbc\xce\xbc", 2);
     assert_string_equal(buffer, "\xce\xbc\xce\xbc...");
