@@ -125,19 +125,26 @@ static bool is_ours_alone(int fd) {
     return errno != EAGAIN && errno != EACCES;
 }
 
-int kn__open_output(const char *path) {
+/* Never one of the standard streams. */
+static int open_higher(const char *path) {
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    if (fd >= 0 && !is_ours_alone(fd)) {
-        close(fd);
-        errno = EWOULDBLOCK;
-        return -1;
-    }
-    if (fd >= 0) (void)!ftruncate(fd, 0); /* of what is no regular file: an error of no account */
     if (fd < 0 || fd > STDERR_FILENO) return fd;
     int higher = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), error = errno;
     close(fd);
     errno = error;
     return higher;
+}
+
+int kn__open_output(const char *path) {
+    int fd = open_higher(path);
+    if (fd < 0) return -1;
+    if (is_ours_alone(fd)) {
+        (void)!ftruncate(fd, 0); /* of what is no regular file: an error of no account */
+        return fd;
+    }
+    close(fd);
+    errno = EWOULDBLOCK;
+    return -1;
 }
 
 const char *kn__output_error(int error) {

@@ -220,6 +220,22 @@ static int opened_elsewhere(const char *path) {
     return WEXITSTATUS(status);
 }
 
+/* A lock ends when any descriptor of its file is closed, as that of a standard stream would be. */
+static void an_output_opened_without_stdin_is_locked_too(void **state) {
+    (void)state;
+    char path[64];
+    int stdin_before = dup(STDIN_FILENO);
+    snprintf(path, sizeof path, "/tmp/knet-output-%ld", (long)getpid());
+    assert_int_equal(close(STDIN_FILENO), 0);
+    int fd = kn__open_output(path), elsewhere = opened_elsewhere(path);
+    assert_int_equal(dup2(stdin_before, STDIN_FILENO), STDIN_FILENO);
+    close(stdin_before);
+    assert_true(fd > STDERR_FILENO);
+    assert_int_equal(elsewhere, EWOULDBLOCK);
+    close(fd);
+    unlink(path);
+}
+
 static void two_processes_write_no_output_at_once(void **state) {
     (void)state;
     char path[64];
@@ -260,12 +276,14 @@ static void a_relative_path_is_that_of_the_start(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(
-        TEST(a_reader_that_has_gone_is_an_error_and_no_signal),
-        TEST(a_signal_of_the_program_stays_pending), TEST(a_closed_file_is_an_error),
-        TEST(a_writer_that_fails_leaves_the_old_file), TEST(an_append_that_fails_leaves_the_file),
-        TEST(a_file_that_is_a_standard_stream_keeps_what_the_stream_wrote),
-        TEST(a_link_to_a_file_without_a_path_stays),
-        TEST(a_file_that_several_write_is_whole_at_any_time),
-        TEST(two_processes_write_no_output_at_once), TEST(a_relative_path_is_that_of_the_start));
+    return RUN_TESTS(TEST(a_reader_that_has_gone_is_an_error_and_no_signal),
+                     TEST(a_signal_of_the_program_stays_pending), TEST(a_closed_file_is_an_error),
+                     TEST(a_writer_that_fails_leaves_the_old_file),
+                     TEST(an_append_that_fails_leaves_the_file),
+                     TEST(a_file_that_is_a_standard_stream_keeps_what_the_stream_wrote),
+                     TEST(a_link_to_a_file_without_a_path_stays),
+                     TEST(a_file_that_several_write_is_whole_at_any_time),
+                     TEST(two_processes_write_no_output_at_once),
+                     TEST(an_output_opened_without_stdin_is_locked_too),
+                     TEST(a_relative_path_is_that_of_the_start));
 }
