@@ -141,7 +141,7 @@ static int by_place(const void *a, const void *b) {
 }
 
 static void gradient_done(kn_parallel *p, int64_t at) {
-    if (p->is_off || p->failed < 0) return;
+    if (p->is_off || p->failed < 0 || p->lost.status < 0) return;
     const int64_t *place = bsearch(&at, p->places, (size_t)p->n_places, sizeof at, by_place);
     KN_ASSERT(place);
     bool *is_done = &p->is_done[place - p->places];
