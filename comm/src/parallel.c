@@ -273,6 +273,12 @@ static void places_find(kn_parallel *p) {
     if (p->n_places) qsort(p->places, (size_t)p->n_places, sizeof *p->places, by_place);
 }
 
+/* Where a forward needs the other ranks, a broken communicator ends the pass before. */
+static kn_status fail_no_backward(const kn_parallel *p) {
+    if (atomic_load(&p->comm->broken)) return kn__comm_fail_broken(p->comm);
+    return KN_FAIL(KN_ERR_INVALID, "kn_parallel_finish: there was no kn_backward");
+}
+
 /* After the first pass: the order is final. */
 static kn_status buckets_make(kn_parallel *p, kn_tensor *flat) {
     int n = kn_params_count(p->params);
@@ -285,9 +291,7 @@ static kn_status buckets_make(kn_parallel *p, kn_tensor *flat) {
         status = KN_FAIL(KN_ERR_OOM, "kn_parallel_finish: no host memory");
     } else {
         kn_params_order(order, p->params);
-        status = n && order[0] < 0
-                     ? KN_FAIL(KN_ERR_INVALID, "kn_parallel_finish: there was no kn_backward")
-                     : order_check(p, order, n);
+        status = n && order[0] < 0 ? fail_no_backward(p) : order_check(p, order, n);
         p->arena = kn_data_mut(flat);
         if (status == KN_OK)
             status = kn__buckets_cut(p->buckets, &p->n_buckets, p->params, order, p->arena,

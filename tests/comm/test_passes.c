@@ -123,13 +123,35 @@ static const char *twice_rank(kn_comm *comm, void *ctx) {
     net_destroy(&n);
     return NULL;
 }
+
 static void two_passes_are_noticed_beside_an_unused_parameter(void **state) {
     (void)state;
     ranks_run(2, twice_rank, NULL);
 }
 
+static const char *broken_rank(kn_comm *comm, void *ctx) {
+    (void)ctx;
+    net n = {0};
+    kn_status status = net_create(&n, comm, 0); /* may hear of the abort on other ranks */
+    if (kn_comm_rank(comm) == 0) {
+        RANK_OK(status);
+        kn_comm_abort(comm, "its data are gone");
+        RANK_CHECK(kn_parallel_finish(n.parallel) == KN_ERR_PEER);
+        RANK_CHECK(strstr(kn_last_error()->message, "its data are gone"));
+    }
+    net_destroy(&n);
+    return NULL;
+}
+
+/* Where its first forward needs the ranks, the first backward is never reached. */
+static void a_broken_communicator_is_the_error_before_a_missing_pass(void **state) {
+    (void)state;
+    ranks_run(2, broken_rank, NULL);
+}
+
 int main(void) {
     return RUN_TESTS(TEST(a_pass_that_fails_half_averaged_is_an_error_on_every_rank),
                      TEST(a_pass_that_failed_may_be_repeated),
-                     TEST(two_passes_are_noticed_beside_an_unused_parameter));
+                     TEST(two_passes_are_noticed_beside_an_unused_parameter),
+                     TEST(a_broken_communicator_is_the_error_before_a_missing_pass));
 }
