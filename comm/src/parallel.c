@@ -194,10 +194,12 @@ static void buckets_reset(kn_parallel *p) {
 /* The other hook, of a pass that failed. What is posted can't be taken back. */
 static void gradients_void(void *ctx) {
     kn_parallel *p = ctx;
-    if (!p->n_posted)
+    if (!p->n_posted) {
         buckets_reset(p);
-    else if (p->lost.status == KN_OK)
-        p->lost = *kn_last_error();
+        return;
+    }
+    if (p->lost.status == KN_OK) p->lost = *kn_last_error();
+    kn__comm_drain(p->comm); /* a pass that is run again writes where the thread reads */
 }
 
 /* Where a gradient lies in the arena, in elements; -1: an error is pending. */
