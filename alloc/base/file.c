@@ -139,7 +139,8 @@ int kn__open_output(const char *path) {
     int fd = open_higher(path);
     if (fd < 0) return -1;
     if (is_ours_alone(fd)) {
-        (void)!ftruncate(fd, 0); /* of what is no regular file: an error of no account */
+        (void)!ftruncate(
+            fd, 0); /* fails where the file is not a regular one, which has no end to move */
         return fd;
     }
     close(fd);

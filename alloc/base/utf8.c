@@ -35,8 +35,8 @@ static const range wide[] = {
 static const range combining[] = {
     {0x300, 0x36f}, {0x200b, 0x200f}, {0x20d0, 0x20ff}, {0xfe00, 0xfe0f}, {0xfe20, 0xfe2f}};
 
-/* Of the terminal, some in 8 bits, and of the direction of writing: they would change what is shown
- * beside them. */
+/* They control the terminal or the direction of the text: what is shown beside them would change.
+ */
 static const range controls[] = {
     {0, 0x1f}, {0x7f, 0x9f}, {0x2028, 0x202e}, {0x2066, 0x2069}, {0xfffe, 0xffff}};
 

@@ -191,7 +191,7 @@ static void buckets_reset(kn_parallel *p) {
     p->lost.status = KN_OK;
 }
 
-/* The other hook, of a pass that failed. What is posted can't be taken back. */
+/* Called when a pass fails. The other ranks have the means of buckets that are posted already. */
 static void gradients_void(void *ctx) {
     kn_parallel *p = ctx;
     if (!p->n_posted) {
