@@ -66,7 +66,10 @@ static uint64_t *at(const void *of, const kn__field *f) {
 }
 
 void kn__fields_add(void *to, const void *from, const kn__field *fields) {
-    for (const kn__field *f = fields; f->key; f++) *at(to, f) += *at(from, f);
+    for (const kn__field *f = fields; f->key; f++) {
+        uint64_t *sum = at(to, f), n = *at(from, f);
+        *sum = f->is_signed ? *sum + n : kn__sum_u64(*sum, n);
+    }
 }
 
 void kn__fields_subtract(void *from, const void *what, const kn__field *fields) {

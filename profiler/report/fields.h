@@ -19,7 +19,8 @@ extern const kn__field kn__pool_fields[], kn__pool_device[], kn__balance_fields[
     kn__gpu_device_fields[], kn__gpu_stream_fields[], kn__steps_fields[], kn__run_fields[],
     kn__totals_fields[];
 
-/* Adds to each number of the list in `to` the one in `from`, modulo 2^64. */
+/* Adds to each number of the list in `to` the one in `from`: unsigned ones up to UINT64_MAX, signed
+ * ones modulo 2^64. */
 void kn__fields_add(void *to, const void *from, const kn__field *fields);
 /* Subtracts, down to zero. Unsigned numbers alone. */
 void kn__fields_subtract(void *from, const void *what, const kn__field *fields);

@@ -41,13 +41,14 @@ static const cJSON *get(const cJSON *object, const char *key) {
     return cJSON_GetObjectItemCaseSensitive(object, key);
 }
 
-/* Doubles have whole numbers up to 2^53: 104 days in ns, 8 PiB. Beyond, the nearest they have. */
+/* Doubles have whole numbers up to 2^53: 104 days in ns, 8 PiB. Beyond, the nearest they have; of
+ * UINT64_MAX that is 2^64. */
 static void read_unsigned(reader *r, uint64_t *out, const cJSON *object, const char *key) {
     const cJSON *item = get(object, key);
     if (!item) return;
     double x = cJSON_IsNumber(item) ? item->valuedouble : -1;
-    if (x >= 0 && x < 18446744073709551616.0) {
-        *out = (uint64_t)x;
+    if (x >= 0 && x <= 0x1p64) {
+        *out = x < 0x1p64 ? (uint64_t)x : UINT64_MAX;
     } else {
         wrong(r, key, "is no whole number from 0");
     }

@@ -88,6 +88,10 @@ typedef struct kn__steps {
 
 static inline int64_t kn__max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline uint64_t kn__max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
+/* UINT64_MAX where the sum is larger. */
+static inline uint64_t kn__sum_u64(uint64_t a, uint64_t b) {
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
 
 /* Whether `peak` is the mark itself, not only a lower bound of it. */
 static inline bool kn__row_peak_exact(const kn__row *row) { return row->peak_most <= row->peak; }

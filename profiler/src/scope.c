@@ -8,6 +8,7 @@
 #include "labels.h"
 #include "memory.h"
 #include "nvtx.h"
+#include "report.h"
 #include "scope.h"
 #include "times.h"
 #include "trace.h"
@@ -235,8 +236,8 @@ void kn_prof_metric_on_(uint64_t flops, uint64_t moved_bytes) {
     kn__tree *tree = kn__tree_mine;
     kn__tree_node *node = tree ? tree->current : NULL;
     if (!node || !node->parent) return;
-    KN__STORE(node->flops, node->flops + flops);
-    KN__STORE(node->moved_bytes, node->moved_bytes + moved_bytes);
+    KN__STORE(node->flops, kn__sum_u64(node->flops, flops));
+    KN__STORE(node->moved_bytes, kn__sum_u64(node->moved_bytes, moved_bytes));
 }
 
 void kn__scope_end_key(const char *key) {

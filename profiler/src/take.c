@@ -105,8 +105,8 @@ static kn_status add_times(kn__row *row, kn__tree_node *node, const reading *r) 
     row->n_calls += c.n_calls;
     add_threads(row, node, r->tree, c.n_calls);
     row->time_ns += kn__clock_ns(c.ticks, r->tick_ns);
-    row->flops += KN__LOAD(node->flops);
-    row->moved_bytes += KN__LOAD(node->moved_bytes);
+    row->flops = kn__sum_u64(row->flops, KN__LOAD(node->flops));
+    row->moved_bytes = kn__sum_u64(row->moved_bytes, KN__LOAD(node->moved_bytes));
     if (ended) {
         uint64_t min_ns = kn__clock_ns(KN__LOAD(node->ticks_min), r->tick_ns);
         uint64_t max_ns = kn__clock_ns(KN__LOAD(node->ticks_max), r->tick_ns);

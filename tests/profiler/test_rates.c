@@ -37,6 +37,29 @@ static void work_is_that_of_the_innermost_scope(void **state) {
     assert_int_equal(report.root.flops, 1514);
 }
 
+/* And a report of it is read back, and merged. */
+static void work_beyond_64_bits_stays_at_the_largest_number(void **state) {
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        KN_SCOPE("much");
+        kn_prof_metric(UINT64_MAX / 2, UINT64_MAX);
+    }
+    take_report(&report);
+    assert_true(find_row(&report, "much")->flops == UINT64_MAX);
+    assert_true(report.root.moved_bytes == UINT64_MAX);
+    kn__report read, merged;
+    kn__text text = {0};
+    kn__json_add(&text, &report);
+    assert_ok(kn__report_parse(&read, "r", text.data, text.length));
+    assert_true(find_row(&read, "much")->moved_bytes == UINT64_MAX);
+    kn__report_init(&merged);
+    for (int i = 0; i < 2; i++) assert_ok(kn__report_merge(&merged, &read));
+    assert_true(find_row(&merged, "much")->flops == UINT64_MAX);
+    kn__text_release(&text);
+    kn__report_release(&read);
+    kn__report_release(&merged);
+}
+
 static void a_pause_counts_nothing(void **state) {
     (void)state;
     {
@@ -239,11 +262,12 @@ static void peaks_go_to_the_users_cache(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(TEST_WITH(work_is_that_of_the_innermost_scope, timer_setup, timer_teardown),
-                     TEST_WITH(a_pause_counts_nothing, timer_setup, timer_teardown),
-                     TEST(a_rate_is_work_by_time), TEST(the_table_shows_rates_where_there_are_some),
-                     TEST(other_formats_have_the_work),
-                     TEST(work_survives_reading_merging_and_flattening),
-                     TEST(rates_have_three_digits_and_a_prefix),
-                     TEST(peaks_are_kept_for_this_machine), TEST(peaks_go_to_the_users_cache));
+    return RUN_TESTS(
+        TEST_WITH(work_is_that_of_the_innermost_scope, timer_setup, timer_teardown),
+        TEST_WITH(work_beyond_64_bits_stays_at_the_largest_number, timer_setup, timer_teardown),
+        TEST_WITH(a_pause_counts_nothing, timer_setup, timer_teardown),
+        TEST(a_rate_is_work_by_time), TEST(the_table_shows_rates_where_there_are_some),
+        TEST(other_formats_have_the_work), TEST(work_survives_reading_merging_and_flattening),
+        TEST(rates_have_three_digits_and_a_prefix), TEST(peaks_are_kept_for_this_machine),
+        TEST(peaks_go_to_the_users_cache));
 }

@@ -23,7 +23,8 @@ extern "C" {
 KN_API void kn_prof_metric_on_(uint64_t flops, uint64_t moved_bytes);
 
 /* Adds to the work of this thread's innermost scope: floating-point operations, and bytes read and
- * written. No-op with no scope open; with the timer off one predictable branch. */
+ * written. Sums stop at UINT64_MAX. No-op with no scope open; with the timer off one predictable
+ * branch. */
 static inline void kn_prof_metric(uint64_t flops, uint64_t moved_bytes) {
     if (kn_prof_is_on_(KN_PROF_ALL_ | KN_PROF_GRAD_)) kn_prof_metric_on_(flops, moved_bytes);
 }
