@@ -125,11 +125,11 @@ static void trace_text(kn__output *r, const options *o, const char *path, const 
     if (t->n_ooms) {
         kn__output_line(r, "  %" PRIu64 " allocations failed when it was recorded\n", t->n_ooms);
     }
-    kn__output_line(r, "%s  %-10s %13s %7s", kn__output_style(r, KN__STYLE_BOLD), "policy",
-                    "peak reserved", "ratio");
+    kn__output_line(r, "%s  %-10s %10s %6s", kn__output_style(r, KN__STYLE_BOLD), "policy",
+                    "reserved", "ratio");
     if (o->fits || o->device_bytes == AUTO) kn__output_line(r, " %7s", "fits");
     if (o->device_bytes == AUTO) kn__output_line(r, " %9s", "device");
-    kn__output_line(r, " %8s %8s %8s %7s %7s %9s %9s%s\n", "allocs", "frees", "driver", "syncs",
+    kn__output_line(r, " %7s %6s %7s %5s %5s %6s %6s%s\n", "allocs", "frees", "driver", "syncs",
                     "waits", "ns/op", "first", kn__output_style(r, KN__STYLE_PLAIN));
 }
 
@@ -141,22 +141,22 @@ static void policy_text(kn__output *r, const options *o, const result *x) {
     char fits[16] = "-";
     const kn__played *p = &x->played;
     const kn__counts *c = &p->counts;
-    kn__output_line(r, "  %-10s %13s %7.4f", p->policy,
+    kn__output_line(r, "  %-10s %10s %6.4f", p->policy,
                     kn__bytes_text((double)c->reserved_bytes_max).text, ratio_of(p));
     if (x->fits_bytes) snprintf(fits, sizeof fits, "%.4f", fits_of(x));
     if (o->fits || o->device_bytes == AUTO) kn__output_line(r, " %7s", fits);
     if (o->device_bytes == AUTO) {
         kn__output_line(r, " %9s", kn__bytes_cell((double)p->device_bytes).text);
     }
-    kn__output_line(r, " %8" PRIu64 " %8" PRIu64 " %8s %7" PRIu64 " %7" PRIu64, c->device_allocs,
+    kn__output_line(r, " %7" PRIu64 " %6" PRIu64 " %7s %5" PRIu64 " %5" PRIu64, c->device_allocs,
                     c->device_frees, kn__time_cell(1e3 * driver_us(o, p), true).text, c->syncs,
                     c->calls.n[KN__CALL_WAIT]);
     if (p->oom) {
         kn__output_line(r, "  out of memory at event %zu\n", p->n_steps + 1);
     } else if (isnan(p->ns_per_op)) { /* a device that is just large enough for one play */
-        kn__output_line(r, " %9s %9s\n", "-", "-");
+        kn__output_line(r, " %6s %6s\n", "-", "-");
     } else {
-        kn__output_line(r, " %9.1f %9.1f\n", p->ns_per_op, p->ns_per_op_first);
+        kn__output_line(r, " %6.1f %6.1f\n", p->ns_per_op, p->ns_per_op_first);
     }
 }
 
@@ -253,9 +253,10 @@ static void timeline_text(kn__output *r, const kn__played *p) {
         waste[i] = shade(unused);
         if (unused > most) most = unused;
     }
-    kn__output_line(r, "    live over time    |%s|\n", live);
-    kn__output_line(r, "    unused over time  |%s| of the reserved memory; at most %.1f %%\n",
-                    waste, 100 * most);
+    kn__output_line(r, "    live over time, of the most reserved:\n     |%s|\n", live);
+    kn__output_line(r,
+                    "    unused over time, of what is reserved then, at most %.1f %%:\n     |%s|\n",
+                    100 * most, waste);
 }
 
 static void map_text(kn__output *r, const kn__played *p) {
@@ -516,7 +517,8 @@ const kn__command kn__cmd_replay = {
         "and frees at its end all that is live; the figures are those of a later step. classes "
         "caches by size class alone; bestfit is exact best fit in one range of addresses. All "
         "but arena and plan take a stream's work to be done when a block is freed.\n"
-        "Columns: ratio is reserved to live memory, both at their peaks. driver is the time in "
+        "Columns: reserved is the most that was reserved, ratio that to the most live. driver is "
+        "the time in "
         "driver calls from an empty pool, of a model: calls and bytes times their costs, by "
         "published figures of several machines or by --costs; time that a call waits isn't in it. "
         "syncs are waits of the host, waits those of a stream for another. ns/op is the policy's "
