@@ -184,7 +184,7 @@ static void zero_result(const kn_op_call *call) {
 static kn_status half(kn_op_call *call, kn__conv_pass pass, const kn__conv_sizes *s,
                       kn_kernel_fn kernel) {
     bool done = false, takes = false;
-    KN_TRY(kn__conv_takes_bf16(&takes, call, s));
+    KN_TRY(kn__conv_takes_bf16(&takes, call, pass, s));
     if (takes) KN_TRY(kn__dnnl_conv(&done, call, pass, s, 0));
     return done ? KN_OK : kn__widened(call, kernel);
 }

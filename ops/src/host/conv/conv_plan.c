@@ -36,7 +36,7 @@ typedef struct problem {
     kn__host_conv_plan *plan;
 } problem;
 
-static int spatial_of(const kn__conv_sizes *s) {
+int kn__conv_spatial(const kn__conv_sizes *s) {
     for (int i = 0; i < 2; i++)
         if (s->in[i] != 1 || s->window[i] != 1 || s->padding[i] || s->padding_end[i] ||
             s->stride[i] != 1)
@@ -71,7 +71,7 @@ static dnnl_status_t problem_init(problem *p, const kn__conv_sizes *s, int64_t i
     static const int args[][KN_SIDES] = {{DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
                                          {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST},
                                          {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST}};
-    p->n_spatial = spatial_of(s);
+    p->n_spatial = kn__conv_spatial(s);
     for (int i = 0; i < p->n_spatial; i++) {
         int from = 3 - p->n_spatial + i;
         p->stride[i] = s->stride[from];

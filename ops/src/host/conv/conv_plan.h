@@ -37,6 +37,9 @@ static inline int kn__result_side(kn__conv_pass pass) {
     return pass == KN_PASS_FORWARD ? KN_SIDE_Y : (pass == KN_PASS_DATA ? KN_SIDE_X : KN_SIDE_W);
 }
 
+/* Dimensions, from the last on, up to the first one that is more than one element of everything. */
+int kn__conv_spatial(const kn__conv_sizes *s);
+
 /* What a plan is for, beyond its sizes. */
 enum {
     KN_PLAN_BIAS = 1,

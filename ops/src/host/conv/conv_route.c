@@ -248,10 +248,33 @@ kn_status kn__conv_way(kn__conv_route *out, const kn_op_call *call, kn__conv_pas
     return KN_OK;
 }
 
-kn_status kn__conv_takes_bf16(bool *out, const kn_op_call *call, const kn__conv_sizes *s) {
+/* Whether some positions of the window along dimension d read padding alone. */
+static bool reads_padding_alone(const kn__conv_sizes *s, int d) {
+    for (int64_t k = 0; k < s->window[d]; k++) {
+        /* the first place at or behind the input's first element */
+        int64_t at = k * s->dilation[d] - s->padding[d], i = 0;
+        if (at < 0) i = (-at + s->stride[d] - 1) / s->stride[d];
+        if (i >= s->out[d] || at + i * s->stride[d] >= s->in[d]) return true;
+    }
+    return false;
+}
+
+/* oneDNN's gradients of bf16 weights (2.6) read scratch that nothing wrote where a part of the
+ * window reads padding alone; those of three dimensions are wrong for some paddings. */
+static bool bf16_weights_are_right(const kn__conv_sizes *s) {
+    bool pads = false;
+    for (int d = 0; d < 3; d++) {
+        if (reads_padding_alone(s, d)) return false;
+        pads |= s->padding[d] || s->padding_end[d];
+    }
+    return !pads || kn__conv_spatial(s) < 3;
+}
+
+kn_status kn__conv_takes_bf16(bool *out, const kn_op_call *call, kn__conv_pass pass,
+                              const kn__conv_sizes *s) {
     kn__conv_route way = KN_CONV_TABLED;
     KN_TRY(preference(&way));
     *out = call->dtype == KN_BF16 && way != KN_CONV_OURS && !s->flip && s->batch > 0 &&
-           kn__dnnl_has_bf16();
+           kn__dnnl_has_bf16() && (pass != KN_PASS_WEIGHT || bf16_weights_are_right(s));
     return KN_OK;
 }

@@ -26,8 +26,8 @@ void kn__conv_prefer(kn__conv_route way);
  * the environment variable has an unknown word. */
 KN_MUST_CHECK kn_status kn__conv_way(kn__conv_route *out, const kn_op_call *call,
                                      kn__conv_pass pass, const kn__conv_sizes *s);
-/* Whether oneDNN convolves bf16 in bf16. INVALID as above. */
-KN_MUST_CHECK kn_status kn__conv_takes_bf16(bool *out, const kn_op_call *call,
+/* Whether oneDNN does the pass in bf16. INVALID as above. */
+KN_MUST_CHECK kn_status kn__conv_takes_bf16(bool *out, const kn_op_call *call, kn__conv_pass pass,
                                             const kn__conv_sizes *s);
 /* Whether Winograd's way of the forward pass is the faster one of oneDNN's two. */
 bool kn__conv_winograd_pays(const kn__conv_sizes *s);
