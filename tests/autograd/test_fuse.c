@@ -176,15 +176,15 @@ static void a_closing_reduction_reads_the_chain_by_tiles(void **state) {
     static const reduction by[] = {sum_of,  mean_of, max_of,    min_of,
                                    prod_of, abs_of,  square_of, count_of};
     static const kn_dtype dtypes[] = {KN_F32, KN_F64, KN_F16, KN_BF16, KN_I32};
-    const kn_shape shapes[] = {KN_SHAPE(300007), KN_SHAPE(7, 1031), KN_SHAPE(211, 3, 17),
-                               KN_SHAPE(5, 2048), KN_SHAPE(3, 100003)};
+    const kn_shape shapes[] = {KN_SHAPE(1, 300007), KN_SHAPE(7, 1031),   KN_SHAPE(211, 3, 17),
+                               KN_SHAPE(5, 2048),   KN_SHAPE(3, 100003), KN_SHAPE(5, 3, 1501)};
     static reduced plain, fused;
     for (size_t b = 0; b < sizeof by / sizeof *by; b++) {
         for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
-            for (size_t s = 0; s < 2 * sizeof shapes / sizeof *shapes; s++) {
-                kn_shape axes = s % 2 ? KN_ALL : KN_SHAPE(-1);
-                reduce_chain(&plain, by[b], shapes[s / 2], dtypes[d], axes, KN_OFF);
-                reduce_chain(&fused, by[b], shapes[s / 2], dtypes[d], axes, 1);
+            for (size_t s = 0; s < 3 * sizeof shapes / sizeof *shapes; s++) {
+                kn_shape axes = s % 3 == 0 ? KN_SHAPE(-1) : s % 3 == 1 ? KN_ALL : KN_SHAPE(0, -1);
+                reduce_chain(&plain, by[b], shapes[s / 3], dtypes[d], axes, KN_OFF);
+                reduce_chain(&fused, by[b], shapes[s / 3], dtypes[d], axes, 1);
                 assert_true(fused.is_pending);
                 assert_int_equal(plain.n, fused.n);
                 if (memcmp(plain.bytes, fused.bytes, plain.n) != 0)

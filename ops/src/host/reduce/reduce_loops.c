@@ -218,9 +218,9 @@ INLINE double mapped_block(kn__fold fold, const real *x, int64_t n, real shift, 
     return block(KN__FOLD_SUM, mapped, n, 0, 0);
 }
 
-INLINE double row(kn__fold fold, const real *x, int64_t n, real shift, double p) {
+/* Joins the blocks to acc, one after the other. */
+INLINE double row(kn__fold fold, double acc, const real *x, int64_t n, real shift, double p) {
     bool mapped = fold == KN__FOLD_SUM_EXP || fold == KN__FOLD_SUM_POWER;
-    double acc = neutral(fold);
     for (int64_t i = 0; i < n; i += BLOCK) {
         int64_t m = n - i < BLOCK ? n - i : BLOCK;
         double part =
@@ -234,7 +234,7 @@ INLINE void rows(kn__fold fold, kn__cell *cells, const real *x, int64_t n, int64
                  int64_t stride, const kn__cell *shift, double p) {
     for (int64_t o = 0; o < n; o++) {
         real s = shift ? (real)shift[o].f : 0;
-        cells[o].f = join(fold, cells[o].f, row(fold, x + o * stride, down, s, p));
+        cells[o].f = row(fold, cells[o].f, x + o * stride, down, s, p);
     }
 }
 
