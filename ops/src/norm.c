@@ -18,6 +18,28 @@ static bool has_n(const kn_op_call *call, int i, int64_t n, const char *of) {
                            kn_op_table[call->op].in_name[i], (long long)t->n, of, (long long)n);
 }
 
+/* Whether input i has x's dimensions `from` to `to`; dimensions of one element don't count. */
+static bool has_dims(const kn_op_call *call, int i, int from, int to) {
+    const kn_tensor *x = call->in[0], *t = call->in[i];
+    if (t == KN_NONE) return true;
+    int d = 0;
+    bool fits = true;
+    for (int k = from; k < to && fits; k++) {
+        if (x->dim[k] == 1) continue;
+        while (d < t->n_dims && t->dim[d] == 1) d++;
+        fits = d < t->n_dims && t->dim[d++] == x->dim[k];
+    }
+    while (d < t->n_dims && t->dim[d] == 1) d++;
+    if (fits && d == t->n_dims) return true;
+    char has[128], want[128];
+    kn_shape shape = {.n_dims = to - from};
+    for (int k = from; k < to; k++) shape.dim[k - from] = x->dim[k];
+    return kn_op_call_fail(call, KN_ERR_SHAPE, "%s is %s; it must be %s",
+                           kn_op_table[call->op].in_name[i],
+                           kn_shape_text(has, sizeof has, kn_tensor_shape(t)),
+                           kn_shape_text(want, sizeof want, shape));
+}
+
 static bool one_dim(kn_op_call *call, int r, int64_t n) { return kn__shaped(call, r, 1, &n); }
 
 bool kn__infer_batchnorm(kn_op_call *call) {
@@ -87,6 +109,25 @@ bool kn__infer_rownorm_back(kn_op_call *call) {
 
 static bool is_16_bit(const kn_tensor *t) { return t->dtype == KN_F16 || t->dtype == KN_BF16; }
 
+/* Whether input i is of f32 or, where it may be, of x's 16 bits; what can't be read fails later. */
+static bool is_wide_or(const kn_op_call *call, int i, int like) {
+    const kn_tensor *t = call->in[i];
+    if (!kn__is_whole(t) || t->dtype == KN_F32 || t->dtype == like) return true;
+    const char *x = kn_dtype_name((kn_dtype)call->in[0]->dtype);
+    return kn_op_call_fail(call, KN_ERR_DTYPE, "%s is %s; beside x of %s it must be f32%s%s",
+                           kn_op_table[call->op].in_name[i], kn_dtype_name((kn_dtype)t->dtype), x,
+                           like < 0 ? "" : " or ", like < 0 ? "" : x);
+}
+
+/* in: x of 16 bits, n_stats running statistics, weight and bias. */
+static bool half_inputs_fit(kn_op op, kn_tensor *const in[], int n_in, int n_stats) {
+    kn_op_call call;
+    kn_op_call_init(&call, op, NULL, in, n_in);
+    for (int i = 1; i < n_in; i++)
+        if (!is_wide_or(&call, i, i <= n_stats ? -1 : in[0]->dtype)) return false;
+    return true;
+}
+
 static kn_tensor *widened(kn_tensor *t) {
     return t && t != KN_NONE && is_16_bit(t) ? (kn_cast)(t, KN_F32) : t;
 }
@@ -106,6 +147,7 @@ static kn_tensor *normalized(kn_op op, kn_tensor *const in[], int n_in, double e
     if (!kn__check_readable(op, in, 1)) return NULL;
     if (is_16_bit(in[0])) {
         kn_tensor *wide[3] = {NULL};
+        if (!half_inputs_fit(op, in, n_in, 0)) return NULL;
         for (int i = 0; i < n_in; i++) wide[i] = widened(in[i]);
         return narrowed(normalized(op, wide, n_in, eps, set, by), in[0]);
     }
@@ -128,6 +170,8 @@ static bool by_axes(kn_attr_normalize *attr, const kn_op_call *call, int64_t n) 
     attr->outer = attr->groups = attr->channels = attr->inner = 1;
     for (int i = 0; i < x->n_dims; i++)
         *(i < x->n_dims - n ? &attr->outer : &attr->channels) *= x->dim[i];
+    for (int i = 1; i < call->n_in; i++)
+        if (!has_dims(call, i, x->n_dims - (int)n, x->n_dims)) return false;
     return true;
 }
 
@@ -143,6 +187,8 @@ static bool by_groups(kn_attr_normalize *attr, const kn_op_call *call, int64_t n
     *attr = (kn_attr_normalize){
         .eps = attr->eps, .outer = x->dim[0], .groups = n, .channels = channels / n, .inner = 1};
     for (int i = 2; i < x->n_dims; i++) attr->inner *= x->dim[i];
+    for (int i = 1; i < call->n_in; i++)
+        if (!has_dims(call, i, 1, 2)) return false;
     return true;
 }
 
@@ -211,7 +257,9 @@ static bool batch_attr(kn_attr_normalize *attr, const kn_op_call *call,
     for (int i = 2; i < x->n_dims; i++)
         *(o->per_activation ? &attr->channels : &attr->inner) *= x->dim[i];
     for (int i = 1; i < 5; i++)
-        if (!has_n(call, i, attr->channels, "channels")) return false;
+        if (o->per_activation ? !has_n(call, i, attr->channels, "elements of a sample")
+                              : !has_dims(call, i, 1, 2))
+            return false;
     if (!o->training && (call->in[1] == KN_NONE || call->in[2] == KN_NONE)) {
         return kn_op_call_fail(call, KN_ERR_INVALID,
                                "without .training it takes the running mean and variance");
@@ -229,6 +277,7 @@ kn_tensor *(kn_batchnorm)(kn_tensor *x, kn_tensor *running_mean, kn_tensor *runn
     kn_op_call call;
     if (!kn__check_readable(KN_OP_batchnorm, in, 1)) return NULL;
     if (is_16_bit(x)) {
+        if (!half_inputs_fit(KN_OP_batchnorm, in, 5, 2)) return NULL;
         kn_tensor *y = (kn_batchnorm)(widened(x), running_mean, running_var, widened(weight),
                                       widened(bias), options);
         return narrowed(y, x);

@@ -239,6 +239,40 @@ static void empty_batches_give_empty_results(void **state) {
     assert_shape(kn_batchnorm(none, four, four, KN_NONE, KN_NONE, NULL), KN_SHAPE(0, 4, 3));
 }
 
+static void weights_have_the_dimensions_that_they_scale(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = kn_ones(KN_SHAPE(2, 4, 3)), *none = KN_NONE, *four = kn_ones(KN_SHAPE(4));
+    kn_tensor *square = kn_ones(KN_SHAPE(2, 2)), *turned = kn_ones(KN_SHAPE(3, 4));
+    const kn_batchnorm_options each = {.training = 1, .per_activation = 1};
+    assert_op_fails(kn_layernorm(x, turned, none, 2, 1e-5), KN_ERR_SHAPE,
+                    "weight is [3,4]; it must be [4,3]");
+    assert_op_fails(kn_rmsnorm(x, turned, 2, 1e-5), KN_ERR_SHAPE, "weight is [3,4]");
+    assert_op_fails(kn_groupnorm(x, four, square, 2, 1e-5), KN_ERR_SHAPE,
+                    "bias is [2,2]; it must be [4]");
+    assert_op_fails(kn_batchnorm(x, square, square, none, none, NULL), KN_ERR_SHAPE,
+                    "running_mean is [2,2]");
+    assert_op_fails(kn_batchnorm(x, none, none, four, none, &each), KN_ERR_SHAPE,
+                    "elements of a sample");
+    kn_tensor *column = kn_reshape(four, KN_SHAPE(4, 1));
+    assert_same_bits(kn_groupnorm(x, column, column, 2, 1e-5),
+                     kn_groupnorm(x, four, four, 2, 1e-5));
+}
+
+static void bad_dtypes_of_16_bit_norms_are_named(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = kn_cast(kn_ones(KN_SHAPE(2, 4)), KN_BF16), *none = KN_NONE;
+    kn_tensor *four = kn_ones(KN_SHAPE(4)), *f16 = kn_cast(four, KN_F16);
+    assert_op_fails(kn_layernorm(x, f16, none, 1, 1e-5), KN_ERR_DTYPE,
+                    "kn_layernorm: weight is f16; beside x of bf16 it must be f32 or bf16");
+    assert_op_fails(kn_groupnorm(x, none, kn_cast(four, KN_F64), 1, 1e-5), KN_ERR_DTYPE,
+                    "bias is f64; beside x of bf16");
+    assert_op_fails(kn_batchnorm(x, f16, four, none, none, NULL), KN_ERR_DTYPE,
+                    "running_mean is f16; beside x of bf16 it must be f32 (");
+    assert_op_fails(kn_batchnorm(x, four, four, none, f16, NULL), KN_ERR_DTYPE, "bias is f16");
+}
+
 static void bad_input_gives_a_message(void **state) {
     (void)state;
     KN_FRAME();
@@ -246,7 +280,7 @@ static void bad_input_gives_a_message(void **state) {
     kn_tensor *four = kn_ones(KN_SHAPE(4)), *none = KN_NONE, *line = kn_ones(KN_SHAPE(5));
     const kn_batchnorm_options train = {.training = 1};
     assert_op_fails(kn_batchnorm(x, none, none, three, none, &train), KN_ERR_SHAPE,
-                    "kn_batchnorm: weight has 3 elements; channels are 4");
+                    "kn_batchnorm: weight is [3]; it must be [4]");
     assert_op_fails(kn_batchnorm(x, none, none, none, none, NULL), KN_ERR_INVALID,
                     "it takes the running mean and variance");
     assert_op_fails(kn_batchnorm(x, four, none, none, none, &train), KN_ERR_INVALID,
@@ -259,7 +293,7 @@ static void bad_input_gives_a_message(void **state) {
     bad = (kn_batchnorm_options){.reserved = {1}};
     assert_op_fails(kn_batchnorm(x, four, four, none, none, &bad), KN_ERR_INVALID, "reserved[0]");
     assert_op_fails(kn_layernorm(x, four, none, 1, 1e-5), KN_ERR_SHAPE,
-                    "kn_layernorm: weight has 4 elements; channels are 3");
+                    "kn_layernorm: weight is [4]; it must be [3]");
     assert_op_fails(kn_layernorm(x, none, none, 4, 1e-5), KN_ERR_SHAPE, "n_axes is 4");
     assert_op_fails(kn_layernorm(x, none, none, 1, -1), KN_ERR_INVALID, "eps is -1");
     assert_op_fails(kn_layernorm(kn_ones(KN_SHAPE(2, 0)), none, none, 1, 0), KN_ERR_SHAPE,
@@ -280,5 +314,7 @@ int main(void) {
         OPS_TEST(floats_of_16_bits_are_normalized_in_f32), OPS_TEST(a_large_mean_costs_no_digits),
         OPS_TEST(a_nan_stays_in_its_channel), OPS_TEST(the_number_of_threads_changes_no_bit),
         OPS_TEST(neighbours_beyond_all_channels_count_as_zeros),
-        OPS_TEST(empty_batches_give_empty_results), OPS_TEST(bad_input_gives_a_message));
+        OPS_TEST(empty_batches_give_empty_results),
+        OPS_TEST(weights_have_the_dimensions_that_they_scale),
+        OPS_TEST(bad_dtypes_of_16_bit_norms_are_named), OPS_TEST(bad_input_gives_a_message));
 }

@@ -18,8 +18,8 @@ extern "C" {
  * LINEAR       the two around (i + 1/2)·S/N - 1/2
  * CORNERS      the two around i·(S - 1)/(N - 1): the first and last elements keep their places
  * These are PyTorch's nearest, nearest-exact, and linear with align_corners false and true; but
- * nearest by a scale that isn't 2 to exactly twice the size takes element i/scale, not i/2; linear
- * by a scale that keeps the size takes its places too, where PyTorch returns x. */
+ * nearest by a scale that isn't 2 to exactly twice the size takes element i/scale, not i/2; nearest
+ * and linear by a scale that keeps a size take its places there too, where PyTorch keeps x's. */
 typedef enum kn_resize_mode {
     KN_RESIZE_NEAREST = 0,
     KN_RESIZE_EXACT,

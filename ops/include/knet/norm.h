@@ -3,7 +3,8 @@
  * (x - mean)/√(variance + eps)·weight + bias, with the variance of the population. weight and bias
  * may be KN_NONE, each. One pass makes the gradients of x, weight and bias; second gradients exist
  * and are composed of other ops. An x of f16 or bf16 gives such a result; all between is f32, and
- * so are batchnorm's running statistics; weight and bias are of x's dtype or f32.
+ * so are batchnorm's running statistics; weight and bias are of x's dtype or f32. Their dimensions
+ * of one element don't count: [C,1,1] serves as [C].
  *
  *     kn_batchnorm_options training = {.training = 1};
  *     kn_tensor *y = kn_batchnorm(x, mean, var, w, b, &training);       // writes mean and var
