@@ -240,6 +240,16 @@ class Statistics(Case):
             knetc.trim(keep=-5)
         knetc.limit(0)
 
+    def test_sizes_that_fit_no_memory_are_errors(self):
+        for size in (1 << 64, (1 << 64) + 100, -1):
+            with self.assertRaisesRegex(ValueError, f"alloc: {size} "):
+                self.pool.alloc(size)
+        with self.assertRaises(TypeError):
+            self.pool.alloc(10.5)
+        with self.assertRaises(knetc.OutOfMemory):
+            self.pool.alloc((1 << 64) - 1)
+        self.assertEqual(knetc.memory_allocated(), 0)
+
     def test_options_change_by_words(self):
         knetc.configure("limit=64MiB,pressure=0.5")
         with self.assertRaises(knetc.OutOfMemory):

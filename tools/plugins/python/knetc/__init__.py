@@ -17,11 +17,10 @@ A device is PyTorch's number N, for "cuda:N". The libraries are found in $KNET_L
 loader. KNET_ALLOC has the options of the pools: see KNET_ALLOC=help.
 """
 import importlib
-import operator
 import re
 from decimal import Decimal
 
-from ._lib import Error, OutOfMemory, Pool, check
+from ._lib import Error, OutOfMemory, Pool, byte_count, check
 from .history import record_history, stop_history
 from .scope import scope, step
 from .snapshot import dump, snapshot
@@ -51,13 +50,6 @@ def _bytes_of_text(text):
     return int(Decimal(found[1]) * (1000 if found[3] == "B" else 1024) ** power)
 
 
-def _bytes(function, size):
-    size = operator.index(size)
-    if not 0 <= size < 1 << 64:
-        raise ValueError(f"{function}: {size} is no number of bytes that memory can have")
-    return size
-
-
 def limit(device=0, size=None):
     """Limits the bytes that the device's pool may reserve: a number, "20 GiB" (or "20 GB", which is less), or a
     share such as 0.5 of the device's memory. None or 0: no limit. If more is reserved, free memory is returned."""
@@ -68,7 +60,7 @@ def limit(device=0, size=None):
         if not 0 < size <= 1:
             raise ValueError(f"limit: the share {size} is not in (0, 1]")
         size = int(size * pool.info()[0])
-    check(pool.lib.kn_pool_limit(pool.handle, 0 if size is None else _bytes("limit", size)))
+    check(pool.lib.kn_pool_limit(pool.handle, 0 if size is None else byte_count("limit", size)))
 
 
 def configure(words, device=0):
@@ -81,6 +73,6 @@ def configure(words, device=0):
 def trim(device=0, keep=0):
     """Waits until freed memory is out of use, and returns it to the device until `keep` bytes are reserved."""
     pool = Pool(device)
-    keep = _bytes("trim", keep)
+    keep = byte_count("trim", keep)
     check(pool.lib.kn_pool_sync(pool.handle))
     check(pool.lib.kn_pool_trim(pool.handle, keep))

@@ -1,5 +1,6 @@
 """Loads the libraries of Knet.c, and declares the functions that the package calls."""
 import ctypes
+import operator
 import os
 
 SONAMES = {"alloc": "libknet_alloc.so.0", "torch": "libknet_torch.so.0", "profiler": "libknet_profiler.so.0"}
@@ -93,6 +94,14 @@ def check(status):
     raise (OutOfMemory if status == -5 else Error)(text)
 
 
+def byte_count(function, size):
+    """Checks that the size fits size_t: ctypes would drop the upper bits without an error."""
+    size = operator.index(size)
+    if not 0 <= size < 1 << 64:
+        raise ValueError(f"{function}: {size} is no number of bytes that memory can have")
+    return size
+
+
 class _Info(ctypes.Structure):
     _fields_ = [("kind", ctypes.c_int), ("index", ctypes.c_int), ("major", ctypes.c_int), ("minor", ctypes.c_int),
                 ("total_bytes", _u64), ("free_bytes", _u64)]
@@ -113,7 +122,7 @@ class Pool:
     def alloc(self, size, stream=None):
         """Allocates for the stream (its handle as a number); returns the address, 0 for 0 bytes."""
         out = _pointer()
-        check(self.lib.kn_alloc(ctypes.byref(out), self.handle, size, stream))
+        check(self.lib.kn_alloc(ctypes.byref(out), self.handle, byte_count("alloc", size), stream))
         return out.value or 0
 
     def free(self, address):
