@@ -285,6 +285,20 @@ class Snapshot(Case):
             if read in viz:  # not in every version
                 self.assertGreater(len(viz[read](data)), 100, read)
 
+    def test_devices_are_one_or_several(self):
+        block = self.pool.alloc(3 * MIB)
+        for devices in (0, "cuda:0", "cuda", (0,), ["cuda:0", 0]):
+            data = knetc.snapshot(devices)
+            self.assertEqual([s["device"] for s in data["segments"]], [0], devices)
+            self.assertEqual(data["device_traces"], [[]])
+        none = knetc.snapshot([])
+        self.assertEqual((none["segments"], none["device_traces"]), ([], []))
+        with self.assertRaisesRegex(ValueError, "cpu is not a CUDA device"):
+            knetc.snapshot("cpu")
+        with self.assertRaisesRegex(knetc.Error, "cuda:9"):
+            knetc.snapshot([0, 9])
+        self.pool.free(block)
+
     def test_blocks_fill_their_segments(self):
         self.pool.lib.kn_tag_push(b"weights")
         blocks = {self.pool.alloc(n): n for n in (300, 1000, 100000, 4 * MIB, 20 * MIB)}

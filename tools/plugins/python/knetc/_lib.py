@@ -9,6 +9,7 @@ _pointer, _size, _u64 = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64
 
 _FUNCTIONS = {
     "kn_device_find": (ctypes.c_int, [ctypes.POINTER(_pointer), ctypes.c_char_p]),
+    "kn_device_name": (ctypes.c_char_p, [_pointer]),
     "kn_device_pool": (_pointer, [_pointer]),
     "kn_device_info_read": (ctypes.c_int, [_pointer, _size, _pointer]),
     "kn_check": (ctypes.c_int, []),

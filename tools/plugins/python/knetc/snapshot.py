@@ -114,18 +114,30 @@ def _traces(device_count, segments):
     return out
 
 
-def snapshot(devices=(0,)):
-    """Segments and blocks of the devices' pools, and the events since record_history(), as
-    torch.cuda.memory._snapshot() returns them. Blocks have the stack frames that
-    record_stacks() keeps, then their owner and tag."""
-    segments = []
-    for device in devices:
-        segments += _segments(device, _pool_json(Pool(device)))
-    return {"segments": segments, "device_traces": _traces(max(devices) + 1, segments),
+def _pools(devices):
+    """{N: pool of cuda:N} of a device or several."""
+    pools = {}
+    for device in [devices] if isinstance(devices, (int, str)) else devices:
+        pool = Pool(device)
+        name = pool.lib.kn_device_name(pool.device).decode()
+        if not name.startswith("cuda:"):
+            raise ValueError(f"snapshot: {name} is not a CUDA device; PyTorch's viewer knows no other")
+        pools[int(name[5:])] = pool
+    return pools
+
+
+def snapshot(devices=0):
+    """Segments and blocks of the pools of a device, or of a list of devices, and the events since record_history(), as
+    torch.cuda.memory._snapshot() returns them. Blocks have the stack frames that record_stacks() keeps, then their
+    owner and tag."""
+    segments, pools = [], _pools(devices)
+    for device, pool in pools.items():
+        segments += _segments(device, _pool_json(pool))
+    return {"segments": segments, "device_traces": _traces(max(pools, default=-1) + 1, segments),
             "allocator_settings": {"expandable_segments": True}, "external_annotations": []}
 
 
-def dump(path, devices=(0,)):
+def dump(path, devices=0):
     """Writes snapshot() as the pickle that PyTorch's memory viewer reads."""
     with open(path, "wb") as file:
         pickle.dump(snapshot(devices), file)
