@@ -1,6 +1,7 @@
 """The Python package on the fake driver: test_knetc.py SOURCE_DIR LIB_DIR [VIEWER]. LD_LIBRARY_PATH names the driver's
 folder. VIEWER: PyTorch's torch/cuda/_memory_viz.py, to read the snapshots."""
 import ctypes
+import errno
 import gc
 import io
 import os
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 source, lib, viewer = (sys.argv[1:] + [""])[:3]
 sys.path[:0] = [os.path.join(source, "tools/plugins/python"), os.path.join(source, "tests/plugins")]
@@ -298,6 +300,39 @@ class Snapshot(Case):
         with self.assertRaisesRegex(knetc.Error, "cuda:9"):
             knetc.snapshot([0, 9])
         self.pool.free(block)
+
+    def test_a_dump_that_fails_keeps_the_old_one(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path, link = os.path.join(folder, "out.pickle"), os.path.join(folder, "link")
+            os.symlink("out.pickle", link)
+            knetc.dump(path)
+            os.chmod(path, 0o640)
+            with open(path, "rb") as file:
+                before = file.read()
+            full = OSError(errno.ENOSPC, "No space left on device")
+            with self.assertRaisesRegex(knetc.Error, "cuda:9"):
+                knetc.dump(path, [0, 9])
+            with mock.patch("os.fsync", side_effect=full), self.assertRaises(OSError):
+                knetc.dump(path)
+            with open(path, "rb") as file:
+                self.assertEqual(file.read(), before)
+            block = self.pool.alloc(3 * MIB)
+            knetc.dump(link)
+            self.pool.free(block)
+            with open(path, "rb") as file:
+                self.assertNotEqual(file.read(), before)
+            self.assertEqual(os.stat(path).st_mode & 0o777, 0o640)
+            self.assertEqual(sorted(os.listdir(folder)), ["link", "out.pickle"])
+
+    def test_a_dump_into_a_pipe_does_not_replace_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "pipe")
+            os.mkfifo(path)
+            reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+            knetc.dump(path)
+            self.assertIn("segments", plain(os.read(reader, 1 << 16)))
+            os.close(reader)
+            self.assertEqual(os.listdir(folder), ["pipe"])
 
     def test_blocks_fill_their_segments(self):
         self.pool.lib.kn_tag_push(b"weights")

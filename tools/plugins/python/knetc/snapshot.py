@@ -3,6 +3,7 @@ import json
 import os
 import pickle
 import re
+import shutil
 import tempfile
 
 from . import history
@@ -137,7 +138,25 @@ def snapshot(devices=0):
             "allocator_settings": {"expandable_segments": True}, "external_annotations": []}
 
 
+def _replace(path, data):
+    """Writes a file that appears when it is complete: until then, and on errors, the old one stays."""
+    path = os.path.realpath(os.fsdecode(path))
+    with tempfile.TemporaryDirectory(prefix=".knetc-", dir=os.path.dirname(path)) as folder:
+        beside = os.path.join(folder, "new")
+        with open(beside, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if os.path.exists(path):
+            shutil.copymode(path, beside)
+        os.replace(beside, path)
+
+
 def dump(path, devices=0):
-    """Writes snapshot() as the pickle that PyTorch's memory viewer reads."""
-    with open(path, "wb") as file:
-        pickle.dump(snapshot(devices), file)
+    """Writes snapshot() as the pickle that PyTorch's memory viewer reads. On errors an older file stays."""
+    data = pickle.dumps(snapshot(devices))
+    if os.path.exists(path) and not os.path.isfile(path):  # a pipe or a device
+        with open(path, "wb") as file:
+            file.write(data)
+    else:
+        _replace(path, data)
