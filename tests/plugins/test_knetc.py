@@ -12,6 +12,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import unittest
 from unittest import mock
 
@@ -373,12 +375,112 @@ class Snapshot(Case):
         knetc.stop_history()
         self.assertEqual(knetc.snapshot()["device_traces"], [[]])
 
-    def test_history_keeps_the_last_entries(self):
-        knetc.record_history(max_entries=10)
-        for _ in range(40):
-            self.pool.free(self.pool.alloc(4 * MIB))
-        self.assertEqual(len(history.events()), 10)
+    def history_of(self, max_entries, n_pairs):
+        knetc.record_history(max_entries)
+        for _ in range(n_pairs):
+            last = self.pool.alloc(5000)
+            self.pool.free(last)
+        entries = knetc.snapshot()["device_traces"][0]
         knetc.stop_history()
+        return [(e["action"], e["addr"] == last, e["size"]) for e in entries]
+
+    def test_history_keeps_the_last_entries(self):
+        pair = [(action, True, 5000) for action in ("alloc", "free_requested", "free_completed")]
+        self.assertEqual(self.history_of(10, 40), pair[2:] + 3 * pair)
+        self.assertEqual(self.history_of(1, 40), pair[2:])
+        self.assertEqual(self.history_of(0, 40), [])
+        self.assertEqual(self.history_of(1000, 40), 40 * pair)
+        for wrong, error in ((-5, ValueError), (2.5, TypeError)):
+            with self.assertRaises(error):
+                knetc.record_history(wrong)
+        self.assertEqual(knetc.snapshot()["device_traces"], [[]])
+
+    def test_history_is_of_each_device(self):
+        knetc.record_history(10)
+        first = self.pool.alloc(700)
+        host = knetc.Pool("cpu")
+        for _ in range(40):
+            host.free(host.alloc(700))
+        self.assertEqual([e["addr"] for e in knetc.snapshot()["device_traces"][0]], [first])
+        knetc.stop_history()
+        self.pool.free(first)
+
+    def test_history_that_forgets_knows_the_live_blocks(self):
+        block = self.pool.alloc(700)
+        with mock.patch.object(history, "_LATE", 4), mock.patch.object(history, "_PIECE_BYTES", 1024):
+            self.pool.free(block)
+            knetc.record_history(10)
+            block = self.pool.alloc(700)
+            for _ in range(500):
+                self.pool.free(self.pool.alloc(5000))
+            knetc.snapshot()
+            self.pool.free(block)
+            trace = knetc.snapshot()["device_traces"][0]
+            kept = sum(map(len, history._state["recording"].reader.events.values()))
+        knetc.stop_history()
+        self.assertEqual([(e["addr"], e["size"]) for e in trace[-2:]], [(block, 700)] * 2)
+        self.assertEqual(len(trace), 10)
+        self.assertLessEqual(kept, 18 * 32)
+
+    def test_the_file_of_a_history_stays_small(self):
+        with tempfile.TemporaryFile() as file:
+            file.write(bytes(1 << 16))
+            file.flush()
+            if not history._punch(file.fileno(), 1 << 16):
+                self.skipTest("the file system has no holes")
+        knetc.record_history(10)
+        first = self.pool.alloc(700)
+        for _ in range(100000):
+            self.pool.free(self.pool.alloc(5000))
+        file, until = history._state["recording"].file, time.monotonic() + 60
+        while os.fstat(file).st_size < 200000 * 16 or os.fstat(file).st_blocks * 512 > 3 << 19:
+            self.assertLess(time.monotonic(), until)
+            time.sleep(0.01)
+        self.pool.free(first)
+        trace = knetc.snapshot()["device_traces"][0]
+        self.assertEqual([(e["addr"], e["size"]) for e in trace[-2:]], [(first, 700)] * 2)
+        self.assertEqual([e["size"] for e in trace[:-2]], [5000] * 8)
+        knetc.stop_history()
+
+    def test_a_child_has_no_part_in_a_history(self):
+        knetc.record_history()
+        block = self.pool.alloc(700)
+        child = os.fork()
+        if not child:
+            status = 1
+            try:
+                status = int(history.traces() != {})
+            finally:
+                os._exit(status)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.assertEqual([e["addr"] for e in knetc.snapshot()["device_traces"][0]], [block])
+        knetc.stop_history()
+        self.pool.free(block)
+
+    def test_history_of_threads_is_in_order(self):
+        def work():
+            for _ in range(3000):
+                self.pool.free(self.pool.alloc(5000))
+
+        knetc.record_history(9000)
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        trace = knetc.snapshot()["device_traces"][0]
+        knetc.stop_history()
+        self.assertEqual(len(trace), 9000)
+        times = [e["time_us"] for e in trace]
+        self.assertEqual(times, sorted(times))
+        live = set()
+        for entry in trace:
+            if entry["action"] == "alloc":
+                self.assertNotIn(entry["addr"], live)
+                live.add(entry["addr"])
+            elif entry["action"] == "free_completed":
+                live.discard(entry["addr"])
+        self.assertEqual(live, set())
 
 
 class Library(unittest.TestCase):

@@ -1,56 +1,121 @@
 """The history of allocations, from a trace of libknet_alloc (<knet/trace.h> describes the file)."""
+import ctypes
+import operator
 import os
 import struct
 import tempfile
+import threading
 
 from ._lib import Error, check, load
 
-_state = {"folder": None, "path": None, "events": [], "limit": 0}
-_RECORD = struct.Struct("<QQ")
-_HEADER_BYTES = 64
+_RECORD, _HEADER_BYTES = struct.Struct("<QQ"), 64
+_EVENT = struct.Struct("<QQQQ")  # ticks, address | kind, size, stream
+_PIECE_BYTES = 1 << 20  # that are read at once
+_LATE = 1 << 16  # events of a pool that may be in the file before an older one of another thread
 _SIZE_MAX = (1 << 48) - 1
 ALLOC, FREE, OOM, POOL = 1, 2, 6, 7
 END, THREAD, TIME, STREAM, NAME, CLOCK = range(128, 134)
+_ACTIONS = {ALLOC: ("alloc",), FREE: ("free_requested", "free_completed"), OOM: ("oom",)}
+_state = {"recording": None}
 
 
 def record_history(max_entries=1000000):
-    """Records the allocations of all pools from now on, at most the last max_entries; snapshot() then has them."""
-    if _state["path"]:
-        return
-    _state["folder"] = tempfile.TemporaryDirectory()
-    _state["events"], _state["limit"] = [], max_entries
-    _begin()
-
-
-def _begin():
-    path = os.path.join(_state["folder"].name, "history.kntrace")
-    check(load().kn_trace_begin(path.encode(), None))
-    _state["path"] = path
-
-
-def _end():
-    check(load().kn_trace_end())
-    with open(_state["path"], "rb") as file:
-        _state["events"] += read(file.read())
-    del _state["events"][:-_state["limit"]]
-    _state["path"] = None
+    """Records the allocations of all pools from now on; snapshot() then has the last max_entries of each device, of which
+    a free takes two. The trace is a temporary file without a name, of about 32 bytes for each of max_entries and at
+    least 1 MiB: a thread reads it as it grows, and returns the disk space of what it has read."""
+    limit = operator.index(max_entries)
+    if limit < 0:
+        raise ValueError(f"record_history: max_entries is {limit}; it must be 0 or more")
+    if not _state["recording"]:
+        _state["recording"] = _Recording(limit)
 
 
 def stop_history():
     """Ends the recording and forgets it."""
-    if _state["path"]:
-        _end()
-        _state["folder"].cleanup()
-    _state["events"] = []
+    recording, _state["recording"] = _state["recording"], None
+    if recording:
+        recording.stop()
 
 
-def events():
-    """What was recorded so far; the recording continues."""
-    if not _state["path"]:
-        return list(_state["events"])
-    _end()
-    _begin()
-    return list(_state["events"])
+def traces():
+    """{name of a pool: its last entries in PyTorch's form, oldest first}; the recording continues."""
+    return _state["recording"].traces() if _state["recording"] else {}
+
+
+def _forget():
+    """A child of fork() has neither the trace nor the thread that reads it."""
+    if _state["recording"]:
+        os.close(_state["recording"].file)
+        _state["recording"] = None
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def _punch(file, end):
+    """Returns the disk space of the file's first bytes; False where the file system can't."""
+    keep_size, punch_hole = 1, 2
+    offset = ctypes.c_int64
+    return ctypes.CDLL(None).fallocate(file, keep_size | punch_hole, offset(0), offset(end)) == 0
+
+
+class _Recording:
+    """A running trace and its reader. `file` is the trace's, read up to `at`."""
+
+    def __init__(self, limit):
+        self.reader, self.keep_bytes = _Reader(limit), max(limit * 2 * _RECORD.size, _PIECE_BYTES)
+        self.lock, self.stopped = threading.Lock(), threading.Event()
+        self.begin()
+        self.thread = threading.Thread(target=self.follow, name="knetc history", daemon=True)
+        self.thread.start()
+
+    def begin(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "history.kntrace")
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                check(load().kn_trace_begin(path.encode(), None))
+            except Error:
+                os.close(file)
+                raise
+        self.file, self.at = file, _HEADER_BYTES
+        self.reader.begin(os.pread(file, _HEADER_BYTES, 0))
+
+    def read(self, keep_bytes=0):
+        """Reads the file but for its last bytes."""
+        n = (os.fstat(self.file).st_size - keep_bytes - self.at) // _RECORD.size
+        end = self.at + n * _RECORD.size
+        while self.at < end:
+            data = os.pread(self.file, min(end - self.at, _PIECE_BYTES), self.at)
+            self.reader.read(data)
+            self.at += len(data)
+
+    def follow(self):
+        while not self.stopped.wait(0.1):
+            with self.lock:
+                at = self.at
+                self.read(self.keep_bytes)
+                if self.at > at:
+                    _punch(self.file, self.at)
+
+    def traces(self):
+        with self.lock:
+            try:
+                check(load().kn_trace_end())
+            finally:
+                self.read()
+                file = self.file
+                self.begin()
+                os.close(file)
+            return self.reader.traces()
+
+    def stop(self):
+        self.stopped.set()
+        self.thread.join()
+        try:
+            check(load().kn_trace_end())
+        finally:
+            os.close(self.file)
 
 
 class _Thread:
@@ -59,46 +124,92 @@ class _Thread:
         self.name = bytearray(24)
 
 
-def _records(data):
-    if data[:8] != b"kntrace\0" or struct.unpack_from("<II", data, 8) != (2, 16):
-        raise Error("the history is no trace of this version")
-    return _RECORD.iter_unpack(data[_HEADER_BYTES:])
+def _last(items, n):
+    return items[max(len(items) - n, 0):]
 
 
-def read(data):
-    """A list of dicts: kind, pool (its name), address, size, stream, time_us."""
-    threads, names, clock, out = {}, {}, [], []
-    thread = threads.setdefault(0, _Thread())
-    for a, b in _records(data):
-        kind = a & 0xFF
-        if kind == THREAD:
-            thread = threads.setdefault(a >> 8, _Thread())
-        elif kind == TIME:
+def _by_time(packed):
+    return sorted(_EVENT.iter_unpack(packed), key=operator.itemgetter(0))
+
+
+def _sized(events, live):
+    """Gives a free the size and the stream of its allocation, as PyTorch's has; `live` has those of the live blocks by
+    address, and is kept up to date. The trace has the rounded size, and no stream."""
+    for ticks, what, size, stream in events:
+        kind, address = what & 0xFF, what & ~0xFF
+        if kind == ALLOC:
+            live[address] = size, stream
+        elif kind == FREE:
+            size, stream = live.pop(address, (size, 0))
+        yield ticks, kind, address, size, stream
+
+
+class _Reader:
+    """Reads a trace in pieces. Keeps the last events of each pool, and the blocks that were live before them."""
+
+    def __init__(self, limit):
+        self.limit, self.names, self.clock = limit, {}, []
+        self.events, self.live = {}, {}  # by the pool's number: packed events; {address: (size, stream)}
+
+    def begin(self, header):
+        """A new file repeats what its threads' events share; pools keep their numbers."""
+        if header[:8] != b"kntrace\0" or struct.unpack_from("<II", header, 8) != (2, _RECORD.size):
+            raise Error("the history is no trace of this version")
+        self.threads = {}
+        self.thread = self.threads.setdefault(0, _Thread())
+
+    def read(self, data):
+        """Reads whole records."""
+        thread = self.thread
+        for a, b in _RECORD.iter_unpack(data):
+            kind = a & 0xFF
+            if kind < END:
+                thread.ticks += a >> 48 | b >> 48 << 16
+                if kind in _ACTIONS and thread.pool:
+                    stream = 0 if kind == FREE else thread.stream
+                    self.events[thread.pool] += _EVENT.pack(thread.ticks, a & _SIZE_MAX, b & _SIZE_MAX, stream)
+                elif kind == POOL:
+                    self.names[thread.pool] = thread.name.split(b"\0")[0].decode(errors="replace")
+            elif kind == THREAD:
+                thread = self.threads.setdefault(a >> 8, _Thread())
+            else:
+                self.set(thread, kind, a >> 8, b)
+        self.thread = thread
+        self.cut()
+
+    def set(self, thread, kind, a, b):
+        if kind == TIME:
             thread.ticks = b
         elif kind == NAME:
-            part = (a >> 8) % 3 * 8
-            thread.name[part:part + 8] = b.to_bytes(8, "little")
+            thread.name[a % 3 * 8:a % 3 * 8 + 8] = b.to_bytes(8, "little")
         elif kind == STREAM:
-            thread.pool, thread.stream = a >> 8, b
+            thread.pool, thread.stream = a, b
+            self.events.setdefault(a, bytearray())
         elif kind == CLOCK:
-            clock.append((thread.ticks, b))
-        if kind >= END:
-            continue
-        thread.ticks += a >> 48 | b >> 48 << 16
-        if kind == POOL:
-            names[thread.pool] = thread.name.split(b"\0")[0].decode(errors="replace")
-        elif thread.pool:
-            out.append({"kind": kind, "pool": thread.pool, "address": a & _SIZE_MAX & ~0xFF, "size": b & _SIZE_MAX,
-                        "stream": 0 if kind == FREE else thread.stream, "ticks": thread.ticks})
-    return _dated(out, names, clock)
+            self.clock.append((thread.ticks, b))
 
+    def cut(self):
+        """Forgets events that limit + _LATE others follow in the file."""
+        for pool, packed in self.events.items():
+            while len(packed) > (self.limit + 2 * _LATE) * _EVENT.size:
+                first = _by_time(packed[:2 * _LATE * _EVENT.size])
+                for _ in _sized(first[:_LATE], self.live.setdefault(pool, {})):
+                    pass
+                packed[:len(first) * _EVENT.size] = b"".join(_EVENT.pack(*event) for event in first[_LATE:])
 
-def _dated(out, names, clock):
-    """Ticks become microseconds: two readings of the clock give the length of a tick."""
-    (t0, ns0), (t1, ns1) = (clock[0], clock[-1]) if clock else ((0, 0), (0, 0))
-    scale = (ns1 - ns0) / (t1 - t0) if t1 > t0 else 1.0
-    out.sort(key=lambda event: event["ticks"])
-    for event in out:
-        event["pool"] = names.get(event["pool"], "")
-        event["time_us"] = int((ns0 + (event.pop("ticks") - t0) * scale) / 1000)
-    return out
+    def traces(self):
+        """As the function above."""
+        pools = {}
+        for pool, packed in self.events.items():
+            events = pools.setdefault(self.names.get(pool, ""), [])
+            events.extend(_sized(_by_time(packed), dict(self.live.get(pool, {}))))
+        return {name: self.entries(sorted(events, key=operator.itemgetter(0))) for name, events in pools.items()}
+
+    def entries(self, events):
+        """Ticks become microseconds: two readings of the clock give the length of a tick."""
+        (t0, ns0), (t1, ns1) = self.clock[0], self.clock[-1]
+        scale = (ns1 - ns0) / (t1 - t0) if t1 > t0 else 1.0
+        out = [{"action": action, "addr": address, "size": size, "stream": stream,
+                "time_us": int((ns0 + (ticks - t0) * scale) / 1000), "frames": []}
+               for ticks, kind, address, size, stream in _last(events, self.limit) for action in _ACTIONS[kind]]
+        return _last(out, self.limit)

@@ -2,7 +2,6 @@
 import json
 import os
 import pickle
-import re
 import shutil
 import tempfile
 
@@ -81,37 +80,18 @@ def _segments(device, data):
     return out
 
 
-_ACTIONS = {history.ALLOC: "alloc", history.OOM: "oom"}
-
-
 def _traces(device_count, segments):
     """The events since record_history(). Those that allocated a block that is live have its frames."""
-    out = [[] for _ in range(device_count)]
-    last = {}  # by device and address
-    sizes = {}  # a free has the rounded size, and no stream: PyTorch's has those of the allocation
-    for event in history.events():
-        found = re.fullmatch(r"cuda:(\d+)", event["pool"])
-        if not found or int(found[1]) >= device_count:
-            continue
-        entry = {"addr": event["address"], "size": event["size"], "stream": event["stream"], "time_us": event["time_us"],
-                 "frames": []}
-        trace = out[int(found[1])]
-        if event["kind"] == history.ALLOC:
-            last[int(found[1]), event["address"]] = entry
-            sizes[event["address"]] = (event["size"], event["stream"])
-        if event["kind"] == history.FREE:
-            entry["size"], entry["stream"] = sizes.pop(event["address"], (event["size"], 0))
-            trace.append(dict(entry, action="free_requested"))
-            trace.append(dict(entry, action="free_completed"))
-        elif event["kind"] in _ACTIONS:
-            if event["kind"] == history.OOM:
-                entry["device_free"] = Pool(int(found[1])).info()[1]
-            entry["action"] = _ACTIONS[event["kind"]]
-            trace.append(entry)
-    for segment in segments:
-        for block in segment["blocks"]:
-            if block["state"] == "active_allocated":
-                last.get((segment["device"], block["address"]), {})["frames"] = block["frames"]
+    traces = history.traces()
+    out = [traces.get(f"cuda:{device}", []) for device in range(device_count)]
+    live = {(segment["device"], block["address"]): block["frames"]
+            for segment in segments for block in segment["blocks"] if block["state"] == "active_allocated"}
+    for device, trace in enumerate(out):
+        for entry in reversed(trace):
+            if entry["action"] == "alloc":
+                entry["frames"] = live.pop((device, entry["addr"]), [])
+            elif entry["action"] == "oom":
+                entry["device_free"] = Pool(device).info()[1]
     return out
 
 
