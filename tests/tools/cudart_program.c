@@ -1,5 +1,5 @@
 /* A program of CUDA's runtime that knows nothing of Knet. usage: cudart_program
- * plain|pools|no_driver plain: not under `knet run --alloc`. */
+ * plain|pools|limit|no_driver plain: not under `knet run --alloc`. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,6 +79,37 @@ static void streams_keep_their_order(void) {
     CHECK(cudaMallocAsync(&a, MiB, s) == 0 && cudaFree(a) == 0 && fake_cudart.n_syncs == syncs + 1);
 }
 
+/* The memory is for every stream at once. Of two streams that are held, the default one gives
+ * another block, with no wait; the fake's host can't wait for them. */
+static void memory_for_all_streams_is_not_in_use(void) {
+    void *a = NULL, *b = NULL;
+    CHECK(cudaMallocAsync(&a, 6 * MiB, NULL) == 0);
+    fake_cuda_hold(NULL);
+    fake_cuda_fill(NULL, a, 0xaa, 6 * MiB);
+    CHECK(cudaFreeAsync(a, NULL) == 0 && cudaMalloc(&b, 6 * MiB) == 0);
+    fake_cuda_fill(stream_make(), b, 0x55, 6 * MiB);
+    fake_cuda_release(NULL);
+    CHECK(*(unsigned char *)b == 0x55 && cudaFree(b) == 0 && !*fake_cuda_violation());
+}
+
+/* Within the limit all memory is that of a stream that works with it: a request waits for it. Here
+ * it would wait for ever, which is an error. */
+static int with_limit(void) {
+    cu_stream s = stream_make();
+    void *a = NULL, *b = NULL;
+    CHECK(cudaMallocAsync(&a, 12 * MiB, s) == 0);
+    fake_cuda_hold(s);
+    fake_cuda_fill(s, a, 0xaa, 12 * MiB);
+    CHECK(cudaFreeAsync(a, s) == 0);
+    CHECK(cudaMalloc(&b, 12 * MiB) == 999 && !b);
+    CHECK(strcmp(fake_cuda_violation(), "cuStreamSynchronize would never return") == 0);
+    fake_cuda_release(s);
+    CHECK(cudaMalloc(&b, 12 * MiB) == 0);
+    fake_cuda_fill(stream_make(), b, 0x55, 12 * MiB);
+    CHECK(*(unsigned char *)b == 0x55 && cudaFree(b) == 0);
+    return 0;
+}
+
 static void captures_are_the_runtimes(void) {
     cu_stream s = stream_make();
     void *a = NULL, *b = NULL;
@@ -130,6 +161,7 @@ static int with_runtime(void) {
 
 int main(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "pools") != 0) {
+        if (strcmp(argv[1], "limit") == 0) return with_limit();
         if (strcmp(argv[1], "no_driver") == 0) fake_cuda_machine_get()->n_devices = 0;
         return with_runtime();
     }
@@ -137,6 +169,7 @@ int main(int argc, char **argv) {
     errors_are_the_runtimes();
     addresses_inside_blocks_are_refused();
     streams_keep_their_order();
+    memory_for_all_streams_is_not_in_use();
     captures_are_the_runtimes();
     the_drivers_interface_has_the_pools_too();
     devices_have_pools_of_their_own();

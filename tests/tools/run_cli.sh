@@ -236,6 +236,7 @@ cudart)   # cudaMalloc of a program that knows nothing of pools
   cudart_program=$(dirname "$program")/cudart_program
   want 0 "$knet" run --timer 0 -- "$cudart_program" plain
   want 0 "$knet" run --timer 0 --alloc stats -- "$cudart_program" pools; err_has 'cuda:0'
+  want 0 "$knet" run --timer 0 --alloc limit=16M -- "$cudart_program" limit
   want 0 "$knet" run --timer 0 --alloc stats -- "$cudart_program" no_driver
   want 0 "$knet" run --timer out=t.txt,json=a.json --alloc stats=s.txt -- "$cudart_program" pools
   grep -q 'cuda:0: high-water mark' t.txt && [ "$(json memory.pools.0.live_bytes a.json)" = 0 ] || fail "$(cat t.txt)"

@@ -3,8 +3,11 @@
  * program that links libcudart or libcuda dynamically: what asks cuGetProcAddress or dlsym of the
  * library itself isn't seen.
  *
- * cudaFree and cuMemFree wait for the device, as NVIDIA's do: programs rely on it. The others are
- * in the order of their stream and wait for nothing. What a stream that is captured allocates is a
+ * Memory of cudaMalloc and cuMemAlloc may be used on every stream at once: it belongs to a stream
+ * of its own, on which no work runs. They wait for that stream, so for nothing, unless the pool
+ * took the memory from another stream that still works with it. cudaFree and cuMemFree wait for the
+ * device, as NVIDIA's do: programs rely on it. The others are in the order of their stream
+ * and wait for nothing. What a stream that is captured allocates is a
  * node of its graph, so the runtime serves it; so it does what the pools can't: without a driver,
  * and for memory of other functions. */
 #include <dlfcn.h>
@@ -16,7 +19,7 @@
 #include <string.h>
 
 typedef int cuda_error; /* cudaError_t */
-enum { SUCCESS = 0, INVALID_VALUE = 1, MEMORY_ALLOCATION = 2, INITIALIZATION = 3 };
+enum { SUCCESS = 0, INVALID_VALUE = 1, MEMORY_ALLOCATION = 2, INITIALIZATION = 3, UNKNOWN = 999 };
 enum { DEVICES_MAX = 64 };
 #define STREAM_PER_THREAD ((kn_stream)(uintptr_t)2) /* cudaStreamPerThread */
 
@@ -33,7 +36,9 @@ typedef struct functions {
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static functions runtime, driver;
 
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(kn_pool *) pools[DEVICES_MAX];
+static kn_stream streams[DEVICES_MAX]; /* of cudaMalloc's memory; set before the pool */
 
 KN_API cuda_error cudaMalloc(void **out, size_t bytes);
 KN_API cuda_error cudaFree(void *ptr);
@@ -108,24 +113,39 @@ static bool is_captured(const functions *of, kn_stream stream) {
 
 /* --- pools --- */
 
-static kn_pool *open_pool(int device) {
+static kn_pool *open_locked(int device) {
     char name[16];
     kn_device *found = NULL;
+    kn_pool *pool = atomic_load(&pools[device]); /* another thread was first */
+    if (pool) return pool;
     snprintf(name, sizeof name, "cuda:%d", device);
     if (kn_device_find(&found, name) < 0) return NULL;
-    kn_pool *pool = kn_device_pool(found);
+    pool = kn_device_pool(found);
     if (!pool && kn_check() < 0) return NULL; /* takes the pending error */
+    if (kn_stream_create(&streams[device], found) < 0) return NULL;
     atomic_store(&pools[device], pool);
     return pool;
 }
 
-/* Of the thread's device; NULL: the library shall answer. */
-static kn_pool *pool_now(const functions *of) {
+static kn_pool *open_pool(int device) {
+    pthread_mutex_lock(&open_lock);
+    kn_pool *pool = open_locked(device);
+    pthread_mutex_unlock(&open_lock);
+    return pool;
+}
+
+static int device_now(const functions *of) {
     int device = -1;
-    if (!of->get_device || !of->synchronize) return NULL;
-    if (of->get_device(&device) != SUCCESS || device < 0 || device >= DEVICES_MAX) return NULL;
-    kn_pool *pool = atomic_load_explicit(&pools[device], memory_order_acquire);
-    return pool ? pool : open_pool(device);
+    bool known = of->get_device && of->get_device(&device) == SUCCESS && device < DEVICES_MAX;
+    return known ? device : -1;
+}
+
+/* Of the thread's device; NULL: the library shall answer. */
+static kn_pool *pool_now(const functions *of, int *device) {
+    *device = of->synchronize ? device_now(of) : -1;
+    if (*device < 0) return NULL;
+    kn_pool *pool = atomic_load_explicit(&pools[*device], memory_order_acquire);
+    return pool ? pool : open_pool(*device);
 }
 
 static kn_pool *pool_of(kn_block_info *block, const void *ptr) {
@@ -146,9 +166,18 @@ static cuda_error take(void **out, kn_pool *pool, size_t bytes, kn_stream stream
 }
 
 static cuda_error alloc(const functions *of, void **out, size_t bytes) {
-    kn_pool *pool = out ? pool_now(of) : NULL;
+    int device;
+    void *block = NULL;
+    kn_pool *pool = out ? pool_now(of, &device) : NULL;
     if (!pool) return of->malloc ? of->malloc(out, bytes) : INITIALIZATION;
-    return take(out, pool, bytes, NULL);
+    cuda_error error = take(&block, pool, bytes, streams[device]);
+    if (error != SUCCESS) return error;
+    if (kn_stream_sync(kn_pool_device(pool), streams[device]) < 0) {
+        (void)kn_free(pool, block);
+        return UNKNOWN;
+    }
+    *out = block;
+    return SUCCESS;
 }
 
 /* After the wait no stream uses the block: whoever gets it may use it anywhere. */
@@ -162,7 +191,8 @@ static cuda_error give_back(const functions *of, void *ptr) {
 }
 
 static cuda_error alloc_async(const functions *of, void **out, size_t bytes, kn_stream stream) {
-    kn_pool *pool = out ? pool_now(of) : NULL;
+    int device;
+    kn_pool *pool = out ? pool_now(of, &device) : NULL;
     if (!pool || is_captured(of, stream)) {
         return of->malloc_async ? of->malloc_async(out, bytes, stream) : INITIALIZATION;
     }
