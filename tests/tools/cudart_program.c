@@ -150,6 +150,20 @@ static void devices_have_pools_of_their_own(void) {
     CHECK(cudaSetDevice(0) == 0 && cudaFree(b) == 0);
 }
 
+/* Not for the current one, whose own wait the fake counts. */
+static void a_free_waits_for_the_blocks_device(void) {
+    int syncs = fake_cudart.n_syncs;
+    void *a = NULL;
+    CHECK(cudaMalloc(&a, MiB) == 0 && cudaSetDevice(1) == 0);
+    fake_cuda_fail("cuCtxSynchronize", 1, 1, 719);
+    CHECK(cudaFree(a) == 999 && fake_cudart.n_syncs == syncs);
+    fake_cuda_reset();
+    CHECK(cudaFree(a) == 0 && fake_cudart.n_syncs == syncs);
+    CHECK(fake_cuda_calls("cuCtxSynchronize") == 1);
+    CHECK(cudaSetDevice(0) == 0 && cudaMalloc(&a, MiB) == 0 && cudaFree(a) == 0);
+    CHECK(fake_cudart.n_syncs == syncs + 1);
+}
+
 static int with_runtime(void) {
     void *a = NULL, *b = NULL;
     CHECK(cudaMalloc(&a, MiB) == 0 && cudaMallocAsync(&b, MiB, NULL) == 0);
@@ -173,5 +187,6 @@ int main(int argc, char **argv) {
     captures_are_the_runtimes();
     the_drivers_interface_has_the_pools_too();
     devices_have_pools_of_their_own();
+    a_free_waits_for_the_blocks_device();
     return 0;
 }

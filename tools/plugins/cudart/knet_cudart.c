@@ -6,11 +6,12 @@
  * Memory of cudaMalloc and cuMemAlloc may be used on every stream at once: it belongs to a stream
  * of its own, on which no work runs. They wait for that stream, so for nothing, unless the pool
  * took the memory from another stream that still works with it. cudaFree and cuMemFree wait for the
- * device, as NVIDIA's do: programs rely on it. The others are in the order of their stream
+ * block's device, as NVIDIA's do: programs rely on it. The others are in the order of their stream
  * and wait for nothing. What a stream that is captured allocates is a
  * node of its graph, so the runtime serves it; so it does what the pools can't: without a driver,
  * and for memory of other functions. */
 #include <dlfcn.h>
+#include <knet/device_driver.h>
 #include <knet/pool.h>
 #include <link.h>
 #include <pthread.h>
@@ -148,10 +149,11 @@ static kn_pool *pool_now(const functions *of, int *device) {
     return pool ? pool : open_pool(*device);
 }
 
-static kn_pool *pool_of(kn_block_info *block, const void *ptr) {
+static kn_pool *pool_of(kn_block_info *block, int *device, const void *ptr) {
     for (int i = 0; i < DEVICES_MAX; i++) {
         kn_pool *pool = atomic_load_explicit(&pools[i], memory_order_acquire);
         if (pool && kn_block_find(block, sizeof *block, pool, ptr)) {
+            *device = i;
             return block->ptr == ptr ? pool : NULL;
         }
     }
@@ -180,12 +182,21 @@ static cuda_error alloc(const functions *of, void **out, size_t bytes) {
     return SUCCESS;
 }
 
+/* Of the current device by the program's own interface, whose errors it knows. */
+static cuda_error wait_for_device(const functions *of, const kn_pool *pool, int device) {
+    void *impl = NULL;
+    if (device == device_now(of)) return of->synchronize();
+    const kn_device_driver *its = kn_device_driver_get(kn_pool_device(pool), &impl);
+    return its->device_sync(impl) >= 0 ? SUCCESS : UNKNOWN;
+}
+
 /* After the wait no stream uses the block: whoever gets it may use it anywhere. */
 static cuda_error give_back(const functions *of, void *ptr) {
+    int device;
     kn_block_info block;
-    kn_pool *pool = ptr ? pool_of(&block, ptr) : NULL;
+    kn_pool *pool = ptr ? pool_of(&block, &device, ptr) : NULL;
     if (!pool) return of->free ? of->free(ptr) : INITIALIZATION;
-    cuda_error error = of->synchronize();
+    cuda_error error = wait_for_device(of, pool, device);
     if (error != SUCCESS) return error;
     return kn_free(pool, ptr) >= 0 ? SUCCESS : INVALID_VALUE;
 }
@@ -201,8 +212,9 @@ static cuda_error alloc_async(const functions *of, void **out, size_t bytes, kn_
 
 /* The program has ordered the stream after the one that the block was taken on, not the reverse. */
 static cuda_error give_back_async(const functions *of, void *ptr, kn_stream stream) {
+    int device;
     kn_block_info block;
-    kn_pool *pool = ptr ? pool_of(&block, ptr) : NULL;
+    kn_pool *pool = ptr ? pool_of(&block, &device, ptr) : NULL;
     if (!pool || is_captured(of, stream)) {
         return of->free_async ? of->free_async(ptr, stream) : INITIALIZATION;
     }
