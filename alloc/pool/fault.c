@@ -94,8 +94,9 @@ void kn_pool_oom_detach(kn_pool *pool, kn_oom_fn fn, void *ctx) {
 }
 
 /* What a callback allocates itself calls none: it would call itself for ever. */
-int kn__callbacks_call(kn_pool *pool, size_t wanted_bytes) {
+int kn__callbacks_call(bool *freed, kn_pool *pool, size_t wanted_bytes) {
     int n_called = 0;
+    *freed = false;
     kn__thread *self = kn__self;
     if (self && self->in_callback) return 0;
     if (self) self->in_callback = true;
@@ -104,7 +105,7 @@ int kn__callbacks_call(kn_pool *pool, size_t wanted_bytes) {
         void *ctx = pool->oom[i].ctx;
         if (!fn) continue;
         kn__pool_unlock(pool);
-        fn(ctx, pool, wanted_bytes);
+        *freed |= fn(ctx, pool, wanted_bytes) > 0;
         kn__pool_lock(pool);
         n_called++;
     }

@@ -33,7 +33,8 @@ typedef struct request {
     kn__block *found;
     kn__cache *cache; /* this thread's, or NULL */
     bool capturing;
-    bool waits; /* may wait for other streams on the device */
+    bool waits;   /* may wait for other streams on the device */
+    bool evicted; /* callbacks freed memory in this climb */
     kn_status device_status;
     char device_said[200]; /* why it gave no memory; empty: it wasn't asked */
 } request;
@@ -168,8 +169,14 @@ static bool flush(kn_pool *pool, request *r) {
     return flush_own(pool, r) || take_foreign(pool, r, find_foreign(pool, r, false));
 }
 
+/* They are called again while they free memory, after all else was tried: a cache may give up one
+ * entry a call. Live bytes must fall, whatever they say, and the request may fit. */
 static bool callbacks(kn_pool *pool, request *r) {
-    return kn__callbacks_call(pool, r->size) && flush(pool, r);
+    bool freed;
+    int64_t live = kn__pool_live(pool);
+    int n_called = kn__callbacks_call(&freed, pool, r->size);
+    r->evicted = freed && kn__pool_live(pool) < live && r->size <= kn__pool_capacity(pool);
+    return n_called && flush(pool, r);
 }
 
 /* Free memory goes to where it is wanted: by moving handles, or, for plain segments, which can't be
@@ -219,7 +226,7 @@ enum {
     CALM = 2,       /* the stream isn't being captured: nothing is asked of the device then */
     BELOW_SOFT = 4, /* growth would stay below the soft limit, or the stream is being captured */
     ABOVE_SOFT = 8,
-    FIRST = 32, /* not when all is tried again */
+    FIRST = 32, /* not when all is tried again, unless callbacks freed memory */
     ROOM = 64   /* not for a request beyond all that is not live */
 };
 
@@ -272,6 +279,7 @@ static bool climb_once(kn_pool *pool, request *r, bool again) {
     int now = (above ? ABOVE_SOFT : BELOW_SOFT) | (capturing ? 0 : CALM) | (again ? 0 : FIRST);
     if (!capturing && !pool->ordered) now |= FOREIGN;
     if (!pool->pinned && !r->stream->graph) now |= WAITS;
+    r->evicted = false;
     r->waits = (now & FOREIGN) && (now & WAITS);
     if (hopeless(pool, r)) kn__device_free_read(pool); /* others may have given memory back */
     uint64_t start = kn__now_ns(CLOCK_MONOTONIC);
@@ -316,6 +324,7 @@ static bool wait_for_caches(kn_pool *pool, request *r) {
 static bool climb(kn_pool *pool, request *r) {
     enum { CLIMBS_MAX = 8 };
     bool done = climb_once(pool, r, false);
+    while (!done && r->evicted) done = climb_once(pool, r, false);
     for (int i = 0; i < CLIMBS_MAX && !done; i++) {
         uint64_t before = stamp(pool);
         done = climb_once(pool, r, true);

@@ -222,6 +222,61 @@ static void callback_may_free_the_wanted_memory(void **state) {
     fixture_end(&f);
 }
 
+typedef struct entries {
+    void *ptrs[32];
+    int n, n_calls;
+    bool lies; /* it says that it freed memory, and frees none */
+} entries;
+
+static size_t give_up_one(void *ctx, kn_pool *pool, size_t wanted_bytes) {
+    entries *e = ctx;
+    (void)wanted_bytes;
+    e->n_calls++;
+    if (e->lies) return 1;
+    if (!e->n) return 0;
+    kn_free(pool, e->ptrs[--e->n]);
+    return 4 * MiB;
+}
+
+/* On devices with virtual memory, and without. */
+static void callbacks_are_called_while_they_free_memory(void **state) {
+    (void)state;
+    for (int plain = 0; plain < 2; plain++) {
+        fixture f = fixture_make(1 * GiB, plain, &(kn_pool_options){.limit_bytes = 32 * MiB});
+        entries e = {.n = 8};
+        for (int i = 0; i < 8; i++) e.ptrs[i] = must_alloc(f.pool, 4 * MiB, NULL);
+        assert_ok(kn_pool_oom_attach(f.pool, give_up_one, &e));
+        void *big = must_alloc(f.pool, 12 * MiB, NULL), *more = NULL;
+        assert_int_equal(e.n_calls, 3); /* no more than are needed */
+        assert_int_equal(e.n, 5);
+        assert_fails(kn_alloc(&more, f.pool, 40 * MiB, NULL), KN_ERR_OOM, "out of memory");
+        assert_int_equal(e.n_calls, 4); /* it never fits */
+        assert_fails(kn_alloc(&more, f.pool, 24 * MiB, NULL), KN_ERR_OOM, "out of memory");
+        assert_int_equal(e.n_calls, 9);
+        e.lies = true;
+        assert_fails(kn_alloc(&more, f.pool, 24 * MiB, NULL), KN_ERR_OOM, "out of memory");
+        assert_int_equal(e.n_calls, 10);
+        assert_ok(kn_free(f.pool, big));
+        fixture_end(&f);
+    }
+}
+
+/* Each second entry comes first: their memory is moved to where it is wanted. */
+static void callbacks_free_no_more_than_is_needed(void **state) {
+    (void)state;
+    fixture f = fixture_make(1 * GiB, false, &(kn_pool_options){.limit_bytes = 64 * MiB});
+    entries e = {.n = 32};
+    for (int i = 0; i < 32; i++) {
+        e.ptrs[i / 2 + 16 * (i % 2)] = must_alloc(f.pool, 2 * MiB, NULL);
+    }
+    assert_ok(kn_pool_oom_attach(f.pool, give_up_one, &e));
+    void *big = must_alloc(f.pool, 20 * MiB, NULL);
+    assert_int_equal(e.n_calls, 10);
+    assert_ok(kn_free(f.pool, big));
+    while (e.n) assert_ok(kn_free(f.pool, e.ptrs[--e.n]));
+    fixture_end(&f);
+}
+
 typedef struct greedy {
     int n_calls;
     kn_status status; /* of its own allocation */
@@ -274,6 +329,8 @@ int main(void) {
         TEST(trim_keeps_the_requested_bytes), TEST(harvest_serves_a_request_that_fragments_cannot),
         TEST(harvest_stays_below_the_limit), TEST(plain_segments_are_given_back_for_a_bigger_one),
         TEST(callback_may_free_the_wanted_memory),
+        TEST(callbacks_are_called_while_they_free_memory),
+        TEST(callbacks_free_no_more_than_is_needed),
         TEST(callback_that_allocates_is_not_called_for_that),
         TEST(soft_limit_asks_the_callback_before_it_grows));
 }
