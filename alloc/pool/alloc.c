@@ -359,7 +359,12 @@ static __attribute__((noinline)) kn_status count_tagged(kn__cache *cache, size_t
     return KN_OK;
 }
 
+static __attribute__((noinline, cold)) kn_status free_no_pool(const void *ptr) {
+    return ptr ? KN_FAIL(KN_ERR_INVALID, "kn_free: pool is NULL") : KN_OK;
+}
+
 kn_status kn_free(kn_pool *pool, void *ptr) {
+    if (KN__UNLIKELY(!pool)) return free_no_pool(ptr);
     uintptr_t page = kn__page_get(&pool->pages, ptr);
     kn__cache *cache = kn__cache_of_thread(pool);
     if (!(page & KN__PAGE_IS_SLAB)) return ptr ? kn__large_free(pool, ptr) : KN_OK;

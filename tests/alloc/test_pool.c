@@ -54,6 +54,14 @@ static void invalid_alignment_is_rejected(void **state) {
     fixture_end(&f);
 }
 
+/* As a cleanup does where the pool was not created. */
+static void without_a_pool_null_can_be_freed(void **state) {
+    (void)state;
+    int local = 0;
+    assert_ok(kn_free(NULL, NULL));
+    assert_fails(kn_free(NULL, &local), KN_ERR_INVALID, "kn_free: pool is NULL");
+}
+
 static void zero_bytes_are_null(void **state) {
     (void)state;
     fixture f = fixture_make(1 * GiB, false, NULL);
@@ -431,7 +439,8 @@ int main(void) {
         TEST(rounding_wastes_at_most_an_eighth), TEST(freed_block_is_reused_at_once),
         TEST(free_block_merges_with_both_neighbours), TEST(steady_state_calls_the_device_never),
         TEST(stats_add_up), TEST(live_maximum_is_exact), TEST(stats_of_an_older_layout_are_cut),
-        TEST(misuse_is_an_error_and_keeps_the_state), TEST(sizes_that_are_used_little_cost_little),
+        TEST(without_a_pool_null_can_be_freed), TEST(misuse_is_an_error_and_keeps_the_state),
+        TEST(sizes_that_are_used_little_cost_little),
         TEST(observer_sees_every_block_and_names_owners), TEST(snapshot_to_nowhere_is_an_error),
         TEST(more_pools_than_threads_cache), TEST(same_trace_gives_same_addresses),
         TEST(destroy_of_null_is_a_no_op), TEST(only_pools_of_the_caller_are_destroyed),
