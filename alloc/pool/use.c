@@ -30,6 +30,7 @@ static kn_status use_locked(kn_pool *pool, char *ptr, kn_stream handle, const ch
         *why = is_slot ? kn__slot_misuse(slab, ptr) : kn__block_misuse(block, ptr);
         return KN_ERR_INVALID;
     }
+    if (pool->ordered) return KN_OK; /* there is no other stream */
     kn__stream *stream;
     KN_TRY(kn__stream_get(&stream, pool, handle));
     if (stream == block->stream) return KN_OK;
@@ -42,7 +43,7 @@ static kn_status use_locked(kn_pool *pool, char *ptr, kn_stream handle, const ch
 }
 
 kn_status kn_block_use(kn_pool *pool, void *ptr, kn_stream stream) {
-    if (!ptr || pool->ordered) return KN_OK;
+    if (!ptr) return KN_OK;
     /* NULL is the CPU in a pinned pool: the legacy default stream has its other handle there. */
     if (pool->pinned && !stream) stream = (kn_stream)(uintptr_t)KN__STREAM_LEGACY;
     const char *why = NULL;
@@ -50,7 +51,7 @@ kn_status kn_block_use(kn_pool *pool, void *ptr, kn_stream stream) {
     kn_status status = use_locked(pool, ptr, stream, &why);
     kn__pool_unlock(pool);
     if (why) return kn__misuse(pool, "kn_block_use", ptr, why);
-    const kn_observer *observer = kn__observer();
+    const kn_observer *observer = pool->ordered ? NULL : kn__observer();
     if (status == KN_OK && observer && observer->on_use) observer->on_use(pool, ptr, stream);
     return status;
 }

@@ -226,9 +226,17 @@ static void streams_and_events_are_program_order(void **state) {
     void *a = must_alloc(pool, 1000, (kn_stream)(uintptr_t)64);
     assert_ok(kn_block_use(pool, a, NULL));
     assert_ok(kn_free(pool, a));
+    /* a use after the free is found here too, not only on a GPU */
+    assert_fails(kn_block_use(pool, a, NULL), KN_ERR_INVALID, "freed already");
+    assert_fails(kn_block_use(pool, &stream, NULL), KN_ERR_INVALID, "another pool's");
     void *b = must_alloc(pool, 1000, NULL);
     assert_ptr_equal(a, b);
     assert_ok(kn_free(pool, b));
+    b = must_alloc(pool, 3 * MiB, NULL);
+    assert_ok(kn_block_use(pool, b, NULL));
+    assert_fails(kn_block_use(pool, (char *)b + 1, NULL), KN_ERR_INVALID, "points into a block");
+    assert_ok(kn_free(pool, b));
+    assert_fails(kn_block_use(pool, b, NULL), KN_ERR_INVALID, "kn_block_use");
 }
 
 static void copies_and_fills_happen(void **state) {
