@@ -9,17 +9,23 @@ static size_t waiter_bytes(const kn__waiter *waiter) {
 kn_status kn__use_add(kn_pool *pool, kn__waiter **waiter, kn__stream *stream) {
     if (*waiter) {
         for (kn__use *use = (*waiter)->uses; use; use = use->next) {
-            if (use->stream == stream) return KN_OK;
+            if (use->stream != stream) continue;
+            use->is_new = true;
+            return KN_OK;
         }
     }
     kn__use *use = kn__meta_alloc(&pool->meta, sizeof *use);
-    if (use && !*waiter) *waiter = kn__meta_alloc(&pool->meta, sizeof **waiter);
+    if (use && !*waiter) {
+        *waiter = kn__meta_alloc(&pool->meta, sizeof **waiter);
+        if (*waiter) (*waiter)->home_is_new = true;
+    }
     if (!use || !*waiter) {
         if (use) kn__meta_free(&pool->meta, use, sizeof *use);
         return KN_FAIL(KN_ERR_OOM, "kn_block_use: no host memory");
     }
     KN_ASSERT(!stream->retired);
     use->stream = stream;
+    use->is_new = true;
     use->waiter = *waiter;
     use->next = (*waiter)->uses;
     (*waiter)->uses = use;

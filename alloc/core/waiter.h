@@ -9,6 +9,7 @@ struct kn__use {
     kn__stream *stream;
     kn__waiter *waiter;
     uint64_t epoch;          /* set when the block is freed */
+    bool is_new;             /* no writer has waited for it: kn_block_await */
     struct kn__use *next;    /* of the same waiter */
     struct kn__use *younger; /* on the same stream, in order of the frees */
 };
@@ -18,7 +19,8 @@ struct kn__waiter {
     kn__block *block;               /* NULL when it is a slot, or when the block was taken early */
     kn__slab *slab;
     uint32_t slot;
-    uint32_t n_uses; /* not finished yet */
+    uint32_t n_uses;  /* not finished yet */
+    bool home_is_new; /* as of a use, for the block's own stream */
     kn__use *uses;
 };
 

@@ -242,8 +242,9 @@ kn_status kn__plan_place(kn__plan *plan);
 void kn__region_drop(kn__plan_memory *region);
 /* Of tensors in it: each holds a reference. */
 kn_owner kn__region_owner(kn__plan_memory *region);
-/* The stream uses the data of a captured result, if s is one. */
-kn_status kn__region_use(const kn_storage *s, kn_stream stream);
+typedef kn_status (*kn__block_fn)(kn_pool *pool, void *block, kn_stream stream);
+/* kn_block_use or kn_block_await, for the memory of a captured result, if s is one. */
+kn_status kn__region_call(kn__block_fn fn, const kn_storage *s, kn_stream stream);
 static inline bool kn__region_has(const kn__plan_memory *region, const void *data) {
     return (uintptr_t)data - (uintptr_t)region->data < region->size_bytes;
 }

@@ -17,10 +17,10 @@ void kn__region_drop(kn__plan_memory *region) {
 static void region_release(void *region) { kn__region_drop(region); }
 kn_owner kn__region_owner(kn__plan_memory *region) { return (kn_owner){region_release, region}; }
 
-kn_status kn__region_use(const kn_storage *s, kn_stream stream) {
+kn_status kn__region_call(kn__block_fn fn, const kn_storage *s, kn_stream stream) {
     if (!s->owner || s->owner->release_fn != region_release) return KN_OK;
     const kn__plan_memory *region = s->owner->ctx;
-    return kn_block_use(region->pool, region->data, stream);
+    return fn(region->pool, region->data, stream);
 }
 
 static size_t rounded(size_t n, size_t grain) { return (n + grain - 1) / grain * grain; }

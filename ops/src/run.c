@@ -31,11 +31,21 @@ kn_status kn__await_writer(kn__ops_thread *self, const kn_storage *s, kn_stream 
     return kn_event_wait(event, stream);
 }
 
+static _Atomic(bool) streams_cross; /* a tensor was used on another stream than its writer's */
+
 /* A block that its own stream does not know to be in use says so before anybody frees it. */
 kn_status kn__use(kn__ops_thread *self, const kn_storage *s, kn_stream stream) {
     if (s->device == self->host || s->stream == stream || !s->data) return KN_OK;
-    if (!s->pool) return kn__region_use(s, stream);
-    return kn_block_use(s->pool, s->data, stream);
+    atomic_store_explicit(&streams_cross, true, memory_order_relaxed);
+    return s->pool ? kn_block_use(s->pool, s->data, stream)
+                   : kn__region_call(kn_block_use, s, stream);
+}
+
+kn_status kn__await_readers(kn__ops_thread *self, const kn_storage *s, kn_stream stream) {
+    if (s->device == self->host || !s->data) return KN_OK;
+    if (!atomic_load_explicit(&streams_cross, memory_order_relaxed)) return KN_OK;
+    return s->pool ? kn_block_await(s->pool, s->data, stream)
+                   : kn__region_call(kn_block_await, s, stream);
 }
 
 static kn_status await_all(kn__ops_thread *self, const kn_op_call *call) {
@@ -77,6 +87,7 @@ kn_status kn__claim(kn__ops_thread *self, kn_storage *s, kn_stream stream) {
     if (__builtin_expect(self->pending != NULL, 0)) KN_TRY(kn__fuse_before_write(self, s));
     if (__builtin_expect(self->capture != NULL, 0)) self->capture->hooks->claims(self->capture, s);
     KN_TRY(kn__await_writer(self, s, stream));
+    KN_TRY(kn__await_readers(self, s, stream));
     if (s->stream != stream) {
         KN_TRY(kn__use(self, s, stream));
         s->stream = stream;

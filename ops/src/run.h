@@ -13,8 +13,10 @@ kn_status kn__place(kn_pool **pool, kn_stream *stream, kn__ops_thread *self, kn_
 kn_status kn__await_writer(kn__ops_thread *self, const kn_storage *s, kn_stream stream);
 /* Tells the pool of s, whose block is another stream's, that `stream` uses it. */
 kn_status kn__use(kn__ops_thread *self, const kn_storage *s, kn_stream stream);
-/* For writing into a tensor that exists: the last writer comes first, the stream is the new
- * writer's, and the version counts on. */
+/* Makes `stream`, which is going to write, wait on the device for readers on other streams. */
+kn_status kn__await_readers(kn__ops_thread *self, const kn_storage *s, kn_stream stream);
+/* For writing into a tensor that exists: the last writer and all readers come first, the stream is
+ * the new writer's, and the version counts on. */
 kn_status kn__claim(kn__ops_thread *self, kn_storage *s, kn_stream stream);
 /* The device's kernel; NULL with the error recorded when it has none. Not for the host. */
 kn_kernel_fn kn__device_kernel(const kn_device *device, kn_op op);

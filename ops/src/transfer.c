@@ -111,6 +111,7 @@ kn_status kn_copy_into(kn_tensor *t, const void *data, size_t data_bytes) {
     if (!self) return kn_check();
     kn_storage *s = t->storage;
     if (self->pending) KN_TRY(kn__fuse_before_write(self, s));
+    KN_TRY(kn__await_readers(self, s, s->stream));
     s->version++;
     return copy(self, s->device, t->data, self->host, data, data_bytes, s->stream);
 }
@@ -126,7 +127,6 @@ void *kn_data_mut(kn_tensor *t) {
         kn_status status = kn__fuse_before_write(self, s);
         if (status < 0) return kn_error_defer(status);
     }
-    s->version++;
     kn_stream stream = s->stream;
     if (s->device != self->host) {
         if (self->frame && self->frame->device == s->device)
@@ -134,6 +134,9 @@ void *kn_data_mut(kn_tensor *t) {
         else if (kn_stream_of_thread(&stream, s->device) < 0)
             return NULL; /* kn_op_data had it */
     }
+    kn_status status = kn__await_readers(self, s, stream);
+    if (status < 0) return kn_error_defer(status);
+    s->version++;
     s->stream = stream;
     return data;
 }

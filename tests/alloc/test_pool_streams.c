@@ -79,6 +79,38 @@ static void foreign_use_delays_reuse_until_it_is_done(void **state) {
     }
 }
 
+/* Of a slot and of a block; on the device, and once for each use that is marked. */
+static void writers_wait_for_marked_uses(void **state) {
+    (void)state;
+    size_t sizes[] = {1000, 4 * MiB};
+    for (int i = 0; i < 2; i++) {
+        fixture f = fixture_make(1 * GiB, false, NULL);
+        kn_stream s = new_stream(&f), t = new_stream(&f);
+        char *a = must_alloc(f.pool, sizes[i], s);
+        kn_sim_work(f.sim, s, a, sizes[i], 1);
+        order_after(f.device, t, s);
+        kn_sim_work(f.sim, t, a, sizes[i], 1);
+        assert_ok(kn_block_use(f.pool, a, t));
+        uint64_t waits = kn_sim_calls(f.sim, KN_SIM_EVENT_WAIT);
+        assert_ok(kn_block_await(f.pool, a, s));
+        assert_int_equal(kn_sim_calls(f.sim, KN_SIM_EVENT_WAIT), waits + 1);
+        kn_sim_work(f.sim, s, a, sizes[i], 2);
+        assert_ok(kn_block_await(f.pool, a, s));
+        assert_int_equal(kn_sim_calls(f.sim, KN_SIM_EVENT_WAIT), waits + 1);
+        assert_ok(kn_block_use(f.pool, a, t));
+        kn_stream_destroy(f.device, t); /* the event that this records stands for its work */
+        assert_ok(kn_block_await(f.pool, a, s));
+        assert_int_equal(kn_sim_calls(f.sim, KN_SIM_EVENT_WAIT), waits + 2);
+        assert_int_equal(stats_of(f.pool).n_syncs, 0);
+        assert_fails(kn_block_await(f.pool, a + 256, s), KN_ERR_INVALID, "points into a block");
+        assert_ok(kn_free(f.pool, a));
+        assert_fails(kn_block_await(f.pool, a, s), KN_ERR_INVALID, "kn_block_await");
+        assert_ok(kn_block_await(f.pool, NULL, s));
+        assert_ok(kn_pool_check(f.pool));
+        fixture_end(&f);
+    }
+}
+
 /* The event is recorded before the block can be found by others, not after. */
 static void event_is_recorded_before_the_block_is_published(void **state) {
     (void)state;
@@ -285,7 +317,7 @@ int main(void) {
         TEST(streams_do_not_share_fresh_frees),
         TEST(memory_of_another_stream_is_taken_with_a_wait_on_the_device),
         TEST(one_event_covers_all_frees_before_it), TEST(foreign_use_delays_reuse_until_it_is_done),
-        TEST(event_is_recorded_before_the_block_is_published),
+        TEST(writers_wait_for_marked_uses), TEST(event_is_recorded_before_the_block_is_published),
         TEST(stream_that_only_reads_counts_as_a_second_one),
         TEST(free_of_a_large_block_records_the_events_of_its_uses),
         TEST(event_that_fails_is_not_tried_at_each_free), TEST(host_waits_as_the_last_resort),

@@ -155,6 +155,12 @@ KN_API kn_status kn_free(kn_pool *pool, void *ptr);
  * for a pointer that is not a live block (logged and counted) or a stream of another context; OOM:
  * no host memory. */
 KN_API KN_MUST_CHECK kn_status kn_block_use(kn_pool *pool, void *ptr, kn_stream stream);
+/* Before the stream writes into a block that others may still read: makes it wait, on the device,
+ * for what the streams that kn_block_use named since the last call have enqueued. The block's own
+ * stream is waited for the first time, and then if it was named. A stream on which no event can be
+ * recorded (captured, or another thread's cudaStreamPerThread) is not waited for. Errors: INVALID
+ * as for kn_block_use; OOM: no host memory; the driver's. */
+KN_API KN_MUST_CHECK kn_status kn_block_await(kn_pool *pool, void *ptr, kn_stream stream);
 
 /* A live block, for queries by address. */
 typedef struct kn_block_info {

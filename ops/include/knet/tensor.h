@@ -96,7 +96,8 @@ KN_API KN_MUST_CHECK kn_status kn_copy_out(void *out, size_t out_bytes, kn_tenso
 
 /* The data, contiguous, on the tensor's device; for work on kn_frame_stream(). NULL on failure, and
  * for an empty tensor. kn_data_mut makes a new version: if a gradient rule saved the old one,
- * backward returns an error. */
+ * backward returns an error. Later writes wait, on the device, for what that stream has enqueued by
+ * then; call kn_data again for reads after them. */
 KN_API const void *kn_data(kn_tensor *t);
 KN_API void *kn_data_mut(kn_tensor *t);
 
