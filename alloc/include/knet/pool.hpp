@@ -122,7 +122,8 @@ class pool {
     ~pool() { kn_pool_destroy(pool_); }
     pool(pool &&other) noexcept : pool_(std::exchange(other.pool_, nullptr)) {}
     pool &operator=(pool &&other) noexcept {
-        std::swap(pool_, other.pool_);
+        pool old(std::move(other));
+        std::swap(pool_, old.pool_);
         return *this;
     }
     pool(const pool &) = delete;
@@ -143,7 +144,7 @@ class block {
     static_assert(std::is_trivially_copyable_v<T>, "memory of a device is copied byte by byte");
 
    public:
-    /* Empty: data() is nullptr, size() 0. */
+    /* Empty: data() is nullptr, size() 0. So is a block that was moved from. */
     block() noexcept = default;
     /* Takes over n objects at `data`, which was allocated from the pool. */
     block(pool_ref pool, T *data, std::size_t n) noexcept
@@ -154,9 +155,10 @@ class block {
           data_(std::exchange(other.data_, nullptr)),
           size_(std::exchange(other.size_, 0)) {}
     block &operator=(block &&other) noexcept {
-        std::swap(pool_, other.pool_);
-        std::swap(data_, other.data_);
-        std::swap(size_, other.size_);
+        block old(std::move(other));
+        std::swap(pool_, old.pool_);
+        std::swap(data_, old.data_);
+        std::swap(size_, old.size_);
         return *this;
     }
     block(const block &) = delete;
@@ -217,8 +219,9 @@ class stream {
     stream(stream &&other) noexcept
         : device_(other.device_), stream_(std::exchange(other.stream_, nullptr)) {}
     stream &operator=(stream &&other) noexcept {
-        std::swap(device_, other.device_);
-        std::swap(stream_, other.stream_);
+        stream old(std::move(other));
+        std::swap(device_, old.device_);
+        std::swap(stream_, old.stream_);
         return *this;
     }
     stream(const stream &) = delete;

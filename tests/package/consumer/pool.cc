@@ -38,8 +38,11 @@ static void blocks_free_themselves(knet::pool_ref pool, kn_stream s) {
         knet::block<float> y = std::move(x);
         EXPECT(!x && !x.size() && y.size() == 500);
         x = knet::alloc<float>(pool, 10, s);
-        y = std::move(x); /* the old memory is freed by x */
-        EXPECT(y.size() == 10);
+        y = std::move(x); /* the old memory is freed */
+        EXPECT(y.size() == 10 && !x && !x.size() && pool.stats().requested_bytes == 40);
+        auto &same = y;
+        y = std::move(same);
+        EXPECT(y.size() == 10 && pool.stats().requested_bytes == 40);
         y.reset();
         EXPECT(!y);
         y.reset();
@@ -138,6 +141,12 @@ int main() {
         EXPECT(knet::pool_ref(own).stats().live_bytes == 0);
         knet::pool moved = std::move(own);
         EXPECT(!own.get() && moved.get());
+        own = knet::pool(device);
+        moved = std::move(own); /* the old pool is destroyed */
+        EXPECT(!own.get() && moved.get());
+        knet::stream t(device);
+        s = std::move(t);
+        EXPECT(!t.get() && s.get());
     }
     containers_use_pinned_memory();
     EXPECT(kn_sim_violations(sim, violation, sizeof violation) == 0);
