@@ -19,6 +19,7 @@ const kn_device_driver *kn_device_driver_get(const kn_device *device, void **imp
 }
 
 kn_status kn_device_info_read(kn_device_info *out, size_t out_bytes, kn_device *device) {
+    KN_TRY(kn__device_given(device, __func__));
     kn_device_info info = {.kind = device->driver->kind};
     memcpy(info.name, device->name, sizeof info.name);
     KN_TRY(device->driver->info_read(device->impl, &info));
@@ -30,13 +31,14 @@ kn_status kn_device_info_read(kn_device_info *out, size_t out_bytes, kn_device *
 /* Streams. An ordered device has one, NULL. */
 
 kn_status kn_stream_create(kn_stream *out, kn_device *device) {
-    KN_TRY(kn__device_usable(device));
+    KN_TRY(kn__device_usable(device, __func__));
     if (!device->driver->ordered) return device->driver->stream_create(device->impl, out);
     *out = NULL;
     return KN_OK;
 }
 
 kn_status kn_stream_sync(kn_device *device, kn_stream stream) {
+    KN_TRY(kn__device_given(device, __func__));
     return device->driver->ordered ? KN_OK : device->driver->stream_sync(device->impl, stream);
 }
 
@@ -46,7 +48,7 @@ kn_status kn_event_create(kn_event **out, kn_device *device) {
     kn_event *event = calloc(1, sizeof *event);
     if (!event) return KN_FAIL(KN_ERR_OOM, "kn_event_create: no host memory");
     event->device = device;
-    kn_status status = kn__device_usable(device);
+    kn_status status = kn__device_usable(device, __func__);
     if (status == KN_OK && !device->driver->ordered) {
         status = device->driver->event_create(device->impl, &event->native);
     }
@@ -104,8 +106,8 @@ static bool same_driver(const kn_device *a, const kn_device *b) {
 kn_status kn_device_copy(kn_device *dst_device, void *dst, kn_device *src_device, const void *src,
                          size_t size_bytes, kn_stream stream) {
     if (size_bytes == 0) return KN_OK;
-    KN_TRY(kn__device_usable(dst_device));
-    KN_TRY(kn__device_usable(src_device));
+    KN_TRY(kn__device_usable(dst_device, __func__));
+    KN_TRY(kn__device_usable(src_device, __func__));
     bool dst_host = dst_device == kn_device_host(), src_host = src_device == kn_device_host();
     if (dst_device != src_device && !dst_host && !src_host) {
         if (!same_driver(src_device, dst_device)) {
@@ -125,5 +127,6 @@ kn_status kn_device_copy(kn_device *dst_device, void *dst, kn_device *src_device
 kn_status kn_device_fill(kn_device *device, void *dst, int byte, size_t size_bytes,
                          kn_stream stream) {
     if (size_bytes == 0) return KN_OK;
+    KN_TRY(kn__device_given(device, __func__));
     return device->driver->fill(device->impl, dst, byte, size_bytes, stream);
 }

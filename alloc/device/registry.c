@@ -68,7 +68,12 @@ kn_status kn_device_register(kn_device **out, const char *name, const kn_device_
 
 kn_device *kn_device_host(void) { return &host_device; }
 
-kn_status kn__device_usable(const kn_device *device) {
+kn_status kn__device_given(const kn_device *device, const char *function) {
+    return device ? KN_OK : KN_FAIL(KN_ERR_INVALID, "%s: the device is NULL", function);
+}
+
+kn_status kn__device_usable(const kn_device *device, const char *function) {
+    KN_TRY(kn__device_given(device, function));
     if (!device->forked) return KN_OK;
     return KN_FAIL(
         KN_ERR_DEVICE,

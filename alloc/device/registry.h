@@ -32,8 +32,10 @@ void kn__registry_lock(void);
 void kn__registry_unlock(void);
 kn_device *kn__device_registered(const char *name); /* NULL if not found */
 
-/* Whether the driver can be called. Errors: DEVICE in a child of fork(). */
-kn_status kn__device_usable(const kn_device *device);
+/* Whether `function` can call the driver. Errors: INVALID if the device is NULL; DEVICE in a child
+ * of fork(). */
+kn_status kn__device_usable(const kn_device *device, const char *function);
+kn_status kn__device_given(const kn_device *device, const char *function); /* it is not NULL */
 /* False in a child of fork(), and while the process unloads the driver. */
 bool kn__device_alive(const kn_device *device);
 

@@ -24,6 +24,8 @@ kn_status kn__alloc_failed(kn_pool *pool, kn_status status, size_t wanted_bytes)
 /* The error of a request beyond all limits. */
 kn_status kn__too_large(kn_pool *pool, size_t size, size_t align, kn_stream stream);
 kn_status kn__dead(const kn_pool *pool);
+/* Errors: INVALID if `function` got no pool. */
+kn_status kn__pool_given(const kn_pool *pool, const char *function);
 /* Calls the user's callbacks with the lock open, which it takes again; returns how many. *freed:
  * whether one says that it freed anything. */
 int kn__callbacks_call(bool *freed, kn_pool *pool, size_t wanted_bytes);

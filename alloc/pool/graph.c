@@ -116,7 +116,7 @@ kn_status kn__graph_pool(kn_pool **out, kn_pool_graph *graph, const char *functi
 kn_status kn_pool_graph_begin(kn_pool_graph *graph, kn_stream stream) {
     kn_pool *pool = graph->pool;
     if (!pool) return pool_gone("kn_pool_graph_begin");
-    KN_TRY(kn__device_usable(pool->device));
+    KN_TRY(kn__device_usable(pool->device, __func__));
     kn__pool_lock(pool);
     kn_status status = begin_locked(graph, stream);
     kn__pool_unlock(pool);

@@ -7,6 +7,7 @@
 #include "core/poison.h"
 #include "device/drivers.h"
 #include "device/registry.h"
+#include "pool/fault.h"
 #include "pool/pool_lock.h"
 #include "pool/trim.h"
 
@@ -162,7 +163,8 @@ static kn_status check_fixed(const kn_pool *pool, const kn_pool_options *o) {
 kn_status kn_pool_options_set(kn_pool *pool, const kn_pool_options *options) {
     kn_device_info info;
     if (!options) return KN_FAIL(KN_ERR_INVALID, "kn_pool_options_set: the options are NULL");
-    KN_TRY(kn__device_usable(pool->device));
+    KN_TRY(kn__pool_given(pool, __func__));
+    KN_TRY(kn__device_usable(pool->device, __func__));
     KN_TRY(check_fixed(pool, options));
     KN_TRY(kn__options_info(&info, pool->device, options->pinned));
     KN_TRY(kn__options_check(options, &info, "kn_pool_options_set"));
@@ -179,7 +181,8 @@ kn_status kn_pool_options_set(kn_pool *pool, const kn_pool_options *options) {
 
 kn_status kn_pool_limit(kn_pool *pool, size_t limit_bytes) {
     kn_device_info info;
-    KN_TRY(kn__device_usable(pool->device));
+    KN_TRY(kn__pool_given(pool, __func__));
+    KN_TRY(kn__device_usable(pool->device, __func__));
     KN_TRY(kn__options_info(&info, pool->device, pool->options.pinned));
     KN_TRY(check_limit(limit_bytes, pool->options.pinned, &info, "kn_pool_limit"));
     kn__pool_lock(pool);

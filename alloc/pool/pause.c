@@ -294,7 +294,7 @@ static kn_status resume_locked(kn_pool *pool, bool all, unsigned tag, bool *foun
 kn_status kn_pool_resume(kn_pool *pool, const char *tag) {
     unsigned id = tag ? kn__inspect_tag(tag) : 0;
     bool found = false;
-    KN_TRY(kn__device_usable(pool->device));
+    KN_TRY(kn__device_usable(pool->device, __func__));
     kn__pool_lock(pool);
     kn_status status = resume_locked(pool, !tag, tag && !id ? KN__TAGS : id, &found);
     kn__pool_unlock(pool);
@@ -364,7 +364,7 @@ kn_status kn_pool_pause(size_t *dropped_bytes, kn_pool *pool, const kn_pause_opt
     const kn_pause_options *o = options ? options : &defaults;
     unsigned tag = o->tag ? kn__inspect_tag(o->tag) : 0;
     if (dropped_bytes) *dropped_bytes = 0;
-    KN_TRY(kn__device_usable(pool->device));
+    KN_TRY(kn__device_usable(pool->device, __func__));
     KN_TRY(pause_check(pool, o));
     if (o->tag && !tag) {
         return KN_FAIL(KN_ERR_INVALID, "kn_pool_pause: no memory has the tag '%s'", o->tag);

@@ -35,9 +35,9 @@ static void visit(void *ctx, kn_pool *pool) {
 }
 
 kn_status kn_device_peer_open(kn_device *device, kn_device *peer) {
+    KN_TRY(kn__device_usable(device, __func__));
+    KN_TRY(kn__device_usable(peer, __func__));
     const kn_device_driver *driver = device->driver;
-    KN_TRY(kn__device_usable(device));
-    KN_TRY(kn__device_usable(peer));
     if (device == peer) return KN_OK;
     if (!driver->peer_open || driver->peer_open != peer->driver->peer_open) {
         return KN_FAIL(KN_ERR_UNSUPPORTED,

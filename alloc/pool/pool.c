@@ -10,6 +10,7 @@
 #include "device/observe.h"
 #include "device/registry.h"
 #include "pool/cache.h"
+#include "pool/fault.h"
 #include "pool/graph.h"
 #include "pool/inspector.h"
 #include "pool/options.h"
@@ -53,7 +54,7 @@ kn_status kn_pool_create(kn_pool **out, kn_device *device, const kn_pool_options
     if (!options) options = &defaults;
     if (!device) return KN_FAIL(KN_ERR_INVALID, "kn_pool_create: the device is NULL");
     kn_device_info info;
-    KN_TRY(kn__device_usable(device));
+    KN_TRY(kn__device_usable(device, __func__));
     KN_TRY(kn__options_info(&info, device, options->pinned));
     KN_TRY(kn__options_check(options, &info, "kn_pool_create"));
     KN_TRY(kn__options_check_device(options, device, &info));
@@ -119,7 +120,8 @@ kn_status kn_pool_preallocate(kn_pool *pool, size_t size_bytes, kn_stream stream
 }
 
 kn_status kn_pool_trim(kn_pool *pool, size_t keep_bytes) {
-    KN_TRY(kn__device_usable(pool->device));
+    KN_TRY(kn__pool_given(pool, __func__));
+    KN_TRY(kn__device_usable(pool->device, __func__));
     kn__pool_lock(pool);
     if (pool->reserved > keep_bytes) kn__trim(pool, keep_bytes);
     kn__pool_unlock(pool);
@@ -127,7 +129,8 @@ kn_status kn_pool_trim(kn_pool *pool, size_t keep_bytes) {
 }
 
 kn_status kn_pool_sync(kn_pool *pool) {
-    KN_TRY(kn__device_usable(pool->device));
+    KN_TRY(kn__pool_given(pool, __func__));
+    KN_TRY(kn__device_usable(pool->device, __func__));
     kn__pool_lock(pool);
     kn__pool_sync(pool);
     kn__pool_unlock(pool);

@@ -97,6 +97,7 @@ static kn_status idle_take(kn_stream *out, kn_device *device) {
 }
 
 kn_status kn_stream_of_thread(kn_stream *out, kn_device *device) {
+    KN_TRY(kn__device_given(device, __func__));
     if (device->driver->ordered) return kn_stream_create(out, device);
     kn__thread *self = kn__thread_get();
     if (!self) return KN_FAIL(KN_ERR_OOM, "kn_stream_of_thread: no host memory");

@@ -46,7 +46,7 @@ static kn_status export_handles(kn_share *out, kn_pool *pool, const kn_block_inf
 kn_status kn_block_share(kn_share *out, kn_pool *pool, const void *ptr) {
     kn_block_info block;
     kn_share share = {.n_files = 0};
-    KN_TRY(kn__device_usable(pool->device));
+    KN_TRY(kn__device_usable(pool->device, __func__));
     if (!(pool->handle_flags & KN_HANDLE_SHARED)) {
         return KN_FAIL(KN_ERR_INVALID,
                        "kn_block_share: pool %s was created without the option shareable",
@@ -232,7 +232,7 @@ static kn_status map(opened *o, const kn_share *share) {
 }
 
 kn_status kn_share_open(void **out, kn_device *device, const kn_share *share) {
-    KN_TRY(kn__device_usable(device));
+    KN_TRY(kn__device_usable(device, __func__));
     if (!is_whole(share)) return KN_FAIL(KN_ERR_INVALID, "kn_share_open: this is no share");
     if (!(device->driver->handle_flags & KN_HANDLE_SHARED) || !device->driver->handle_import) {
         return KN_FAIL(KN_ERR_UNSUPPORTED,

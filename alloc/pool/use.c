@@ -82,6 +82,7 @@ static kn_stream handle_in(const kn_pool *pool, kn_stream stream) {
 
 kn_status kn_block_use(kn_pool *pool, void *ptr, kn_stream stream) {
     if (!ptr) return KN_OK;
+    KN_TRY(kn__pool_given(pool, __func__));
     stream = handle_in(pool, stream);
     const char *why = NULL;
     kn__pool_lock(pool);
@@ -123,6 +124,7 @@ static kn_status await_locked(kn_pool *pool, char *ptr, kn_stream handle, const 
 
 kn_status kn_block_await(kn_pool *pool, void *ptr, kn_stream stream) {
     if (!ptr) return KN_OK;
+    KN_TRY(kn__pool_given(pool, __func__));
     const char *why = NULL;
     kn__pool_lock(pool);
     kn_status status = await_locked(pool, ptr, handle_in(pool, stream), &why);

@@ -29,6 +29,32 @@ static void wrong_names_are_named(void **state) {
     assert_null(device);
 }
 
+/* What expects a device or a pool, and gets NULL. */
+static void null_is_named(void **state) {
+    (void)state;
+    kn_device_info info;
+    kn_stream stream = NULL;
+    kn_event *event = NULL;
+    char bytes[4] = "abc";
+    kn_device *host = kn_device_host();
+    const char *device = ": the device is NULL", *pool = ": pool is NULL";
+    assert_fails(kn_device_info_read(&info, sizeof info, NULL), KN_ERR_INVALID, device);
+    assert_fails(kn_stream_create(&stream, NULL), KN_ERR_INVALID, "kn_stream_create: the device");
+    assert_fails(kn_stream_sync(NULL, NULL), KN_ERR_INVALID, device);
+    assert_fails(kn_stream_of_thread(&stream, NULL), KN_ERR_INVALID, device);
+    assert_fails(kn_event_create(&event, NULL), KN_ERR_INVALID, "kn_event_create: the device");
+    assert_fails(kn_device_copy(NULL, bytes, host, bytes, 4, NULL), KN_ERR_INVALID, device);
+    assert_fails(kn_device_copy(host, bytes, NULL, bytes, 4, NULL), KN_ERR_INVALID, device);
+    assert_fails(kn_device_fill(NULL, bytes, 0, 4, NULL), KN_ERR_INVALID, device);
+    assert_fails(kn_device_peer_open(NULL, host), KN_ERR_INVALID, device);
+    assert_fails(kn_pool_trim(NULL, 0), KN_ERR_INVALID, "kn_pool_trim: pool is NULL");
+    assert_fails(kn_pool_sync(NULL), KN_ERR_INVALID, pool);
+    assert_fails(kn_pool_limit(NULL, 0), KN_ERR_INVALID, pool);
+    assert_fails(kn_pool_options_set(NULL, &(kn_pool_options){0}), KN_ERR_INVALID, pool);
+    assert_fails(kn_block_use(NULL, bytes, NULL), KN_ERR_INVALID, pool);
+    assert_fails(kn_block_await(NULL, bytes, NULL), KN_ERR_INVALID, pool);
+}
+
 static void names_are_registered_once(void **state) {
     (void)state;
     fixture f = fixture_make(64 * MiB, false, NULL);
@@ -225,11 +251,11 @@ static void child_of_fork_waits_for_no_thread_of_the_parent(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(TEST(devices_are_found_by_name), TEST(wrong_names_are_named),
-                     TEST(names_are_registered_once), TEST(default_pool_is_one_for_all_threads),
-                     TEST(default_pool_that_can_not_be_made_leaves_an_error_pending),
-                     TEST(default_streams_are_neither_retired_nor_destroyed),
-                     TEST(host_has_one_stream), TEST(copies_need_the_host_on_one_side),
-                     TEST(child_of_fork_gets_a_clear_error),
-                     TEST(child_of_fork_waits_for_no_thread_of_the_parent));
+    return RUN_TESTS(
+        TEST(devices_are_found_by_name), TEST(wrong_names_are_named), TEST(null_is_named),
+        TEST(names_are_registered_once), TEST(default_pool_is_one_for_all_threads),
+        TEST(default_pool_that_can_not_be_made_leaves_an_error_pending),
+        TEST(default_streams_are_neither_retired_nor_destroyed), TEST(host_has_one_stream),
+        TEST(copies_need_the_host_on_one_side), TEST(child_of_fork_gets_a_clear_error),
+        TEST(child_of_fork_waits_for_no_thread_of_the_parent));
 }
