@@ -151,6 +151,9 @@ kn_status kn_share_receive(kn_share *out, int socket) {
         got = recvmsg(socket, &whole, MSG_CMSG_CLOEXEC | MSG_WAITALL);
     } while (got < 0 && errno == EINTR);
     if (got < 0) return KN_FAIL(KN_ERR_IO, "kn_share_receive: %s", strerror(errno));
+    if (got == 0) {
+        return KN_FAIL(KN_ERR_IO, "kn_share_receive: the other side closed the connection");
+    }
     take_files(&share, &whole);
     bool good = got == (ssize_t)sizeof text && memcmp(text.magic, MAGIC, sizeof MAGIC) == 0 &&
                 !(whole.msg_flags & MSG_CTRUNC) && text.n_files == (uint64_t)share.n_files;
