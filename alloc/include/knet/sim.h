@@ -22,7 +22,8 @@
  *     …
  *     if (kn_sim_violations(sim, text, sizeof text) > 0) …
  *
- * Once registered, a kn_sim lives as long as the process. Threads: any, any time.
+ * Once registered, a kn_sim lives as long as the process. Threads: any, any time. Where the host
+ * has no memory for the simulator's own records the process traps; only kn_sim_create returns OOM.
  */
 #ifndef KNET_SIM_H
 #define KNET_SIM_H
