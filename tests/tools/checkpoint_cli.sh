@@ -116,6 +116,21 @@ metrics)
     want 0 "$knet" train mlp --synthetic --epochs 4 --checkpoint r.st --metrics $file --quiet --resume
     [ "$(sed 's/{"epoch"://; s/,.*//' $file | tr '\n' ' ' | sed 's/epoch //')" = '1 2 3 4 ' ] || fail "$(cat $file)"
   done
+  want 0 "$knet" train mlp --synthetic --epochs 2 --checkpoint i.st --metrics i.csv --quiet
+  want 0 "$knet" train mlp --synthetic --epochs 3 --checkpoint i.st --metrics i.csv --quiet --resume --save-every 70 --keep 1
+  mv i.st.1 i.st # saved inside epoch 3
+  want 0 "$knet" train mlp --synthetic --epochs 3 --checkpoint i.st --metrics i.csv --quiet --resume
+  [ "$(tail -n +2 i.csv | cut -d, -f1 | tr '\n' ' ')" = '1 2 3 ' ] || fail "$(cat i.csv)"
+  # lines of other runs stay, whatever the number of their epochs
+  for epochs in 2 3; do
+    for seed in 1 2 3; do
+      want 0 "$knet" train softmax --synthetic --epochs $epochs --seed $seed --checkpoint p$seed.st --resume --metrics s.csv --quiet
+    done
+  done
+  [ "$(tail -n +2 s.csv | cut -d, -f1 | tr '\n' ' ')" = '1 2 1 2 1 2 3 3 3 ' ] || fail "$(cat s.csv)"
+  want 0 "$knet" train softmax --synthetic --epochs 4 --seed 1 --metrics s.csv --quiet
+  want 0 "$knet" train softmax --synthetic --epochs 4 --seed 2 --checkpoint p2.st --resume --metrics s.csv --quiet
+  [ "$(tail -n 5 s.csv | cut -d, -f1 | tr '\n' ' ')" = '1 2 3 4 4 ' ] || fail "$(cat s.csv)"
   refused --metrics /nowhere/m.csv '/nowhere/m.csv: No such file'
   refused --metrics . '\.: Is a directory'
   want 2 "$knet" train mlp --synthetic --metrics new.csv --device cuda:99

@@ -473,11 +473,13 @@ static int run(void *options_of) {
         return exit_code;
     }
     s.report = kn__output_begin(&o->common);
-    s.files = (kn__train_files){.metrics = o->metrics,
-                                .tensorboard = o->tensorboard,
-                                .curves = o->curves,
-                                .continues = o->resume,
-                                .title = o->model[0]};
+    s.files =
+        (kn__train_files){.metrics = o->metrics,
+                          .tensorboard = o->tensorboard,
+                          .curves = o->curves,
+                          .continues = o->resume,
+                          .saved_loss = o->resume ? kn__loss_saved(o->checkpoint) : (double)NAN,
+                          .title = o->model[0]};
     exit_code = session_run(&s);
     session_close(&s);
     return kn__output_end(&s.report, exit_code);

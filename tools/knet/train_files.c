@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <knet/file.h>
 #include <knet/op.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,25 +92,43 @@ static void metrics_add(const char *path, const kn_epoch *epoch) {
     kn__text_release(&line);
 }
 
-/* Cuts off the last epochs of the file, from `first` on; 0 or an errno. */
-static int metrics_cut(const char *path, int64_t first) {
+/* The place from which the last epochs of a file are trained again. Other runs may have written
+ * epochs too: those of the run that continues are the last ones, one by one, from the last epoch
+ * that it saved, which has the loss of the checkpoint. */
+typedef struct metrics_tail {
+    int64_t first; /* the epoch to be added */
+    double loss;   /* of the one before */
+    int64_t last;  /* epoch of the line before; -1: no epoch */
+    bool is_ours;  /* the lines since one with that loss count up from it */
+    off_t keep;    /* -1: all */
+} metrics_tail;
+
+static void tail_add(metrics_tail *t, const char *line, off_t at) {
+    int64_t index = -1;
+    double loss = (double)NAN;
+    if (sscanf(line, "{\"epoch\":%" SCNd64 ",\"loss\":%lf", &index, &loss) < 1)
+        (void)sscanf(line, "%" SCNd64 ",%lf", &index, &loss);
+    t->is_ours = index == t->first - 1 ? fabs(loss - t->loss) <= 1e-8 * fabs(t->loss)
+                                       : t->is_ours && index == t->last + 1;
+    if (!t->is_ours || index < t->first) t->keep = -1;
+    if (t->is_ours && index == t->first) t->keep = at;
+    t->last = index;
+}
+
+/* Cuts off the epochs of this run from `first` on; 0 or an errno. */
+static int metrics_cut(const char *path, int64_t first, double loss) {
+    metrics_tail tail = {.first = first, .loss = loss, .last = -1, .keep = -1};
     struct stat file;
-    if (stat(path, &file) != 0 || !S_ISREG(file.st_mode)) return 0;
+    if (first < 2 || stat(path, &file) != 0 || !S_ISREG(file.st_mode)) return 0;
     FILE *in = fopen(path, "r");
     char *line = NULL;
     size_t room = 0;
-    off_t keep = 0, at = 0;
-    for (ssize_t n; in && (n = getline(&line, &room, in)) >= 0;) {
-        int64_t index = 0;
-        bool is_epoch = sscanf(line, "{\"epoch\":%" SCNd64, &index) == 1 ||
-                        sscanf(line, "%" SCNd64 ",", &index) == 1;
-        at += n;
-        if (!is_epoch || index < first) keep = at;
-    }
+    off_t at = 0;
+    for (ssize_t n; in && (n = getline(&line, &room, in)) >= 0; at += n) tail_add(&tail, line, at);
     free(line);
     bool failed = !in || ferror(in);
     if (in) fclose(in);
-    return failed || (keep < at && truncate(path, keep) != 0) ? errno : 0;
+    return failed || (tail.keep >= 0 && truncate(path, tail.keep) != 0) ? errno : 0;
 }
 
 static void events_add(kn__train_files *f, const kn_epoch *e) {
@@ -162,7 +181,7 @@ kn_status kn__train_files_begin(kn__train_files *f) {
 
 /* Of a run that was killed, or couldn't save, the files may have epochs that are trained again. */
 static void files_continue(kn__train_files *f, int64_t first) {
-    if (f->metrics) warn(f->metrics, metrics_cut(f->metrics, first));
+    if (f->metrics) warn(f->metrics, metrics_cut(f->metrics, first, f->saved_loss));
     if (f->curves) f->n_drawn = kn__curves_read(&f->drawn, f->curves, first);
     f->continues = false;
 }
@@ -193,4 +212,17 @@ double kn__rate_saved(const char *checkpoint) {
     if (values) rate = values[0];
     kn_file_close(f);
     return kn_check() == KN_OK && rate > 0 ? rate : 0;
+}
+
+double kn__loss_saved(const char *checkpoint) {
+    KN_FRAME(.device = kn_device_host(), .record = KN_OFF);
+    kn_file *f = NULL;
+    uint64_t bits = 0;
+    double loss = (double)NAN;
+    if (kn_file_open(&f, checkpoint) < 0) return loss;
+    const char *text = kn_file_metadata(f, "knet.numbers");
+    if (text && sscanf(text, "%*u %*u %*u %*u %*u %" SCNu64, &bits) == 1)
+        memcpy(&loss, &bits, sizeof loss);
+    kn_file_close(f);
+    return loss;
 }

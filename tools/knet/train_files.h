@@ -11,6 +11,7 @@ typedef struct kn__train_files {
     const char *metrics, *tensorboard, *curves; /* paths; NULL: not wanted */
     const char *title;                          /* of the curves */
     bool continues;    /* epochs of the files stay, up to the first that is added */
+    double saved_loss; /* of the checkpoint's last epoch; NaN: none */
     bool has_epochs;   /* one was added */
     char events[4096]; /* the event file; "" before the training */
     kn_epoch *drawn;   /* [n_drawn]: of the curves */
@@ -25,6 +26,8 @@ void kn__train_files_add(kn__train_files *files, const kn_epoch *epoch);
 void kn__train_files_release(kn__train_files *files);
 /* Returns the learning rate of a checkpoint; 0 if it has no rate. */
 double kn__rate_saved(const char *checkpoint);
+/* Returns the training loss of a checkpoint's last finished epoch; NaN if it has none. */
+double kn__loss_saved(const char *checkpoint);
 void kn__epoch_json(kn__text *out, const kn_epoch *epoch);
 /* FNV-1a over the bytes of all parameters: equal exactly when training went the same way. */
 kn_status kn__weights_hash(uint64_t *out, kn_params *params);

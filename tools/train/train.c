@@ -24,6 +24,7 @@ typedef struct run {
     kn_tensor *loss_sum;            /* slot: of the epoch, on the device */
     double best;                    /* loss of all epochs */
     int64_t n_worse;                /* epochs since then */
+    kn_epoch finished;              /* the last one that was */
     kn_train_result result;
 } run;
 
@@ -301,9 +302,9 @@ static kn_status run_save(run *r) {
     c.number[N_STEPS] = (uint64_t)r->result.n_steps;
     c.number[N_WORSE] = (uint64_t)r->n_worse;
     c.number[N_BEST] = bits_of(r->best);
-    c.number[N_LOSS] = bits_of(r->result.last.loss);
-    c.number[N_TEST_LOSS] = bits_of(r->result.last.test_loss);
-    c.number[N_ACCURACY] = bits_of(r->result.last.accuracy);
+    c.number[N_LOSS] = bits_of(r->finished.loss);
+    c.number[N_TEST_LOSS] = bits_of(r->finished.test_loss);
+    c.number[N_ACCURACY] = bits_of(r->finished.accuracy);
     return kn_checkpoint_save(r->checkpoint.path, &c,
                               &(kn_checkpoint_options){.keep = r->checkpoint.keep});
 }
@@ -350,9 +351,10 @@ static kn_status run_resume(run *r, int64_t *first) {
     r->n_worse = (int64_t)c.number[N_WORSE];
     r->best = double_of(c.number[N_BEST]);
     r->result.last.index = *first;
-    r->result.last.loss = double_of(c.number[N_LOSS]);
-    r->result.last.test_loss = double_of(c.number[N_TEST_LOSS]);
-    r->result.last.accuracy = double_of(c.number[N_ACCURACY]);
+    r->result.last.loss = r->result.last.test_loss = r->result.last.accuracy = NAN;
+    r->finished = (kn_epoch){.loss = double_of(c.number[N_LOSS]),
+                             .test_loss = double_of(c.number[N_TEST_LOSS]),
+                             .accuracy = double_of(c.number[N_ACCURACY])};
     return epoch_place(r);
 }
 
@@ -362,6 +364,7 @@ static bool run_is_over(run *r, int64_t first) {
     r->result.converged = is_patience_over(r);
     if (first <= r->options.epochs && !r->result.converged) return false;
     if (last->n_steps) return true; /* stopped inside an epoch of a longer run */
+    *last = r->finished;
     last->index = first - 1;
     last->n_steps = epoch_steps(r);
     return true;
@@ -437,6 +440,7 @@ static kn_status epoch_run(run *r, int64_t index) {
     epoch->test_loss = tested.loss;
     epoch->test_seconds = now_seconds() - trained;
     if (r->result.stopped) return run_save(r);
+    r->finished = *epoch;
     patience_count(r);
     if (r->options.on_epoch_fn) r->options.on_epoch_fn(r->options.ctx, epoch);
     return KN_OK;
@@ -543,7 +547,8 @@ kn_status kn_train(kn_train_result *out, size_t out_bytes, const kn_model *model
              .optim = optim,
              .train = train,
              .test = test_loader,
-             .best = (double)INFINITY};
+             .best = (double)INFINITY,
+             .finished = {.loss = NAN, .accuracy = NAN, .test_loss = NAN}};
     memset(out, 0, out_bytes);
     double begin = now_seconds();
     kn_status status = objects_check(&r);
