@@ -126,6 +126,45 @@ static void a_stopped_run_continues_bit_for_bit(void **state) {
     run_close(&whole);
 }
 
+/* Rewrites the file with the sum of losses in f32, as older versions did. */
+static void file_make_older(void) {
+    static const char *const keys[] = {"knet.optimizer", "knet.order", "knet.random", "knet.data",
+                                       "knet.numbers"};
+    enum { KEYS = sizeof keys / sizeof *keys, MAX = 64 };
+    const char *pairs[KEYS][2];
+    kn_named all[MAX];
+    kn_file *f = NULL;
+    KN_FRAME();
+    assert_ok(kn_file_open(&f, path));
+    int n = kn_file_count(f);
+    assert_true(n <= MAX);
+    for (int i = 0; i < n; i++) {
+        const char *name = kn_file_name(f, i);
+        kn_tensor *t = kn_file_read(f, name);
+        if (strcmp(name, "train/loss_sum") == 0) t = kn_cast(t, KN_F32);
+        all[i] = (kn_named){name, t};
+    }
+    for (int i = 0; i < KEYS; i++) {
+        pairs[i][0] = keys[i];
+        pairs[i][1] = kn_file_metadata(f, keys[i]);
+    }
+    assert_ok(kn_safetensors_save(path, all, n, (const char *const(*)[2])pairs, KEYS));
+    kn_file_close(f);
+}
+
+static void files_with_a_sum_of_losses_in_f32_resume(void **state) {
+    (void)state;
+    run part, rest;
+    unlink(path);
+    train_until(&part, (stop){14, 0}, false);
+    file_make_older();
+    train_until(&rest, (stop){0, 0}, true);
+    assert_int_equal(rest.result.resumed, 14);
+    assert_int_equal(rest.result.n_steps, 30);
+    run_close(&part);
+    run_close(&rest);
+}
+
 static void a_finished_run_has_nothing_left_to_do(void **state) {
     (void)state;
     run whole, again;
@@ -497,6 +536,7 @@ static void a_full_disk_keeps_the_older_file(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_stopped_run_continues_bit_for_bit),
+        TEST(files_with_a_sum_of_losses_in_f32_resume),
         TEST(a_finished_run_has_nothing_left_to_do),
         TEST(other_accumulated_batches_take_the_rest_of_the_epoch),
         TEST(a_run_that_patience_ended_is_over),

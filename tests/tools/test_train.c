@@ -1,4 +1,5 @@
 /* Models and the training loop, on made-up images. */
+#include <knet/op.h>
 #include <knet/train.h>
 #include <math.h>
 
@@ -171,6 +172,45 @@ static void a_callback_stops_the_test_between_batches(void **state) {
     assert_int_equal(result.n_steps, 2);
     assert_true(isfinite(result.last.loss));
     assert_true(isnan(result.last.accuracy));
+    fixture_release(&f);
+}
+
+/* Distances between 0 and 0.3 in each of n batches: every loss is 0.09. */
+static kn_status level_init(void *self, kn_layer *net) {
+    (void)self;
+    kn_layer_linear(net, "fc", 1, 1, NULL);
+    return kn_check();
+}
+static kn_tensor *level_loss(void *self, kn_layer *net, const kn_batch *b) {
+    (void)self;
+    kn_tensor *d = kn_sub(kn_layer_forward(net, b->x), b->y);
+    return kn_mean(kn_mul(d, d), KN_SHAPE(0, 1), false);
+}
+
+static void a_mean_of_many_losses_is_exact(void **state) {
+    (void)state;
+    static const kn_model_kind kind = {.name = "level", .init = level_init, .loss = level_loss};
+    enum { N = 2000 };
+    fixture f = {0};
+    kn_dataset *data = NULL;
+    kn_train_result result;
+    static float x[N], y[N];
+    for (int i = 0; i < N; i++) y[i] = 0.3f;
+    assert_ok(kn_params_create(&f.params, NULL));
+    assert_ok(kn_model_create_kind(&f.model, &kind, f.params));
+    assert_ok(kn_sgd_create(&f.optim, f.params, 1e-30, NULL));
+    {
+        KN_FRAME();
+        assert_ok(kn_dataset_create(&data, kn_tensor_from(x, KN_F32, KN_SHAPE(N, 1)),
+                                    kn_tensor_from(y, KN_F32, KN_SHAPE(N, 1)), 0));
+    }
+    assert_ok(kn_loader_create_from(&f.train, data, &(kn_loader_options){.batch = 1}));
+    assert_ok(kn_loader_create_from(&f.test, data, &(kn_loader_options){.batch = 1}));
+    assert_ok(kn_train(&result, sizeof result, f.model, f.optim, f.train, f.test, NULL));
+    assert_int_equal(result.n_steps, N);
+    assert_close(result.last.loss, (double)(0.3f * 0.3f), 1e-12, 0);
+    assert_close(result.last.test_loss, (double)(0.3f * 0.3f), 1e-12, 0);
+    kn_dataset_destroy(data);
     fixture_release(&f);
 }
 
@@ -384,7 +424,8 @@ int main(void) {
         TEST(an_unknown_model_lists_those_there_are), TEST(logits_have_a_row_per_image),
         TEST_LONG(both_models_learn_separable_classes), TEST(callbacks_see_every_step_and_epoch),
         TEST(a_callback_stops_the_training_at_its_step),
-        TEST(a_callback_stops_the_test_between_batches), TEST(evaluating_counts_each_image_once),
+        TEST(a_callback_stops_the_test_between_batches), TEST(a_mean_of_many_losses_is_exact),
+        TEST(evaluating_counts_each_image_once),
         TEST(labels_beyond_the_classes_are_errors_in_both_splits),
         TEST(an_optimiser_of_other_parameters_is_an_error), TEST(missing_objects_are_errors),
         TEST(a_loss_that_is_no_number_is_told_from_other_errors),

@@ -1,5 +1,6 @@
 #include <inttypes.h>
 #include <knet/checkpoint.h>
+#include <knet/file.h>
 #include <knet/op.h>
 #include <knet/tape.h>
 #include <knet/train.h>
@@ -30,10 +31,20 @@ typedef struct run {
 
 static double now_seconds(void) { return 1e-9 * (double)kn__now_ns(CLOCK_MONOTONIC); }
 
-/* A zero on the batch's device, for sums that are read once. */
+/* A zero on the batch's device, for sums that are read once. In f32 a long sum no longer sees its
+ * terms. */
 static kn_status sum_begin(kn_tensor **slot, kn_device *device) {
-    KN_FRAME(.device = device, .dtype = KN_F32, .record = KN_OFF);
+    KN_FRAME(.device = device, .dtype = KN_F64, .record = KN_OFF);
     return kn_hold(slot, kn_zeros(KN_SCALAR));
+}
+
+static kn_status sum_add(kn_tensor *sum, kn_tensor *x) {
+    return kn_add_into(sum, kn_cast(x, KN_F64));
+}
+
+/* Adds the mean of n samples n times. */
+static kn_status mean_add(kn_tensor *sum, kn_tensor *mean, int64_t n) {
+    return kn_add_into(sum, kn_affine(kn_cast(mean, KN_F64), (double)n, 0));
 }
 
 /* A label beyond the scores would only show as a loss of NaN. */
@@ -56,12 +67,11 @@ typedef struct sums {
 static kn_status batch_test(const sums *sum, const kn_model *model, const kn_loader *loader,
                             const kn_batch *b) {
     KN_FRAME(.record = KN_OFF);
-    if (!kn_model_is_classifier(model))
-        return kn_add_into(sum->loss, kn_affine(kn_model_loss(model, b), (double)b->n, 0));
+    if (!kn_model_is_classifier(model)) return mean_add(sum->loss, kn_model_loss(model, b), b->n);
     kn_tensor *scores = kn_model_predict(model, b);
     if (b->index == 0) KN_TRY(classes_check(model, loader, "test", scores));
-    KN_TRY(kn_add_into(sum->right, kn_affine(kn_accuracy(scores, b->y), (double)b->n, 0)));
-    return kn_add_into(sum->loss, kn_affine(kn_cross_entropy(scores, b->y), (double)b->n, 0));
+    KN_TRY(mean_add(sum->right, kn_accuracy(scores, b->y), b->n));
+    return mean_add(sum->loss, kn_cross_entropy(scores, b->y), b->n);
 }
 
 /* Whether training, when the test is part of it, was stopped during this batch. */
@@ -251,7 +261,7 @@ static kn_status loss_add(run *r, kn_tensor *loss) {
     KN_SCOPE("update");
     KN_FRAME(.record = KN_OFF);
     if (!r->loss_sum) KN_TRY(sum_begin(&r->loss_sum, kn_tensor_device(loss)));
-    return kn_add_into(r->loss_sum, loss);
+    return sum_add(r->loss_sum, loss);
 }
 
 /* --- checkpoints --- */
@@ -271,8 +281,10 @@ static double double_of(uint64_t bits) {
     return x;
 }
 
+#define LOSS_SUM "train/loss_sum"
+
 static kn_checkpoint checkpoint_of(run *r, kn_named *sum) {
-    *sum = (kn_named){"train/loss_sum", r->loss_sum};
+    *sum = (kn_named){LOSS_SUM, r->loss_sum};
     return (kn_checkpoint){.params = kn_model_params(r->model),
                            .optim = r->optim,
                            .net = kn_model_net(r->model),
@@ -334,16 +346,30 @@ static kn_status epoch_place(run *r) {
     return kn_hold(&r->loss_sum, kn_affine(r->loss_sum, (double)after / (double)before, 0));
 }
 
+/* Loads all; older files have the sum in f32. */
+static kn_status run_load(run *r, kn_checkpoint *c) {
+    kn_named sum;
+    kn_file *f = NULL;
+    KN_FRAME(.record = KN_OFF);
+    KN_TRY(sum_begin(&r->loss_sum,
+                     kn_tensor_device(kn_params_at(kn_model_params(r->model), 0, NULL))));
+    KN_TRY(kn_file_open(&f, r->checkpoint.path));
+    int i = kn_file_find(f, LOSS_SUM);
+    bool is_old = i >= 0 && kn_file_dtype(f, i) == KN_F32;
+    kn_file_close(f);
+    if (is_old) KN_TRY(kn_hold(&r->loss_sum, kn_cast(r->loss_sum, KN_F32)));
+    *c = checkpoint_of(r, &sum);
+    KN_TRY(kn_checkpoint_load(c, r->checkpoint.path));
+    return is_old ? kn_hold(&r->loss_sum, kn_cast(r->loss_sum, KN_F64)) : KN_OK;
+}
+
 /* *first: the epoch to continue with. */
 static kn_status run_resume(run *r, int64_t *first) {
-    kn_named sum;
+    kn_checkpoint c;
     if (!r->checkpoint.path || !r->checkpoint.resume || access(r->checkpoint.path, F_OK) != 0)
         return KN_OK;
     if (kn_params_count(kn_model_params(r->model)) == 0) return KN_OK;
-    KN_TRY(sum_begin(&r->loss_sum,
-                     kn_tensor_device(kn_params_at(kn_model_params(r->model), 0, NULL))));
-    kn_checkpoint c = checkpoint_of(r, &sum);
-    KN_TRY(kn_checkpoint_load(&c, r->checkpoint.path));
+    KN_TRY(run_load(r, &c));
     if (r->checkpoint.lr > 0) KN_TRY(kn_optim_lr(r->optim, r->checkpoint.lr));
     *first = (int64_t)c.number[N_EPOCH];
     r->result.last.n_steps = (int64_t)c.number[N_EPOCH_STEPS];
