@@ -214,6 +214,31 @@ static void a_mean_of_many_losses_is_exact(void **state) {
     fixture_release(&f);
 }
 
+/* One of two layers fits. */
+static kn_status half_init(void *self, kn_layer *net) {
+    (void)self;
+    kn_layer_linear(net, "fc", 3, 2, NULL);
+    kn_layer_linear(net, "huge", INT64_MAX / 2, 3, NULL);
+    return kn_check();
+}
+
+static void a_failed_model_leaves_no_parameters(void **state) {
+    (void)state;
+    static const kn_model_kind half = {.name = "half", .init = half_init},
+                               level = {.name = "level", .init = level_init, .loss = level_loss};
+    kn_params *params = NULL;
+    kn_model *model = NULL;
+    assert_ok(kn_params_create(&params, NULL));
+    (void)kn_param(params, KN_SHAPE(2), (kn_init){0}, "own");
+    assert_true(kn_model_create_kind(&model, &half, params) < 0);
+    assert_null(model);
+    assert_int_equal(kn_params_count(params), 1);
+    assert_ok(kn_model_create_kind(&model, &level, params)); /* its layer has the same name */
+    assert_int_equal(kn_params_count(params), 3);
+    kn_model_destroy(model);
+    kn_params_destroy(params);
+}
+
 /* --- testing alone, and labels --- */
 static void evaluating_counts_each_image_once(void **state) {
     (void)state;
@@ -425,7 +450,7 @@ int main(void) {
         TEST_LONG(both_models_learn_separable_classes), TEST(callbacks_see_every_step_and_epoch),
         TEST(a_callback_stops_the_training_at_its_step),
         TEST(a_callback_stops_the_test_between_batches), TEST(a_mean_of_many_losses_is_exact),
-        TEST(evaluating_counts_each_image_once),
+        TEST(a_failed_model_leaves_no_parameters), TEST(evaluating_counts_each_image_once),
         TEST(labels_beyond_the_classes_are_errors_in_both_splits),
         TEST(an_optimiser_of_other_parameters_is_an_error), TEST(missing_objects_are_errors),
         TEST(a_loss_that_is_no_number_is_told_from_other_errors),

@@ -55,6 +55,7 @@ kn_status kn_model_create_kind(kn_model **out, const kn_model_kind *kind, kn_par
     KN_TRY(kind_check(kind, params));
     kn_model *model = calloc(1, sizeof *model);
     if (!model) return KN_FAIL(KN_ERR_OOM, "no memory for the model %s", kind->name);
+    const int n_before = kn_params_count(params);
     *model = (kn_model){.kind = kind,
                         .params = params,
                         .self = calloc(1, kind->size_bytes + 1),
@@ -72,6 +73,7 @@ kn_status kn_model_create_kind(kn_model **out, const kn_model_kind *kind, kn_par
     return KN_OK;
 cleanup:
     kn_model_destroy(model);
+    kn_params_drop_last(params, kn_params_count(params) - n_before);
     return status;
 }
 

@@ -83,8 +83,8 @@ typedef struct kn_model_kind {
     uint64_t reserved[1]; /* zero */
 } kn_model_kind;
 
-/* Adds the model's parameters to `params`, which must live as long as the model. Errors: INVALID
- * for an unknown name; the message lists the known ones. */
+/* Adds the model's parameters to `params`, which must live as long as the model; on failure none.
+ * Errors: INVALID for an unknown name; the message lists the known ones. */
 KN_API KN_MUST_CHECK kn_status kn_model_create(kn_model **out, const char *name, kn_params *params);
 /* The same for a kind of your own, which must live as long as the model. */
 KN_API KN_MUST_CHECK kn_status kn_model_create_kind(kn_model **out, const kn_model_kind *kind,
