@@ -125,6 +125,8 @@ kn_status kn_ema_swap(kn_ema *ema) {
     return KN_OK;
 }
 
+kn_params *kn_ema_params(const kn_ema *ema) { return ema->set; }
+
 kn_tensor *kn_ema_at(kn_ema *ema, int i) {
     if (!ema || i < 0 || i >= ema->n) return NULL;
     return kn_tensor_view(ema->mean, kn_tensor_shape(ema->parts[i].w), ema->parts[i].offset);

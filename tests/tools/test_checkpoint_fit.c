@@ -137,10 +137,67 @@ static void a_checkpoint_has_the_vocabulary_of_its_text(void **state) {
     pair_close(&p);
 }
 
+static void refused(kn_checkpoint *c, const char *text) {
+    assert_fails(kn_checkpoint_save(path, c, NULL), KN_ERR_INVALID, text);
+    assert_fails(kn_checkpoint_load(c, path), KN_ERR_INVALID, text);
+}
+
+static void objects_of_another_set_are_refused(void **state) {
+    (void)state;
+    pair p, q;
+    kn_checkpoint c = pair_open(&p), other = pair_open(&q);
+    assert_ok(kn_checkpoint_save(path, &c, NULL));
+    c.optim = other.optim;
+    refused(&c, "optim is of another parameter set than params");
+    c.optim = p.optim;
+    assert_ok(kn_ema_create(&c.ema, q.params, 0.9));
+    refused(&c, "ema is of another parameter set than params");
+    kn_ema_destroy(c.ema);
+    pair_close(&p);
+    pair_close(&q);
+}
+
+static void averages_from_before_a_parameter_are_refused(void **state) {
+    (void)state;
+    pair p;
+    kn_checkpoint c = pair_open(&p);
+    c.optim = NULL;
+    assert_ok(kn_checkpoint_save(path, &c, NULL));
+    assert_ok(kn_ema_create(&c.ema, p.params, 0.9));
+    (void)kn_param(p.params, KN_SHAPE(2), (kn_init){0}, "late");
+    refused(&c, "the tensor 'ema/late' is NULL");
+    kn_ema_destroy(c.ema);
+    pair_close(&p);
+}
+
+static void entries_that_are_null_are_refused(void **state) {
+    (void)state;
+    pair p;
+    kn_checkpoint c = pair_open(&p);
+    kn_named extra[] = {{"first", p.w[0]}, {"second", NULL}};
+    assert_ok(kn_checkpoint_save(path, &c, NULL));
+    c.extra = extra;
+    c.n_extra = 2;
+    refused(&c, "the tensor of extra[1], second is NULL");
+    extra[1] = (kn_named){NULL, p.w[1]};
+    refused(&c, "the name of extra[1] is NULL");
+    c.extra = NULL;
+    refused(&c, "extra is NULL, n_extra 2");
+    c.n_extra = 0;
+    assert_fails(kn_checkpoint_save(path, &c, &(kn_checkpoint_options){.keep = -3}), KN_ERR_INVALID,
+                 "keep is -3");
+    assert_ok(kn_checkpoint_load(&c, path));
+    pair_close(&p);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_scale_that_none_has_is_refused_before_anything_changes),
         TEST(a_refused_file_leaves_the_order_of_gradients_open),
-        TEST(a_run_on_other_data_is_refused), TEST(a_checkpoint_has_the_vocabulary_of_its_text)};
+        TEST(a_run_on_other_data_is_refused),
+        TEST(a_checkpoint_has_the_vocabulary_of_its_text),
+        TEST(objects_of_another_set_are_refused),
+        TEST(averages_from_before_a_parameter_are_refused),
+        TEST(entries_that_are_null_are_refused)};
     return cmocka_run_group_tests_name("test_checkpoint_fit", tests, dir_make, dir_remove);
 }

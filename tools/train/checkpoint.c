@@ -31,7 +31,8 @@ static void list_release(list *l) {
 }
 
 static kn_status list_add(list *l, const char *prefix, const char *name, kn_tensor *t) {
-    if (!t) return kn_check();
+    KN_TRY(kn_check());
+    if (!t) return KN_FAIL(KN_ERR_INVALID, "checkpoint: the tensor '%s%s' is NULL", prefix, name);
     if (l->n == l->cap) {
         int cap = l->cap ? 2 * l->cap : 64;
         kn_named *at = realloc(l->at, (size_t)cap * sizeof *at);
@@ -112,12 +113,36 @@ static kn_status path_check(const char *path, const char *who) {
     return kind ? KN_FAIL(KN_ERR_INVALID, "%s: %s is a %s, not a file", who, path, kind) : KN_OK;
 }
 
+/* Objects of other parameters would save, or load, a state that is not this run's. */
+static kn_status sets_check(const kn_checkpoint *c, const char *who) {
+    kn_params *of_optim = c->optim ? kn_optim_params(c->optim) : c->params;
+    kn_params *of_ema = c->ema ? kn_ema_params(c->ema) : c->params;
+    if (of_optim == c->params && of_ema == c->params) return KN_OK;
+    return KN_FAIL(KN_ERR_INVALID, "%s: %s is of another parameter set than params", who,
+                   of_optim != c->params ? "optim" : "ema");
+}
+
+static kn_status extra_check(const kn_checkpoint *c, const char *who) {
+    if (c->n_extra < 0 || (c->n_extra && !c->extra))
+        return KN_FAIL(KN_ERR_INVALID, "%s: extra is %s, n_extra %d", who,
+                       c->extra ? "set" : "NULL", c->n_extra);
+    for (int i = 0; i < c->n_extra; i++) {
+        const char *name = c->extra[i].name;
+        if (!name || !c->extra[i].tensor)
+            return KN_FAIL(KN_ERR_INVALID, "%s: the %s of extra[%d]%s%s is NULL", who,
+                           name ? "tensor" : "name", i, name ? ", " : "", name ? name : "");
+    }
+    return KN_OK;
+}
+
 static kn_status options_check(const kn_checkpoint *c, const char *path, const char *who) {
     KN_TRY(kn_check());
     if (!c || !c->params || !path)
         return KN_FAIL(KN_ERR_INVALID, "%s: %s is NULL", who, path ? "params" : "path");
     for (int i = 0; i < 2; i++)
         if (c->reserved[i]) return KN_FAIL(KN_ERR_INVALID, "%s: a reserved field is not zero", who);
+    KN_TRY(sets_check(c, who));
+    KN_TRY(extra_check(c, who));
     return path_check(path, who);
 }
 
@@ -282,6 +307,9 @@ kn_status kn_checkpoint_save(const char *path, kn_checkpoint *c,
                              const kn_checkpoint_options *options) {
     KN_SCOPE("save checkpoint");
     KN_TRY(options_check(c, path, "kn_checkpoint_save"));
+    if (options && options->keep < 0)
+        return KN_FAIL(KN_ERR_INVALID, "kn_checkpoint_save: keep is %d; it may not be negative",
+                       options->keep);
     for (int i = 0; options && i < 4; i++)
         if (options->reserved[i])
             return KN_FAIL(KN_ERR_INVALID, "kn_checkpoint_save: a reserved option is not zero");

@@ -188,6 +188,8 @@ KN_API KN_MUST_CHECK kn_status kn_ema_create(kn_ema **out, kn_params *params, do
 KN_API KN_MUST_CHECK kn_status kn_ema_update(kn_ema *ema);
 /* Exchanges weights and averages: once before an evaluation, once after it. */
 KN_API KN_MUST_CHECK kn_status kn_ema_swap(kn_ema *ema);
+/* The parameters that it averages; borrowed. */
+KN_API kn_params *kn_ema_params(const kn_ema *ema);
 /* The average of the set's i-th parameter, a view of it in the frame; NULL without an error beyond
  * the last. For checkpoints. */
 KN_API kn_tensor *kn_ema_at(kn_ema *ema, int i);

@@ -49,15 +49,17 @@ typedef struct kn_checkpoint_options {
     uint64_t reserved[4]; /* zero */
 } kn_checkpoint_options;
 
-/* Saves. Errors: INVALID for an empty path, a folder, device, FIFO or socket, and a name that is
- * not UTF-8; IO with the path; the older file then stays as it was. */
+/* Saves. Errors: INVALID for an empty path, a folder, device, FIFO or socket, a name that is
+ * not UTF-8, an extra tensor or name that is NULL, a negative keep, and an optimiser or averages of
+ * another set of parameters; IO with the path; the older file then stays as it was. */
 KN_API KN_MUST_CHECK kn_status kn_checkpoint_save(const char *path, kn_checkpoint *checkpoint,
                                                   const kn_checkpoint_options *options);
 /* Loads into existing objects. Everything is checked before anything is written. Errors: IO,
- * FORMAT; INVALID for a file that lacks a tensor or a value, or has one of another shape, dtype,
- * method, seed or vocabulary, or is of a loader with another number of samples or another batch:
- * each names it; and, with an optimiser, for averages or a loss scale that the file has and the run
- * hasn't. Data sets of the same size are not told apart. */
+ * FORMAT; INVALID for objects that kn_checkpoint_save refuses; for a file that lacks a tensor or a
+ * value, or has one of another shape, dtype, method, seed or vocabulary, or is of a loader with
+ * another number of samples or another batch: each names it; and, with an optimiser, for averages
+ * or a loss scale that the file has and the run hasn't. Data sets of the same size are not told
+ * apart. */
 KN_API KN_MUST_CHECK kn_status kn_checkpoint_load(kn_checkpoint *checkpoint, const char *path);
 
 #ifdef __cplusplus
