@@ -60,6 +60,33 @@ static void a_scale_that_none_has_is_refused_before_anything_changes(void **stat
     pair_close(&p);
 }
 
+static void a_file_without_a_scale_is_refused_where_one_is_wanted(void **state) {
+    (void)state;
+    pair p;
+    kn_checkpoint c = pair_open(&p);
+    assert_ok(kn_checkpoint_save(path, &c, NULL));
+    assert_ok(kn_loss_scale_create(&c.scale, p.params, NULL));
+    assert_fails(kn_checkpoint_load(&c, path), KN_ERR_INVALID, "has no loss scale: it is of a run");
+    kn_loss_scale_destroy(c.scale);
+    pair_close(&p);
+}
+
+/* A file of weights and a scale, with no numbers of its own. */
+static void numbers_that_a_file_lacks_are_zero(void **state) {
+    (void)state;
+    pair p;
+    kn_checkpoint c = pair_open(&p);
+    c.optim = NULL;
+    assert_ok(kn_loss_scale_create(&c.scale, p.params, NULL));
+    assert_ok(kn_checkpoint_save(path, &c, NULL));
+    file_change("knet.numbers", "else.numbers");
+    c.number[0] = 77;
+    assert_ok(kn_checkpoint_load(&c, path));
+    for (int i = 0; i < 8; i++) assert_int_equal(c.number[i], 0);
+    kn_loss_scale_destroy(c.scale);
+    pair_close(&p);
+}
+
 /* After a step whose backward meets w[first] first. */
 static void pair_save(int first) {
     pair p;
@@ -193,6 +220,8 @@ static void entries_that_are_null_are_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_scale_that_none_has_is_refused_before_anything_changes),
+        TEST(a_file_without_a_scale_is_refused_where_one_is_wanted),
+        TEST(numbers_that_a_file_lacks_are_zero),
         TEST(a_refused_file_leaves_the_order_of_gradients_open),
         TEST(a_run_on_other_data_is_refused),
         TEST(a_checkpoint_has_the_vocabulary_of_its_text),

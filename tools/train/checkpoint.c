@@ -391,6 +391,16 @@ static kn_status scale_check(kn_loss_scale *scale, const kn_loss_scale_state *wa
     return KN_FAIL(status, "%s: knet.scale of the metadata: %s", path, why.message);
 }
 
+static kn_status scale_read(state *s, kn_loss_scale *scale, kn_file *f, const char *path) {
+    uint64_t numbers[3];
+    if (!kn_file_metadata(f, "knet.scale"))
+        return KN_FAIL(KN_ERR_INVALID, "%s has no loss scale: it is of a run without one", path);
+    KN_TRY(numbers_get(numbers, 3, f, path, "knet.scale"));
+    s->scale = (kn_loss_scale_state){0, (int64_t)numbers[1], (int64_t)numbers[2]};
+    memcpy(&s->scale.factor, &numbers[0], sizeof s->scale.factor);
+    return scale_check(scale, &s->scale, path);
+}
+
 /* The data that the run was trained on so far. */
 static kn_status data_check(state *s, kn_checkpoint *c, kn_file *f, const char *path) {
     const kn_loader *l = c->train;
@@ -437,12 +447,7 @@ static kn_status lost_check(const kn_checkpoint *c, kn_file *f, const char *path
 static kn_status state_check(state *s, kn_checkpoint *c, kn_file *f, const char *path) {
     if (c->net && kn_layer_rng(c->net)) KN_TRY(numbers_get(s->random, 2, f, path, "knet.random"));
     if (c->train) KN_TRY(data_check(s, c, f, path));
-    if (c->scale) {
-        KN_TRY(numbers_get(s->numbers, 3, f, path, "knet.scale"));
-        s->scale = (kn_loss_scale_state){0, (int64_t)s->numbers[1], (int64_t)s->numbers[2]};
-        memcpy(&s->scale.factor, &s->numbers[0], sizeof s->scale.factor);
-        KN_TRY(scale_check(c->scale, &s->scale, path));
-    }
+    if (c->scale) KN_TRY(scale_read(s, c->scale, f, path));
     if (c->optim) KN_TRY(lost_check(c, f, path));
     bool whole = c->optim || c->train;
     if (whole || kn_file_metadata(f, "knet.numbers"))
