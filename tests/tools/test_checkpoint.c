@@ -165,6 +165,30 @@ static void files_with_a_sum_of_losses_in_f32_resume(void **state) {
     run_close(&rest);
 }
 
+static void numbers_that_no_run_has_are_refused(void **state) {
+    (void)state;
+    static const uint64_t wrong[][4] = {{0}, {(uint64_t)-1616, 0, 0}, {1, 5, 4}, {1, (uint64_t)-1}};
+    run part, rest;
+    kn_train_checkpoint checkpoint = {.path = path, .resume = true};
+    unlink(path);
+    train_until(&part, (stop){4, 0}, false);
+    run_open(&rest, &net_kind);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        KN_FRAME(.dtype = KN_F64);
+        kn_named sum = {"train/loss_sum", kn_zeros(KN_SCALAR)};
+        kn_checkpoint c = all_of(&part);
+        c.extra = &sum;
+        c.n_extra = 1;
+        memcpy(c.number, wrong[i], sizeof wrong[i]);
+        assert_ok(kn_checkpoint_save(path, &c, NULL));
+        assert_fails(kn_train(&rest.result, sizeof rest.result, rest.model, rest.optim, rest.train,
+                              NULL, &(kn_train_options){.epochs = 3, .checkpoint = &checkpoint}),
+                     KN_ERR_INVALID, "knet.numbers of the metadata: epoch ");
+    }
+    run_close(&part);
+    run_close(&rest);
+}
+
 static void a_finished_run_has_nothing_left_to_do(void **state) {
     (void)state;
     run whole, again;
@@ -537,6 +561,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_stopped_run_continues_bit_for_bit),
         TEST(files_with_a_sum_of_losses_in_f32_resume),
+        TEST(numbers_that_no_run_has_are_refused),
         TEST(a_finished_run_has_nothing_left_to_do),
         TEST(other_accumulated_batches_take_the_rest_of_the_epoch),
         TEST(a_run_that_patience_ended_is_over),

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checked.h"
 #include "cmd.h"
 #include "find_rate.h"
 #include "model_data.h"
@@ -292,6 +293,7 @@ static bool test_going_on(void *ctx) {
 
 static void epoch_done(void *ctx, const kn_epoch *epoch) {
     session *s = ctx;
+    KN_ASSERT(s->n_epochs < s->options.epochs);
     s->epochs[s->n_epochs++] = *epoch;
     kn__train_files_add(&s->files, epoch);
     if (s->options.quiet) return;

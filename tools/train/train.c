@@ -363,6 +363,17 @@ static kn_status run_load(run *r, kn_checkpoint *c) {
     return is_old ? kn_hold(&r->loss_sum, kn_cast(r->loss_sum, KN_F64)) : KN_OK;
 }
 
+/* Counts that no run has, as of a file that was changed by hand. */
+static kn_status numbers_check(const char *path, const uint64_t number[8]) {
+    int64_t epoch = (int64_t)number[N_EPOCH], worse = (int64_t)number[N_WORSE];
+    int64_t in_epoch = (int64_t)number[N_EPOCH_STEPS], n = (int64_t)number[N_STEPS];
+    if (epoch >= 1 && in_epoch >= 0 && in_epoch <= n && worse >= 0) return KN_OK;
+    return KN_FAIL(KN_ERR_INVALID,
+                   "%s: knet.numbers of the metadata: epoch %" PRId64 ", %" PRId64
+                   " steps of it, %" PRId64 " steps in all, %" PRId64 " epochs without a gain",
+                   path, epoch, in_epoch, n, worse);
+}
+
 /* *first: the epoch to continue with. */
 static kn_status run_resume(run *r, int64_t *first) {
     kn_checkpoint c;
@@ -370,6 +381,7 @@ static kn_status run_resume(run *r, int64_t *first) {
         return KN_OK;
     if (kn_params_count(kn_model_params(r->model)) == 0) return KN_OK;
     KN_TRY(run_load(r, &c));
+    KN_TRY(numbers_check(r->checkpoint.path, c.number));
     if (r->checkpoint.lr > 0) KN_TRY(kn_optim_lr(r->optim, r->checkpoint.lr));
     *first = (int64_t)c.number[N_EPOCH];
     r->result.last.n_steps = (int64_t)c.number[N_EPOCH_STEPS];
