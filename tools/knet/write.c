@@ -47,6 +47,7 @@ static kn_status next_scores(float *out, const kn_model *model, const int64_t *w
 kn_status kn__sample_text(const kn_model *model, const kn_vocab *vocab, int64_t n, double heat,
                           uint64_t seed, void (*put)(void *ctx, const char *word), void *ctx) {
     const kn_model_facts *f = kn_model_kind_of(model)->facts;
+    int64_t known = kn_vocab_size(vocab) < f->words ? kn_vocab_size(vocab) : f->words;
     float *scores = calloc((size_t)f->words, sizeof *scores);
     int64_t *word = calloc((size_t)n + 1, sizeof *word);
     kn_status status = KN_OK;
@@ -54,10 +55,13 @@ kn_status kn__sample_text(const kn_model *model, const kn_vocab *vocab, int64_t 
         status = KN_FAIL(KN_ERR_OOM, "no memory for %lld words", (long long)n);
         goto cleanup;
     }
+    if (known < 3) {
+        status = KN_FAIL(KN_ERR_INVALID, "the vocabulary has no words");
+        goto cleanup;
+    }
     word[0] = kn_vocab_find(vocab, "\n", 1);
     for (int64_t i = 0; i < n; i++) {
         KN_TRY_GOTO(status, next_scores(scores, model, word, i + 1));
-        int64_t known = kn_vocab_size(vocab) < f->words ? kn_vocab_size(vocab) : f->words;
         KN_TRY_GOTO(status, draw(&word[i + 1], scores + 2, known - 2, heat, &seed));
         word[i + 1] += 2; /* 0 and 1 are no text */
         put(ctx, kn_vocab_word(vocab, word[i + 1]));
