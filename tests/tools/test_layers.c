@@ -506,18 +506,42 @@ static void a_failed_layer_leaves_no_trace(void **state) {
     kn_params_destroy(params);
 }
 
+/* The first error stays: that of the layer which can't be made. */
+static void a_layer_that_is_null_is_an_error(void **state) {
+    (void)state;
+    kn_params *params = NULL;
+    kn_layer *net = NULL;
+    assert_ok(kn_params_create(&params, NULL));
+    assert_ok(kn_layer_create(&net, params, NULL));
+    kn_layer *none = kn_layer_linear(net, "a", INT64_MAX / 2, 3, NULL);
+    for (int i = 0; i < 2; i++) {
+        kn_layer_mode_set(none, KN_LAYER_EVAL);
+        kn_layer_recompute_set(none, true);
+        assert_int_equal(kn_layer_numel(none), 0);
+        assert_null(kn_layer_param(none, "weight"));
+        assert_null(kn_layer_state_at(none, 0, NULL));
+        assert_fails(kn_check(), i ? KN_ERR_INVALID : KN_ERR_SHAPE,
+                     i ? "kn_layer_mode_set: layer is NULL" : "too large");
+    }
+    assert_null(kn_layer_param(net, NULL));
+    assert_fails(kn_check(), KN_ERR_INVALID, "kn_layer_param: name is NULL");
+    kn_layer_destroy(net);
+    kn_params_destroy(params);
+}
+
 int main(void) {
-    return RUN_TESTS(
-        TEST(recomputing_saves_memory_and_changes_no_bit), TEST(paths_name_layers_and_parameters),
-        TEST(wrong_layers_are_errors_with_their_name),
-        TEST(a_failed_forward_names_layer_shapes_and_call_site),
-        TEST(a_sequence_gives_what_its_ops_give), TEST(an_embedding_gives_rows),
-        TEST(residual_and_dense_layers_join_x_and_their_body),
-        TEST(a_function_of_your_own_is_a_layer),
-        TEST(layers_of_normalization_give_what_their_ops_give),
-        TEST(dropout_trains_while_a_tape_records_or_as_it_is_told),
-        TEST(layers_have_gradients_of_first_and_second_order),
-        TEST(rows_of_derivatives_are_below_their_layer),
-        TEST(a_scope_outlives_its_label_and_a_backward_inside_it),
-        TEST(a_failed_layer_leaves_no_trace), TEST(inference_holds_two_values_of_a_sequence));
+    return RUN_TESTS(TEST(recomputing_saves_memory_and_changes_no_bit),
+                     TEST(paths_name_layers_and_parameters),
+                     TEST(wrong_layers_are_errors_with_their_name),
+                     TEST(a_failed_forward_names_layer_shapes_and_call_site),
+                     TEST(a_sequence_gives_what_its_ops_give), TEST(an_embedding_gives_rows),
+                     TEST(residual_and_dense_layers_join_x_and_their_body),
+                     TEST(a_function_of_your_own_is_a_layer),
+                     TEST(layers_of_normalization_give_what_their_ops_give),
+                     TEST(dropout_trains_while_a_tape_records_or_as_it_is_told),
+                     TEST(layers_have_gradients_of_first_and_second_order),
+                     TEST(rows_of_derivatives_are_below_their_layer),
+                     TEST(a_scope_outlives_its_label_and_a_backward_inside_it),
+                     TEST(a_failed_layer_leaves_no_trace), TEST(a_layer_that_is_null_is_an_error),
+                     TEST(inference_holds_two_values_of_a_sequence));
 }

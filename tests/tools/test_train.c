@@ -360,6 +360,8 @@ static void missing_objects_are_errors(void **state) {
     assert_fails(kn_check(), KN_ERR_INVALID, "kn_model_loss: model is NULL");
     assert_null(kn_layer_find(NULL, "fc1"));
     assert_fails(kn_check(), KN_ERR_INVALID, "kn_layer_find: layer is NULL");
+    assert_null(kn_model_kind_find(NULL));
+    assert_fails(kn_check(), KN_ERR_INVALID, "kn_model_kind_find: name is NULL");
     fixture_release(&f);
 }
 

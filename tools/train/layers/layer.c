@@ -254,7 +254,13 @@ kn_tensor *(kn_layer_forward)(kn_layer *layer, kn_tensor *x) {
 
 /* --- mode --- */
 
+static bool is_null(const kn_layer *layer, const char *who) {
+    if (!layer) (void)KN_FAIL_NULL(KN_ERR_INVALID, "%s: layer is NULL", who);
+    return !layer;
+}
+
 void kn_layer_mode_set(kn_layer *layer, kn_layer_mode mode) {
+    if (is_null(layer, "kn_layer_mode_set")) return;
     layer->mode = mode;
     for (kn_layer *child = layer->first; child; child = child->next) kn_layer_mode_set(child, mode);
 }
@@ -265,7 +271,9 @@ bool kn_layer_is_training(const kn_layer *layer) {
     return layer->mode == KN_LAYER_AUTO ? kn_frame_recording() : layer->mode == KN_LAYER_TRAIN;
 }
 
-void kn_layer_recompute_set(kn_layer *layer, bool on) { layer->recomputes = on; }
+void kn_layer_recompute_set(kn_layer *layer, bool on) {
+    if (!is_null(layer, "kn_layer_recompute_set")) layer->recomputes = on;
+}
 
 /* --- what a layer is made of --- */
 
@@ -285,19 +293,22 @@ kn_layer *kn_layer_find(kn_layer *layer, const char *path) {
 }
 
 kn_tensor *kn_layer_param(kn_layer *layer, const char *name) {
+    if (!layer || !name)
+        return KN_FAIL_NULL(KN_ERR_INVALID, "kn_layer_param: %s is NULL", layer ? "name" : "layer");
     for (int i = 0; i < layer->n_params; i++)
         if (strcmp(layer->param[i].name, name) == 0) return layer->param[i].w;
     return NULL;
 }
 
 kn_tensor *kn_layer_state_at(kn_layer *layer, int i, const char **name) {
-    if (i < 0 || i >= layer->n_state) return NULL;
+    if (is_null(layer, "kn_layer_state_at") || i < 0 || i >= layer->n_state) return NULL;
     if (name) *name = layer->state[i].name;
     return layer->state[i].w;
 }
 
 int64_t kn_layer_numel(const kn_layer *layer) {
     int64_t n = 0;
+    if (is_null(layer, "kn_layer_numel")) return 0;
     for (int i = 0; i < layer->n_params; i++) n += kn_tensor_numel(layer->param[i].w);
     for (const kn_layer *child = layer->first; child; child = child->next)
         n += kn_layer_numel(child);

@@ -26,6 +26,7 @@ const kn_model_kind *kn_model_kind_at(int i) { return i >= 0 && i < N_KINDS ? ki
 const char *kn_model_name_at(int i) { return i >= 0 && i < N_KINDS ? kinds[i]->name : NULL; }
 
 const kn_model_kind *kn_model_kind_find(const char *name) {
+    if (!name) return KN_FAIL_NULL(KN_ERR_INVALID, "kn_model_kind_find: name is NULL");
     for (int i = 0; i < N_KINDS; i++)
         if (strcmp(kinds[i]->name, name) == 0) return kinds[i];
     return NULL;

@@ -178,7 +178,7 @@ typedef enum kn_layer_mode {
     KN_LAYER_TRAIN,    /* always */
     KN_LAYER_EVAL      /* never */
 } kn_layer_mode;
-/* Sets the mode of the layer and of all layers in it. */
+/* Sets the mode of the layer and of all layers in it. INVALID if layer is NULL. */
 KN_API void kn_layer_mode_set(kn_layer *layer, kn_layer_mode mode);
 /* The mode of the layer. */
 KN_API kn_layer_mode kn_layer_mode_get(const kn_layer *layer);
@@ -188,7 +188,7 @@ KN_API bool kn_layer_is_training(const kn_layer *layer);
  * block only its input and its result stay. The same results, bit for bit, and gradients, for less
  * memory and about a third more time; where the block's x is read outside of it too, the parts of
  * its gradient may be added in another order. A layer that recomputes ignores this of the layers in
- * it. */
+ * it. INVALID if layer is NULL. */
 KN_API void kn_layer_recompute_set(kn_layer *layer, bool on);
 
 /* --- the frozen form: for inference alone --- */
@@ -217,12 +217,14 @@ KN_API const char *kn_layer_path(const kn_layer *layer); /* "" for a root */
  * NULL.
  */
 KN_API kn_layer *kn_layer_find(kn_layer *layer, const char *path);
-/* Its own parameter of that name, as "weight"; or NULL without an error. */
+/* Its own parameter of that name, as "weight"; or NULL without an error. INVALID if layer or name
+ * is NULL. */
 KN_API kn_tensor *kn_layer_param(kn_layer *layer, const char *name);
 /* The i-th of its own state tensors, which no gradient changes, such as "running_mean", and its
- * name unless `name` is NULL; borrowed. NULL without an error beyond the last. */
+ * name unless `name` is NULL; borrowed. NULL without an error beyond the last. INVALID if layer is
+ * NULL. */
 KN_API kn_tensor *kn_layer_state_at(kn_layer *layer, int i, const char **name);
-/* The elements of all parameters in the layer. */
+/* The elements of all parameters in the layer. INVALID, and 0, if layer is NULL. */
 KN_API int64_t kn_layer_numel(const kn_layer *layer);
 /* Calls visit_fn for the layer and for all in it, parents first, until it returns false. Whether it
  * never did. */

@@ -96,7 +96,8 @@ KN_API const char *kn_model_name(const kn_model *model);
 /* The i-th model's name and kind; NULL beyond the last. */
 KN_API const char *kn_model_name_at(int i);
 KN_API const kn_model_kind *kn_model_kind_at(int i);
-/* The kind of that name; NULL without an error if there is no such kind. */
+/* The kind of that name; NULL without an error if there is no such kind. INVALID if name is NULL.
+ */
 KN_API const kn_model_kind *kn_model_kind_find(const char *name);
 /* The kind it was created with. */
 KN_API const kn_model_kind *kn_model_kind_of(const kn_model *model);
