@@ -100,6 +100,8 @@ static void attention_is_the_softmax_of_its_products(void **state) {
                 kn_layer_forward(causal, head), 1e-5);
     assert_null(kn_layer_forward(full, kn_zeros(KN_SHAPE(2, 12))));
     assert_fails(kn_check(), KN_ERR_SHAPE, "full: x has 2 dimensions, not [batch,time,width]");
+    assert_null(kn_layer_attention(f.net, "huge", INT64_MAX / 2, 1, NULL));
+    assert_fails(kn_check(), KN_ERR_SHAPE, "kn_layer_attention: huge: width 4611686018427387903; ");
     kn_layer_attention(f.net, "odd", 12, 5, NULL);
     assert_fails(kn_check(), KN_ERR_SHAPE, "5 heads must divide the width 12");
     fixture_release(&f);

@@ -114,6 +114,9 @@ kn_layer *kn_layer_attention(kn_layer *parent, const char *name, int64_t width, 
     kn_layer_attention_options o = options ? *options : (kn_layer_attention_options){0};
     if (kn_pending() || !kn__layer_reserved(&attention_kind, name, o.reserved)) return NULL;
     if (!o.kv_heads) o.kv_heads = heads;
+    if (width > INT64_MAX / 3)
+        return kn__layer_fail(&attention_kind, name, KN_ERR_SHAPE, "width %lld; the limit is %lld",
+                              (long long)width, (long long)(INT64_MAX / 3));
     if (width < 1 || heads < 1 || width % heads || o.kv_heads < 1 || heads % o.kv_heads)
         return kn__layer_fail(&attention_kind, name, KN_ERR_SHAPE,
                               "%lld heads must divide the width %lld, and %lld heads of keys "
