@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+enum { POINTS_MAX = 400 }; /* more epochs are lines alone */
 enum { WIDTH = 640, PANEL = 240, LEFT = 64, RIGHT = 120, TOP = 40, BOTTOM = 32, TICKS = 4 };
 
 typedef struct curve {
@@ -66,7 +67,7 @@ static void curve_draw(kn__text *out, const curve *c, const panel *p, const kn_e
         kn__text_printf(out, "%.1f,%.1f ", x_of(i, n), y_of(y, range[0], range[1]));
     }
     kn__text_puts(out, "\"/>\n");
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; n <= POINTS_MAX && i < n; i++) {
         double y = p->factor * c->value(&epochs[i]);
         if (!isfinite(y)) continue;
         kn__text_printf(out,

@@ -149,13 +149,19 @@ static int curves_add(kn__train_files *f, const kn_epoch *epoch) {
     return 0;
 }
 
-static void curves_write(kn__train_files *f, const kn_epoch *epoch) {
+static void curves_write(kn__train_files *f) {
     kn__text svg = {0};
-    int error = curves_add(f, epoch);
-    if (!error) kn__curves_svg(&svg, f->title, f->drawn, f->n_drawn);
-    if (!error) error = svg.failed ? ENOMEM : kn__file_write(f->curves, svg.data, svg.length);
-    warn(f->curves, error);
+    kn__curves_svg(&svg, f->title, f->drawn, f->n_drawn);
+    warn(f->curves, svg.failed ? ENOMEM : kn__file_write(f->curves, svg.data, svg.length));
+    f->n_written = f->n_drawn;
     kn__text_release(&svg);
+}
+
+/* A picture has all epochs: of a long training not each epoch makes a new one. */
+static void curves_draw(kn__train_files *f, const kn_epoch *epoch) {
+    enum { GROWTH = 32 };
+    warn(f->curves, curves_add(f, epoch));
+    if ((f->n_drawn - f->n_written) * GROWTH >= f->n_drawn) curves_write(f);
 }
 
 /* Whether the file can be written later; 0 or an errno. A new one is removed again: a training that
@@ -191,11 +197,12 @@ void kn__train_files_add(kn__train_files *f, const kn_epoch *epoch) {
     f->has_epochs = true;
     if (f->metrics) metrics_add(f->metrics, epoch);
     if (f->tensorboard) events_add(f, epoch);
-    if (f->curves) curves_write(f, epoch);
+    if (f->curves) curves_draw(f, epoch);
 }
 
 void kn__train_files_release(kn__train_files *f) {
     if (f->tensorboard && !f->has_epochs) (void)unlink(f->events);
+    if (f->n_written < f->n_drawn) curves_write(f);
     free(f->drawn);
 }
 

@@ -14,15 +14,15 @@ typedef struct kn__train_files {
     double saved_loss; /* of the checkpoint's last epoch; NaN: none */
     bool has_epochs;   /* one was added */
     char events[4096]; /* the event file; "" before the training */
-    kn_epoch *drawn;   /* [n_drawn]: of the curves */
-    int64_t n_drawn;
+    kn_epoch *drawn;   /* [n_drawn]: of the curves; the file has n_written */
+    int64_t n_drawn, n_written;
 } kn__train_files;
 
 /* Before the training: makes the event file, and tries the others. IO with the path. */
 kn_status kn__train_files_begin(kn__train_files *files);
 /* Writes an epoch. A file that can't be written is a warning: it doesn't end the training. */
 void kn__train_files_add(kn__train_files *files, const kn_epoch *epoch);
-/* Removes an event file that has no epoch. */
+/* After the training: draws the last epochs, and removes an event file that has no epoch. */
 void kn__train_files_release(kn__train_files *files);
 /* Returns the learning rate of a checkpoint; 0 if it has no rate. */
 double kn__rate_saved(const char *checkpoint);
