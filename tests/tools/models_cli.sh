@@ -110,10 +110,19 @@ sample)
   want 0 "$knet" sample connect4 --seed 3;               out_has '^([1-7] )+[1-7]$'; out_has 'x wins|o wins|a draw'
   want 1 "$knet" sample connect4 --weights none.st;      err_has 'none.st'
   want 3 env KNET_ALLOC=limit=1MiB "$knet" sample gpt --data text --json; [ "$(json exit_code)" = 3 ] || fail 'out of memory'
+  for model in vae connect4; do
+    want 2 "$knet" sample $model --picture v.png --count 3;  err_has "--count does not apply to $model"
+    want 2 "$knet" sample $model --picture v.png --data text; err_has "--data does not apply to $model"
+  done
+  want 2 "$knet" sample vae --picture v.png --temperature 1; err_has '--temperature does not apply to vae'
+  want 2 "$knet" sample connect4 --picture v.png;         err_has '--picture does not apply to connect4'
+  want 2 "$knet" sample gpt --data text --picture v.png;  err_has '--picture does not apply to gpt'
   # Weights of a training that diverged.
   for model in connect4 gpt; do
     want 1 "$knet" train $model --synthetic --epochs 1 --batch 4 --lr 1e18 --optimizer sgd --checkpoint n.st --save-every 1
-    want 1 "$knet" sample $model --weights n.st --data text;  err_has "the model's scores are NaN"
+    data=()
+    [ $model = connect4 ] || data=(--data text)
+    want 1 "$knet" sample $model --weights n.st "${data[@]}";  err_has "the model's scores are NaN"
     [ ! -s out ] || fail "a sample: $(cat out)"
   done
   ;;

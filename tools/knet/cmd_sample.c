@@ -33,9 +33,9 @@ static const kn__opt table[] = {
     {"data", KN__OPT_FILE, AT(data), .value_name = "FILE", .initial_shown = "as knet train",
      .help = "the text that the model was trained on, for its words",
      .remark = "of a checkpoint that has no vocabulary"},
-    {"count", KN__OPT_COUNT, AT(count), .value_name = "N", .max = 1000000, .initial = "400",
+    {"count", KN__OPT_COUNT, AT(count), .value_name = "N", .max = 1000000, .initial_shown = "400",
      .help = "words or characters"},
-    {"temperature", KN__OPT_NUMBER, AT(heat), .value_name = "T", .initial = "0.7",
+    {"temperature", KN__OPT_NUMBER, AT(heat), .value_name = "T", .initial_shown = "0.7",
      .help = "1 draws by the model's probabilities, less prefers likely words"},
     {"seed", KN__OPT_SEED, AT(seed), .value_name = "N", .initial = "1",
      .help = "seed of the draws"},
@@ -162,11 +162,27 @@ static kn_status session_run(session *s) {
     return strcmp(o->model[0], "connect4") == 0 ? game_write(s) : text_write(s);
 }
 
-static int run(void *options_of) {
-    const options *o = options_of;
-    session s = {.options = o};
-    if (strcmp(o->model[0], "vae") == 0 && !o->picture)
+/* Which options a model's sample has no use for. */
+static int options_check(const options *o) {
+    bool is_vae = strcmp(o->model[0], "vae") == 0, is_game = strcmp(o->model[0], "connect4") == 0;
+    const char *wrong = o->count && (is_vae || is_game)  ? "count"
+                        : o->data && (is_vae || is_game) ? "data"
+                        : o->heat > 0 && is_vae          ? "temperature"
+                        : o->picture && !is_vae          ? "picture"
+                                                         : NULL;
+    if (wrong) return kn__fail_usage("--%s does not apply to %s", wrong, o->model[0]);
+    if (is_vae && !o->picture)
         return kn__fail_usage("--picture FILE is needed: where vae writes its images");
+    return KN__EXIT_OK;
+}
+
+static int run(void *options_of) {
+    options *o = options_of;
+    session s = {.options = o};
+    int exit_code = options_check(o);
+    if (exit_code != KN__EXIT_OK) return exit_code;
+    if (!o->count) o->count = 400;
+    if (!(o->heat > 0)) o->heat = 0.7;
     s.report = kn__output_begin(&o->common);
     KN_FRAME(.device = kn_device_host(), .record = KN_OFF);
     kn_status status = kn_check();
