@@ -76,6 +76,10 @@ train)
   want 0 "$knet" train linear --synthetic --optimizer record --quiet; out_has '^loss [0-9.]+  test loss [0-9.]+ '
   for i in $(seq 200); do echo 'the rain in spain stays mainly in the plain'; done >text
   want 0 "$knet" train char_lstm --data text --epochs 1; out_has '  test loss [0-9.]+  train'
+  : >empty
+  for command in train sample; do # data that don't fit are no wrong usage
+    want 1 "$knet" $command char_lstm --data empty;  err_has '0 words or characters; samples of 50 take one more'
+  done
   want 0 "$knet" train tree_lstm --synthetic --epochs 1 --quiet; out_has 'test loss [0-9.]+'
   want 0 "$knet" train reinforce --synthetic --epochs 2 --optimizer record --quiet; out_has 'test loss -(0\.9|1\.0)'
   want 1 "$knet" train dcgan --synthetic --accumulate 2 --batch 4; err_has 'trains in turns, without accumulated batches'

@@ -327,7 +327,7 @@ static void a_text_is_cut_into_samples_and_what_follows(void **state) {
     assert_integers(b.x, (int64_t[]){2, 2, 3, 2, 3, 3}, 6);
     assert_integers(b.y, (int64_t[]){2, 3, 2, 3, 3, 2}, 6);
     kn_loader_destroy(loader);
-    assert_fails(kn_dataset_read_text(&data, &v, path, 7, NULL), KN_ERR_INVALID,
+    assert_fails(kn_dataset_read_text(&data, &v, path, 7, NULL), KN_ERR_FORMAT,
                  "7 words or characters; samples of 7 take one more");
     kn_vocab_destroy(v);
 }

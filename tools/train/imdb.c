@@ -22,7 +22,7 @@ static kn_status text_cut(kn_dataset *d, int64_t *index, int64_t n_index, int64_
                           const char *path) {
     d->n = (n_index - 1) / length;
     if (d->n < 1)
-        return KN_FAIL(KN_ERR_INVALID,
+        return KN_FAIL(KN_ERR_FORMAT,
                        "%s: %" PRId64 " words or characters; samples of %" PRId64 " take one more",
                        path, n_index, length);
     size_t bytes = (size_t)(d->n * length) * sizeof *index;

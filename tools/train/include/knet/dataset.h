@@ -101,7 +101,7 @@ KN_API KN_MUST_CHECK kn_status kn_dataset_read_csv(kn_dataset **out, const char 
                                                    const kn_csv_options *options);
 /* Reads a text as samples of `length` words or characters: x [length], and y the same, one further
  * on. Makes *vocab of it if that is NULL, by `options` (NULL: characters). Checkpoints with a
- * loader of the set hold the vocabulary. */
+ * loader of the set hold the vocabulary. Errors: IO; FORMAT for a text without a sample. */
 KN_API KN_MUST_CHECK kn_status kn_dataset_read_text(kn_dataset **out, kn_vocab **vocab,
                                                     const char *path, int64_t length,
                                                     const kn_vocab_options *options);
