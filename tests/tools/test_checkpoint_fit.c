@@ -3,6 +3,7 @@
 #include <knet/file.h>
 #include <knet/op.h>
 #include <knet/tape.h>
+#include <math.h>
 #include <sys/stat.h>
 
 #include "checkpoint_dir.h"
@@ -87,16 +88,19 @@ static void numbers_that_a_file_lacks_are_zero(void **state) {
     pair_close(&p);
 }
 
+/* A backward that meets w[first] first; factor: of the loss. */
+static void pair_backward(pair *p, int first, double factor) {
+    KN_TAPE();
+    kn_tensor *x = kn_sum(p->w[!first], KN_ALL, false), *y = kn_sum(p->w[first], KN_ALL, false);
+    assert_ok(kn_backward(kn_affine(kn_mul(x, kn_exp(y)), factor, 0)));
+}
+
 /* After a step whose backward meets w[first] first. */
 static void pair_save(int first) {
     pair p;
     kn_checkpoint c = pair_open(&p);
-    {
-        KN_TAPE();
-        kn_tensor *x = kn_sum(p.w[!first], KN_ALL, false), *y = kn_sum(p.w[first], KN_ALL, false);
-        assert_ok(kn_backward(kn_mul(x, kn_exp(y))));
-        assert_ok(kn_optim_step(p.optim));
-    }
+    pair_backward(&p, first, 1);
+    assert_ok(kn_optim_step(p.optim));
     assert_ok(kn_checkpoint_save(path, &c, NULL));
     pair_close(&p);
 }
@@ -110,6 +114,71 @@ static void a_refused_file_leaves_the_order_of_gradients_open(void **state) {
     assert_fails(kn_checkpoint_load(&c, path), KN_ERR_INVALID, "has no tensor 'optimizer/v/w1'");
     pair_save(1);
     assert_ok(kn_checkpoint_load(&c, path));
+    pair_close(&p);
+}
+
+static void assert_same_weights(const pair *a, const pair *b) {
+    for (int i = 0; i < 2; i++)
+        assert_memory_equal(kn_data(a->w[i]), kn_data(b->w[i]), (size_t)(2 + i) * sizeof(float));
+}
+
+/* Loads the file of `a`, then takes the same step in both. */
+static void assert_continues(pair *a, const kn_checkpoint *saved) {
+    pair b;
+    kn_checkpoint c = pair_open(&b);
+    if (saved->scale) assert_ok(kn_loss_scale_create(&c.scale, b.params, NULL));
+    assert_ok(kn_checkpoint_load(&c, path));
+    int order[2] = {-1, -1};
+    kn_params_order(order, b.params);
+    assert_int_equal(order[0], 1);
+    pair_backward(a, 1, 1);
+    pair_backward(&b, 1, 1);
+    assert_ok(kn_optim_step(a->optim));
+    assert_ok(kn_optim_step(b.optim));
+    assert_same_weights(a, &b);
+    kn_loss_scale_destroy(c.scale);
+    pair_close(&b);
+}
+
+static void a_run_whose_first_steps_are_skipped_continues(void **state) {
+    (void)state;
+    pair p;
+    bool stepped = true;
+    kn_checkpoint c = pair_open(&p);
+    assert_ok(kn_loss_scale_create(&c.scale, p.params, NULL));
+    pair_backward(&p, 1, INFINITY);
+    assert_ok(kn_loss_scale_step(c.scale, p.optim, &stepped));
+    assert_false(stepped);
+    assert_ok(kn_checkpoint_save(path, &c, NULL));
+    assert_continues(&p, &c);
+    kn_loss_scale_destroy(c.scale);
+    pair_close(&p);
+}
+
+static void a_run_before_its_first_step_continues(void **state) {
+    (void)state;
+    pair p;
+    kn_checkpoint c = pair_open(&p);
+    pair_backward(&p, 1, 1);
+    assert_ok(kn_checkpoint_save(path, &c, NULL));
+    kn_optim_state_written(p.optim); /* discards the gradients */
+    assert_continues(&p, &c);
+    pair_close(&p);
+}
+
+/* As files of before the state was saved with the order. */
+static void an_order_without_a_state_is_that_of_a_run_before_its_first_step(void **state) {
+    (void)state;
+    static const char *const order[][2] = {
+        {"knet.order", "1 0"}, {"knet.optimizer", "adam"}, {"knet.numbers", "0 0 0 0 0 0 0 0"}};
+    pair p;
+    kn_checkpoint c = pair_open(&p);
+    kn_named all[] = {{"w0", p.w[0]}, {"w1", p.w[1]}, {"optimizer/hyper", NULL}};
+    KN_FRAME();
+    all[2].tensor = kn_optim_state_at(p.optim, 0, (char[64]){0}, 64);
+    assert_ok(kn_safetensors_save(path, all, 3, order, 3));
+    assert_continues(&p, &c);
+    assert_fails(kn_checkpoint_load(&c, path), KN_ERR_INVALID, "has no tensor 'optimizer/m/w0'");
     pair_close(&p);
 }
 
@@ -223,6 +292,9 @@ int main(void) {
         TEST(a_file_without_a_scale_is_refused_where_one_is_wanted),
         TEST(numbers_that_a_file_lacks_are_zero),
         TEST(a_refused_file_leaves_the_order_of_gradients_open),
+        TEST(a_run_whose_first_steps_are_skipped_continues),
+        TEST(a_run_before_its_first_step_continues),
+        TEST(an_order_without_a_state_is_that_of_a_run_before_its_first_step),
         TEST(a_run_on_other_data_is_refused),
         TEST(a_checkpoint_has_the_vocabulary_of_its_text),
         TEST(objects_of_another_set_are_refused),

@@ -67,6 +67,26 @@ static bool layer_add(void *ctx, kn_layer *layer) {
     return s->status == KN_OK;
 }
 
+/* The place of each gradient: -1 before the order is final. */
+static kn_status order_get(int **out, const kn_params *params) {
+    int n = kn_params_count(params);
+    *out = malloc((size_t)n * sizeof **out + 1);
+    if (!*out) return KN_FAIL(KN_ERR_OOM, "no memory for the order of %d parameters", n);
+    kn_params_order(*out, params);
+    return KN_OK;
+}
+
+/* The first backward makes the order final, the first step the state: where steps were skipped, the
+ * state is saved as the zeros that the step will begin with. */
+static kn_status optimizer_settle(kn_checkpoint *c) {
+    int *order = NULL;
+    bool is_final = false;
+    KN_TRY(order_get(&order, c->params));
+    for (int i = 0; i < kn_params_count(c->params); i++) is_final |= order[i] >= 0;
+    free(order);
+    return is_final ? kn_optim_prepare(c->optim) : KN_OK;
+}
+
 /* Views of the optimiser's state belong to the caller's frame. */
 static kn_status list_fill(list *l, kn_checkpoint *c) {
     const char *name = NULL;
@@ -164,11 +184,9 @@ static void metadata_release(metadata *m) {
 }
 
 static kn_status order_put(kn__text *out, kn_params *params) {
-    int n = kn_params_count(params);
-    int *order = malloc((size_t)n * sizeof *order + 1);
-    if (!order) return KN_FAIL(KN_ERR_OOM, "no memory for the order of %d parameters", n);
-    kn_params_order(order, params);
-    for (int i = 0; i < n && order[i] >= 0; i++)
+    int *order = NULL;
+    KN_TRY(order_get(&order, params));
+    for (int i = 0; i < kn_params_count(params) && order[i] >= 0; i++)
         kn__text_printf(out, "%s%d", i ? " " : "", order[i]);
     free(order);
     return KN_OK;
@@ -318,7 +336,8 @@ kn_status kn_checkpoint_save(const char *path, kn_checkpoint *c,
     KN_FRAME(.record = KN_OFF);
     list l = {0};
     metadata m = {.n = 0};
-    kn_status status = list_fill(&l, c);
+    kn_status status = c->optim ? optimizer_settle(c) : KN_OK;
+    if (status == KN_OK) status = list_fill(&l, c);
     if (status == KN_OK) status = metadata_fill(&m, c);
     if (status == KN_OK) status = replace(target, &l, &m, options ? options->keep : 0);
     metadata_release(&m);
@@ -466,10 +485,22 @@ static kn_status order_apply(kn_params *params, const char *path, const char *te
     return kn_params_order_set(params, order, n);
 }
 
-/* The text of the order; NULL: the file is of a run before its first step. */
+/* The text of the order; NULL: the file is of a run before its first backward. */
 static const char *order_text(const kn_checkpoint *c, kn_file *f) {
     const char *text = kn_file_metadata(f, "knet.order");
     return text && *text && kn_params_count(c->params) ? text : NULL;
+}
+
+/* Whether the file has more than the optimiser's "hyper": older versions saved an order without the
+ * zeros of the state, where all steps so far were skipped. */
+static bool has_state(kn_file *f) {
+    bool has = false;
+    for (int i = 0; i < kn_file_count(f); i++) {
+        const char *name = kn_file_name(f, i);
+        has |= strncmp(name, OPTIMIZER, strlen(OPTIMIZER)) == 0 &&
+               strcmp(name, OPTIMIZER "hyper") != 0;
+    }
+    return has;
 }
 
 /* Adds what the optimiser's state will be, to be checked: its order is final once it is made. */
@@ -479,7 +510,8 @@ static kn_status optimizer_plan(list *l, kn_checkpoint *c, kn_file *f, const cha
     if (!method || strcmp(method, name) != 0)
         return KN_FAIL(KN_ERR_INVALID, "%s has the state of %s; the optimiser is %s", path,
                        method ? method : "no optimiser", name);
-    for (int i = 0; order_text(c, f); i++) {
+    bool whole = order_text(c, f) && has_state(f);
+    for (int i = 0; i == 0 || whole; i++) {
         kn_tensor *t = kn_optim_state_like(c->optim, i, part, sizeof part);
         if (!t) return kn_check();
         KN_TRY(list_add(l, OPTIMIZER, part, t));
@@ -500,7 +532,7 @@ static kn_status optimizer_ready(kn_checkpoint *c, kn_file *f, const char *path)
     free(orders);
     free(places);
     KN_TRY(status);
-    return kn_optim_prepare(c->optim);
+    return has_state(f) ? kn_optim_prepare(c->optim) : KN_OK;
 }
 
 static kn_status tensor_load(kn_file *f, const kn_named *to) {
