@@ -176,34 +176,46 @@ kn_tensor *(kn_topk_accuracy)(kn_tensor *scores, kn_tensor *labels, int64_t k) {
 
 /* --- of each element --- */
 
+/* Pointwise ops keep 16 bits in frames with .autocast; losses, whose terms may not fit, are f32. */
+static kn_tensor *terms(kn_op op, kn_tensor *x, kn_tensor *y, double p, kn_reduction reduction) {
+    kn_attr_scalars attr = {p, 0};
+    bool are_halves =
+        kn__is_whole(x) && kn__is_half(x->dtype) && kn__is_whole(y) && kn__is_half(y->dtype);
+    if (are_halves && kn_frame_autocast()) {
+        x = (kn_cast)(x, KN_F32);
+        y = (kn_cast)(y, KN_F32);
+    }
+    return kn__loss_reduced(kn__row2(op, x, y, &attr), reduction);
+}
+
 kn_tensor *(kn_mse)(kn_tensor *x, kn_tensor *y, kn_reduction reduction) {
-    return kn__loss_reduced((kn_square_diff)(x, y), reduction);
+    return terms(KN_OP_square_diff, x, y, 0, reduction);
 }
 kn_tensor *(kn_mae)(kn_tensor *x, kn_tensor *y, kn_reduction reduction) {
-    return kn__loss_reduced((kn_abs_diff)(x, y), reduction);
+    return terms(KN_OP_abs_diff, x, y, 0, reduction);
 }
 kn_tensor *(kn_bce)(kn_tensor *x, kn_tensor *y, kn_reduction reduction) {
-    return kn__loss_reduced((kn_bce_terms)(x, y), reduction);
+    return terms(KN_OP_bce_terms, x, y, 0, reduction);
 }
 kn_tensor *(kn_bce_logits)(kn_tensor *x, kn_tensor *y, kn_reduction reduction) {
-    return kn__loss_reduced((kn_bce_logits_terms)(x, y), reduction);
+    return terms(KN_OP_bce_logits_terms, x, y, 0, reduction);
 }
 kn_tensor *(kn_logistic)(kn_tensor *x, kn_tensor *y, kn_reduction reduction) {
-    return kn__loss_reduced((kn_logistic_terms)(x, y), reduction);
+    return terms(KN_OP_logistic_terms, x, y, 0, reduction);
 }
 kn_tensor *(kn_hinge)(kn_tensor *x, kn_tensor *y, double margin, kn_reduction reduction) {
-    return kn__loss_reduced((kn_hinge_terms)(x, y, margin), reduction);
+    return terms(KN_OP_hinge_terms, x, y, margin, reduction);
 }
 kn_tensor *(kn_huber)(kn_tensor *x, kn_tensor *y, double delta, kn_reduction reduction) {
     if (!(delta > 0))
         return kn_op_fail(KN_OP_huber_terms, KN_ERR_INVALID, "delta is %g; it must be above 0",
                           delta);
-    return kn__loss_reduced((kn_huber_terms)(x, y, delta), reduction);
+    return terms(KN_OP_huber_terms, x, y, delta, reduction);
 }
 kn_tensor *(kn_smooth_l1)(kn_tensor *x, kn_tensor *y, double beta, kn_reduction reduction) {
     if (beta == 0) return (kn_mae)(x, y, reduction);
     return (kn_affine)((kn_huber)(x, y, beta, reduction), 1 / beta, 0);
 }
 kn_tensor *(kn_kl_div)(kn_tensor *x, kn_tensor *y, bool log_target, kn_reduction reduction) {
-    return kn__loss_reduced(log_target ? (kn_kl_log_terms)(x, y) : (kn_kl_terms)(x, y), reduction);
+    return terms(log_target ? KN_OP_kl_log_terms : KN_OP_kl_terms, x, y, 0, reduction);
 }

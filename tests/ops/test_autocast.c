@@ -187,6 +187,44 @@ static void functions_of_f32_take_16_bits(void **state) {
     kn_rng_destroy(rng);
 }
 
+/* Every loss of predictions in[0] and targets in[1], and of probabilities in[2] and in[3]. */
+static int losses_of(kn_tensor *out[], kn_tensor *const in[4]) {
+    const kn_reduction mean = KN_REDUCE_MEAN;
+    kn_tensor *x = in[0], *y = in[1];
+    kn_tensor *all[] = {kn_mse(x, y, mean),
+                        kn_mse(x, y, KN_REDUCE_NONE),
+                        kn_mae(x, y, mean),
+                        kn_huber(x, y, 500, mean),
+                        kn_smooth_l1(x, y, 0.5, mean),
+                        kn_bce(in[2], in[3], mean),
+                        kn_bce_logits(x, y, mean),
+                        kn_logistic(x, y, mean),
+                        kn_hinge(x, y, 1, mean),
+                        kn_kl_div(x, in[3], false, mean),
+                        kn_kl_div(x, y, true, mean)};
+    memcpy(out, all, sizeof all);
+    return sizeof all / sizeof *all;
+}
+
+/* Terms such as (300 - 3)² don't fit f16. */
+static void losses_of_16_bits_are_those_of_f32_with_autocast(void **state) {
+    (void)state;
+    for (int h = 0; h < 2; h++) {
+        KN_FRAME();
+        kn_tensor *x = kn_cast(kn_affine(noise(KN_SHAPE(40), 1), 320, 0), halves[h]);
+        kn_tensor *y = kn_cast(noise(KN_SHAPE(40), 2), halves[h]), *got[16], *want[16];
+        kn_tensor *in[4] = {x, y, kn_sigm(x), kn_sigm(y)};
+        int n = losses_of(want, (kn_tensor *[]){wide(x), wide(y), wide(in[2]), wide(in[3])});
+        KN_FRAME(.autocast = (int)halves[h]);
+        assert_int_equal(losses_of(got, in), n);
+        for (int i = 0; i < n; i++) {
+            assert_dtype(got[i], "f32");
+            for (int64_t k = 0; k < kn_tensor_numel(want[i]); k++)
+                assert_close(ops_at(got[i], k), ops_at(want[i], k), 0, 0);
+        }
+    }
+}
+
 static void autocast_chooses_dtypes_by_op(void **state) {
     (void)state;
     KN_FRAME(.autocast = KN_BF16);
@@ -270,6 +308,7 @@ int main(void) {
     return RUN_TESTS(OPS_TEST(products_of_halves_round_once),
                      OPS_TEST(convolutions_and_pools_of_halves_round_once),
                      OPS_TEST(sums_into_halves_round_once), OPS_TEST(functions_of_f32_take_16_bits),
+                     OPS_TEST(losses_of_16_bits_are_those_of_f32_with_autocast),
                      OPS_TEST(autocast_chooses_dtypes_by_op),
                      OPS_TEST(autocast_is_the_same_as_casts_by_hand),
                      OPS_TEST(casts_end_with_their_op), OPS_TEST(a_wrong_autocast_is_an_error));
