@@ -213,8 +213,10 @@ kn_tensor *(kn_huber)(kn_tensor *x, kn_tensor *y, double delta, kn_reduction red
     return terms(KN_OP_huber_terms, x, y, delta, reduction);
 }
 kn_tensor *(kn_smooth_l1)(kn_tensor *x, kn_tensor *y, double beta, kn_reduction reduction) {
-    if (beta == 0) return (kn_mae)(x, y, reduction);
-    return (kn_affine)((kn_huber)(x, y, beta, reduction), 1 / beta, 0);
+    if (!(beta >= 0))
+        return kn_op_fail(KN_OP_smooth_l1_terms, KN_ERR_INVALID, "beta is %g; it must be 0 or more",
+                          beta);
+    return terms(KN_OP_smooth_l1_terms, x, y, beta, reduction);
 }
 kn_tensor *(kn_kl_div)(kn_tensor *x, kn_tensor *y, bool log_target, kn_reduction reduction) {
     return terms(log_target ? KN_OP_kl_log_terms : KN_OP_kl_terms, x, y, 0, reduction);

@@ -89,6 +89,28 @@ static void sixteen_bit_losses_average_many_rows(void **state) {
     }
 }
 
+/* Terms of Huber's loss before the division by beta fit neither f16 nor, of a small beta, f32. */
+static void smooth_l1_takes_any_beta(void **state) {
+    (void)state;
+    static const double betas[] = {0, 1e-39, 1e-6, 0.5, 1000, INFINITY};
+    static const kn_dtype dtypes[] = {KN_F64, KN_F32, KN_F16, KN_BF16};
+    static const double near[] = {1e-6, 1e-6, 1e-3, 8e-3};
+    for (int i = 0; i < 4; i++)
+        for (size_t b = 0; b < sizeof betas / sizeof *betas; b++) {
+            KN_FRAME();
+            double beta = betas[b];
+            kn_tensor *x = kn_cast(F32(KN_SHAPE(4), 0, 0.25f, -600, 1024), dtypes[i]);
+            kn_tensor *y = kn_filled_like(x, 0);
+            kn_tensor *got = kn_cast(kn_smooth_l1(x, y, beta, KN_REDUCE_NONE), KN_F64);
+            x = kn_cast(x, KN_F64);
+            for (int64_t k = 0; k < 4; k++) {
+                double d = fabs(ops_at(x, k));
+                assert_close(ops_at(got, k), d < beta ? d / beta * d / 2 : d - beta / 2, near[i],
+                             1e-6);
+            }
+        }
+}
+
 static void an_ignored_label_may_be_outside_the_classes(void **state) {
     (void)state;
     KN_FRAME();
@@ -178,6 +200,9 @@ static void bad_input_gives_a_message(void **state) {
     assert_op_fails(kn_cross_entropy_with(a, I64(KN_SHAPE(2), 0, 1), NULL), KN_ERR_SHAPE,
                     "[B,C] and [B]");
     assert_op_fails(kn_huber(a, a, -1, KN_REDUCE_MEAN), KN_ERR_INVALID, "delta is -1");
+    assert_op_fails(kn_smooth_l1(a, a, -1, KN_REDUCE_MEAN), KN_ERR_INVALID,
+                    "smooth_l1_terms: beta is -1");
+    assert_op_fails(kn_smooth_l1(a, a, NAN, KN_REDUCE_MEAN), KN_ERR_INVALID, "beta is nan");
     assert_op_fails(kn_mse(a, w, KN_REDUCE_MEAN), KN_ERR_SHAPE, "square_diff");
     assert_op_fails(kn_topk_accuracy(a, w, 1), KN_ERR_DTYPE, "accuracy");
     assert_op_fails(kn_topk_accuracy(a, I64(KN_SHAPE(3), 0, 1, 2), 10), KN_ERR_INVALID,
@@ -186,12 +211,12 @@ static void bad_input_gives_a_message(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(OPS_TEST(terms_and_reductions_equal_pytorch),
-                     OPS_TEST(cross_entropy_with_options_equals_pytorch),
-                     OPS_TEST(accuracy_takes_the_first_of_equals_and_nan_as_largest),
-                     OPS_TEST(sixteen_bit_losses_average_many_rows),
-                     OPS_TEST(an_ignored_label_may_be_outside_the_classes),
-                     OPS_TEST(a_label_outside_the_classes_gives_nan),
-                     OPS_TEST(topk_accuracy_agrees_with_topk), OPS_TEST(measures_count_rows),
-                     OPS_TEST(bad_input_gives_a_message));
+    return RUN_TESTS(
+        OPS_TEST(terms_and_reductions_equal_pytorch),
+        OPS_TEST(cross_entropy_with_options_equals_pytorch),
+        OPS_TEST(accuracy_takes_the_first_of_equals_and_nan_as_largest),
+        OPS_TEST(sixteen_bit_losses_average_many_rows), OPS_TEST(smooth_l1_takes_any_beta),
+        OPS_TEST(an_ignored_label_may_be_outside_the_classes),
+        OPS_TEST(a_label_outside_the_classes_gives_nan), OPS_TEST(topk_accuracy_agrees_with_topk),
+        OPS_TEST(measures_count_rows), OPS_TEST(bad_input_gives_a_message));
 }
