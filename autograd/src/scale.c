@@ -15,6 +15,7 @@ struct kn_loss_scale {
     kn_tensor *factor; /* the state's, F64: replays of a captured step read it; owned */
     kn_loss_scale_options options;
     kn_loss_scale_state state;
+    uint64_t divided; /* the cycle whose gradients are divided already, by a step that was made */
 };
 
 static kn_status options_check(kn_loss_scale_options *o) {
@@ -51,6 +52,7 @@ kn_status kn_loss_scale_create(kn_loss_scale **out, kn_params *params,
     params->is_scaled = true;
     scale->options = o;
     scale->state.factor = o.initial;
+    scale->divided = UINT64_MAX;
     *out = scale;
     return KN_OK;
 }
@@ -152,10 +154,15 @@ kn_status kn_loss_scale_step(kn_loss_scale *scale, kn_optim *optim, bool *steppe
     KN_TRY(all_finite(&finite, scale->set, g));
     if (stepped) *stepped = finite != 0;
     if (finite == 0) return shrink(scale, optim);
-    KN_TRY(multiply_all(scale->set, g, 1 / scale->state.factor));
+    bool divides = scale->divided != scale->set->cycle;
+    if (divides) KN_TRY(multiply_all(scale->set, g, 1 / scale->state.factor));
     kn_status status = kn_optim_step(optim);
-    if (status == KN_OK) return grow(scale);
-    KN_TRY(multiply_all(scale->set, g, scale->state.factor)); /* the next try divides again */
+    if (status == KN_OK) {
+        scale->divided = scale->set->cycle;
+        return grow(scale);
+    }
+    /* the next try divides again */
+    if (divides) KN_TRY(multiply_all(scale->set, g, scale->state.factor));
     return status;
 }
 

@@ -83,6 +83,20 @@ static void the_scale_grows_after_good_steps(void **state) {
     fixture_release(&f);
 }
 
+static void steps_without_a_backward_take_the_same_gradients(void **state) {
+    (void)state;
+    fixture f;
+    bool stepped = false;
+    fixture_init(&f, &(kn_loss_scale_options){.initial = 8, .every = 1}); /* it grows each time */
+    for (int i = 0; i < 2; i++) {
+        assert_true(step(&f, 2));
+        assert_ok(kn_loss_scale_step(f.scale, f.optim, &stepped));
+        assert_true(stepped);
+        assert_w(&f, 1.5 - 0.5 * i);
+    }
+    fixture_release(&f);
+}
+
 static void the_scale_has_a_limit(void **state) {
     (void)state;
     fixture f;
@@ -167,6 +181,7 @@ int main(void) {
     return RUN_TESTS(TEST(the_scale_leaves_steps_as_they_are),
                      TEST(a_gradient_that_is_not_finite_leaves_the_step_out),
                      TEST(the_scale_grows_after_good_steps), TEST(the_scale_has_a_limit),
+                     TEST(steps_without_a_backward_take_the_same_gradients),
                      TEST(the_scale_grows_with_the_last_of_the_steps),
                      TEST(gradients_that_never_are_finite_are_an_error),
                      TEST(wrong_numbers_are_refused), TEST(an_optimiser_of_another_set_is_refused));

@@ -40,9 +40,10 @@ KN_API void kn_loss_scale_destroy(kn_loss_scale *scale);
 /* loss times the scale. */
 KN_API kn_tensor *kn_loss_scale_apply(kn_loss_scale *scale, kn_tensor *loss);
 /* Divides the gradients, and steps if all are finite; *stepped, unless NULL: whether they were. The
- * next backward starts from zero gradients in both cases. Errors: INVALID if the scale would fall
- * below 2^-24: the gradients are not finite for another reason; if optim is of another parameter
- * set; inside a captured step. */
+ * next backward starts from zero gradients in both cases; a second step without one takes the same
+ * gradients, as kn_optim_step does, and divides them no more. Errors: INVALID if the scale would
+ * fall below 2^-24: the gradients are not finite for another reason; if optim is of another
+ * parameter set; inside a captured step. */
 KN_API KN_MUST_CHECK kn_status kn_loss_scale_step(kn_loss_scale *scale, kn_optim *optim,
                                                   bool *stepped);
 /* The state of a scale. */
