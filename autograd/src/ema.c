@@ -43,7 +43,8 @@ static kn_status prepare(kn_ema *ema) {
 
 kn_status kn_ema_create(kn_ema **out, kn_params *params, double decay) {
     KN_TRY(kn_check());
-    if (!params) return KN_FAIL(KN_ERR_INVALID, "kn_ema_create: params is NULL");
+    if (!out || !params)
+        return KN_FAIL(KN_ERR_INVALID, "kn_ema_create: %s is NULL", out ? "params" : "out");
     KN_TRY(kn__params_together("kn_ema_create", params));
     if (!(decay > 0 && decay < 1)) {
         return KN_FAIL(KN_ERR_INVALID, "kn_ema_create: decay %g is not in (0, 1)", decay);

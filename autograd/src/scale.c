@@ -39,7 +39,8 @@ kn_status kn_loss_scale_create(kn_loss_scale **out, kn_params *params,
                                const kn_loss_scale_options *options) {
     kn_loss_scale_options o = options ? *options : (kn_loss_scale_options){0};
     KN_TRY(kn_check());
-    if (!params) return KN_FAIL(KN_ERR_INVALID, "kn_loss_scale_create: params is NULL");
+    if (!out || !params)
+        return KN_FAIL(KN_ERR_INVALID, "kn_loss_scale_create: %s is NULL", out ? "params" : "out");
     KN_TRY(options_check(&o));
     KN_TRY(kn__params_together("kn_loss_scale_create", params));
     KN_FRAME(.device = params->device, .pool = params->pool, .record = KN_OFF);

@@ -523,6 +523,7 @@ static void averages_follow_the_weights_and_change_places_with_them(void **state
     kn_ema *ema = NULL;
     assert_ok(kn_sgd_create(&optim, set, 0.05, NULL));
     assert_fails(kn_ema_create(&ema, set, 1), KN_ERR_INVALID, "decay 1");
+    assert_fails(kn_ema_create(NULL, set, 0.9), KN_ERR_INVALID, "kn_ema_create: out is NULL");
     assert_ok(kn_ema_create(&ema, set, 0.9));
     model mean = ref;
     for (int t = 0; t < STEPS; t++) {

@@ -140,6 +140,7 @@ static void wrong_numbers_are_refused(void **state) {
     assert_fails(kn_loss_scale_create(&scale, f.params, &(kn_loss_scale_options){.backoff = 1}),
                  KN_ERR_INVALID, "backoff 1");
     assert_fails(kn_loss_scale_create(&scale, NULL, NULL), KN_ERR_INVALID, "params is NULL");
+    assert_fails(kn_loss_scale_create(NULL, f.params, NULL), KN_ERR_INVALID, "out is NULL");
     assert_fails(kn_loss_scale_step(f.scale, NULL, NULL), KN_ERR_INVALID, "optim is NULL");
     assert_fails(kn_loss_scale_state_set(f.scale, NULL), KN_ERR_INVALID, "the state is NULL");
     assert_fails(kn_loss_scale_state_set(NULL, NULL), KN_ERR_INVALID, "scale is NULL");
