@@ -8,6 +8,30 @@ static kn_status missing(const char *name, double value) {
     return KN_FAIL(KN_ERR_INVALID, "kn_schedule_lr: %s is %g", name, value);
 }
 
+static int64_t warmup_of(const kn_schedule *s) {
+    return s->kind == KN_SCHEDULE_ONE_CYCLE ? 0 : s->warmup;
+}
+
+/* The numbers that the kind reads. */
+static kn_status numbers_check(const kn_schedule *s) {
+    bool is_step = s->kind == KN_SCHEDULE_STEP, has_end = s->kind >= KN_SCHEDULE_LINEAR;
+    const struct {
+        const char *name;
+        double value;
+        bool is_read;
+    } numbers[] = {{"lr", s->lr, true},
+                   {"lr_start", s->lr_start, s->kind == KN_SCHEDULE_ONE_CYCLE},
+                   {"lr_end", s->lr_end, has_end},
+                   {"gamma", s->gamma, is_step},
+                   {"warmup", (double)warmup_of(s), true}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (numbers[i].is_read && !(numbers[i].value >= 0 && isfinite(numbers[i].value)))
+            return missing(numbers[i].name, numbers[i].value);
+    if (is_step && s->every <= 0) return missing("every", (double)s->every);
+    if (has_end && s->steps <= 0) return missing("steps", (double)s->steps);
+    return KN_OK;
+}
+
 static kn_status check(const kn_schedule *s, int64_t step) {
     if (!s) return KN_FAIL(KN_ERR_INVALID, "kn_schedule_lr: schedule is NULL");
     if (s->kind < KN_SCHEDULE_CONSTANT || s->kind > KN_SCHEDULE_ONE_CYCLE)
@@ -16,14 +40,8 @@ static kn_status check(const kn_schedule *s, int64_t step) {
         if (s->reserved[i])
             return KN_FAIL(KN_ERR_INVALID, "kn_schedule_lr: reserved[%d] is not zero", i);
     }
-    if (!(s->lr >= 0)) return missing("lr", s->lr);
-    if (!(s->lr_start >= 0)) return missing("lr_start", s->lr_start);
-    if (!(s->lr_end >= 0)) return missing("lr_end", s->lr_end);
-    if (!(s->gamma >= 0)) return missing("gamma", s->gamma);
-    if (s->warmup < 0) return missing("warmup", (double)s->warmup);
+    KN_TRY(numbers_check(s));
     if (step < 0) return missing("step", (double)step);
-    if (s->kind == KN_SCHEDULE_STEP && s->every <= 0) return missing("every", (double)s->every);
-    if (s->kind >= KN_SCHEDULE_LINEAR && s->steps <= 0) return missing("steps", (double)s->steps);
     bool warms_up = s->kind == KN_SCHEDULE_LINEAR || s->kind == KN_SCHEDULE_COSINE;
     if (warms_up && s->warmup >= s->steps)
         return KN_FAIL(KN_ERR_INVALID,
@@ -53,7 +71,7 @@ static double one_cycle(const kn_schedule *s, int64_t step) {
 kn_status kn_schedule_lr(double *lr, const kn_schedule *s, int64_t step) {
     if (!lr) return KN_FAIL(KN_ERR_INVALID, "kn_schedule_lr: lr is NULL");
     KN_TRY(check(s, step));
-    int64_t t = step - s->warmup;
+    int64_t t = step - warmup_of(s);
     int64_t steps_done = s->kind == KN_SCHEDULE_STEP ? t / s->every : 0;
     if (s->kind == KN_SCHEDULE_ONE_CYCLE)
         *lr = one_cycle(s, step);

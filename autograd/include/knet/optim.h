@@ -175,7 +175,8 @@ typedef struct kn_schedule {
     uint64_t reserved[4]; /* zero */
 } kn_schedule;
 /* The rate of step 0, 1, …: *lr = …; for kn_optim_lr before each step. Errors: INVALID when a
- * number that the kind needs is missing or negative, or when the warm-up has all the steps. */
+ * number that the kind needs is missing, negative or not finite, or when the warm-up has all the
+ * steps. */
 KN_API KN_MUST_CHECK kn_status kn_schedule_lr(double *lr, const kn_schedule *schedule,
                                               int64_t step);
 

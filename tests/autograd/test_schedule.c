@@ -1,0 +1,107 @@
+/* Schedules of the learning rate. */
+#include <knet/optim.h>
+#include <math.h>
+
+#include "test.h"
+
+static double rate_of(const kn_schedule *s, int64_t step) {
+    double lr = -1;
+    assert_ok(kn_schedule_lr(&lr, s, step));
+    return lr;
+}
+
+static void schedules_have_their_shapes(void **state) {
+    (void)state;
+    kn_schedule step = {.kind = KN_SCHEDULE_STEP, .lr = 1, .gamma = 0.5, .every = 10, .warmup = 4};
+    assert_close(rate_of(&step, 0), 0.25, 1e-15, 0);
+    assert_close(rate_of(&step, 3), 1, 1e-15, 0);
+    assert_close(rate_of(&step, 13), 1, 1e-15, 0);
+    assert_close(rate_of(&step, 14), 0.5, 1e-15, 0);
+    kn_schedule line = {.kind = KN_SCHEDULE_LINEAR, .lr = 1, .lr_end = 0.5, .steps = 11};
+    assert_close(rate_of(&line, 0), 1, 1e-15, 0);
+    assert_close(rate_of(&line, 5), 0.75, 1e-15, 0);
+    assert_close(rate_of(&line, 10), 0.5, 1e-15, 0);
+    assert_close(rate_of(&line, 1000), 0.5, 1e-15, 0);
+    kn_schedule cosine = {.kind = KN_SCHEDULE_COSINE, .lr = 1, .steps = 101};
+    assert_close(rate_of(&cosine, 25), (1 + sqrt(0.5)) / 2, 1e-12, 0);
+    assert_close(rate_of(&cosine, 50), 0.5, 1e-12, 0);
+    assert_close(rate_of(&cosine, 100), 0, 0, 1e-15);
+    kn_schedule cycle = {.kind = KN_SCHEDULE_ONE_CYCLE, .lr = 1, .lr_end = 0.001, .steps = 100};
+    assert_close(rate_of(&cycle, 0), 0.04, 1e-12, 0);
+    assert_close(rate_of(&cycle, 30), 1, 1e-12, 0);
+    assert_close(rate_of(&cycle, 99), 0.001, 1e-12, 0);
+    assert_close(rate_of(&(kn_schedule){.lr = 3}, 7), 3, 0, 0);
+    double lr = 7;
+    cosine.steps = 0;
+    assert_fails(kn_schedule_lr(&lr, &cosine, 0), KN_ERR_INVALID, "steps is 0");
+    assert_fails(kn_schedule_lr(&lr, &line, -1), KN_ERR_INVALID, "step is -1");
+    assert_fails(kn_schedule_lr(&lr, NULL, 0), KN_ERR_INVALID, "schedule is NULL");
+    assert_close(lr, 7, 0, 0);
+}
+
+static void schedules_count_their_warmup_and_may_have_one_step(void **state) {
+    (void)state;
+    kn_schedule line = {.kind = KN_SCHEDULE_LINEAR, .lr = 1, .steps = 15, .warmup = 4};
+    assert_close(rate_of(&line, 1), 0.5, 1e-15, 0);
+    assert_close(rate_of(&line, 4), 1, 1e-15, 0);
+    assert_close(rate_of(&line, 9), 0.5, 1e-15, 0);
+    line.kind = KN_SCHEDULE_COSINE;
+    assert_close(rate_of(&line, 9), 0.5, 1e-12, 0);
+    assert_close(rate_of(&line, 14), 0, 0, 1e-15);
+    kn_schedule one = {.kind = KN_SCHEDULE_LINEAR, .lr = 1, .lr_end = 0.25, .steps = 1};
+    assert_close(rate_of(&one, 0), 0.25, 1e-15, 0);
+    assert_close(rate_of(&(kn_schedule){.kind = KN_SCHEDULE_STEP, .lr = 1, .every = 1}, 2), 0.01,
+                 1e-12, 0);
+}
+
+static void wrong_schedules_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        kn_schedule s;
+        const char *text;
+    } bad[] = {
+        {{.kind = (kn_schedule_kind)-1, .lr = 1}, "no kind -1"},
+        {{.kind = KN_SCHEDULE_ONE_CYCLE + 1, .lr = 1}, "no kind 5"},
+        {{.lr = 1, .warmup = -2}, "warmup is -2"},
+        {{.kind = KN_SCHEDULE_COSINE, .lr = 1, .steps = 3, .warmup = 3}, "warmup is 3 of 3"},
+        {{.kind = KN_SCHEDULE_STEP, .lr = 1}, "every is 0"},
+        {{.lr = 1, .reserved = {0, 0, 0, 1}}, "reserved[3]"},
+        {{.lr = -1}, "lr is -1"},
+        {{.lr = INFINITY}, "lr is inf"},
+        {{.lr = NAN}, "lr is nan"},
+        {{.kind = KN_SCHEDULE_ONE_CYCLE, .lr = 1, .steps = 9, .lr_start = -1}, "lr_start is -1"},
+        {{.kind = KN_SCHEDULE_LINEAR, .lr = 1, .steps = 9, .lr_end = INFINITY}, "lr_end is inf"},
+        {{.kind = KN_SCHEDULE_COSINE, .lr = 1, .steps = 9, .lr_end = -1}, "lr_end is -1"},
+        {{.kind = KN_SCHEDULE_STEP, .lr = 1, .every = 9, .gamma = -1}, "gamma is -1"}};
+    double lr = 7;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_fails(kn_schedule_lr(&lr, &bad[i].s, 0), KN_ERR_INVALID, bad[i].text);
+    assert_close(lr, 7, 0, 0);
+}
+
+/* Other kinds' fields hold what no kind takes. */
+static void fields_of_other_kinds_are_ignored(void **state) {
+    (void)state;
+    const kn_schedule each[] = {
+        {.lr = 1},
+        {.kind = KN_SCHEDULE_STEP, .lr = 1, .gamma = 0.5, .every = 1},
+        {.kind = KN_SCHEDULE_LINEAR, .lr = 1, .lr_end = 0.25, .steps = 4},
+        {.kind = KN_SCHEDULE_COSINE, .lr = 1, .lr_end = 0.25, .steps = 4},
+        {.kind = KN_SCHEDULE_ONE_CYCLE, .lr = 1, .lr_start = 0.5, .lr_end = 0.25, .steps = 8}};
+    for (int i = 0; i < 5; i++) {
+        kn_schedule other = each[i];
+        bool is_cycle = other.kind == KN_SCHEDULE_ONE_CYCLE;
+        if (!is_cycle) other.lr_start = -1;
+        if (is_cycle) other.warmup = INT64_MIN;
+        if (other.kind < KN_SCHEDULE_LINEAR) other.lr_end = NAN, other.steps = -1;
+        if (other.kind != KN_SCHEDULE_STEP) other.gamma = -INFINITY, other.every = -1;
+        for (int step = 0; step < 9; step++)
+            assert_close(rate_of(&other, step), rate_of(&each[i], step), 0, 0);
+    }
+}
+
+int main(void) {
+    return RUN_TESTS(TEST(schedules_have_their_shapes),
+                     TEST(schedules_count_their_warmup_and_may_have_one_step),
+                     TEST(wrong_schedules_are_refused), TEST(fields_of_other_kinds_are_ignored));
+}
