@@ -111,9 +111,9 @@ static kn_status adaptive(const char *name, kn_op op, kn_optim **out, kn_params 
     kn_adaptive_options o = options ? *options : (kn_adaptive_options){0};
     KN_TRY(check(name, params, lr, o.weight_decay, o.clip_norm, o.clip_each, o.reserved));
     double rho = o.rho != 0 ? o.rho : 0.9, eps = o.eps != 0 ? o.eps : 1e-6;
-    if (!(rho > 0 && rho < 1 && eps > 0)) {
-        return KN_FAIL(KN_ERR_INVALID, "%s: rho %g must be in (0, 1), eps %g above 0", name, rho,
-                       eps);
+    if (!(rho > 0 && rho < 1 && eps > 0) || isinf(eps)) {
+        return KN_FAIL(KN_ERR_INVALID, "%s: rho %g must be in (0, 1), eps %g above 0 and finite",
+                       name, rho, eps);
     }
     kn_optim like = {.op = op,
                      .attr = {.beta2 = rho, .eps = eps, .weight_decay = o.weight_decay},
@@ -143,10 +143,10 @@ static kn_status adam_like(const char *name, kn_op op, kn_optim **out, kn_params
     KN_TRY(check(name, params, lr, o.weight_decay, o.clip_norm, o.clip_each, o.reserved));
     double beta1 = o.beta1 != 0 ? o.beta1 : 0.9, beta2 = o.beta2 != 0 ? o.beta2 : 0.999;
     double eps = o.eps != 0 ? o.eps : 1e-8;
-    if (!(beta1 > 0 && beta1 < 1 && beta2 > 0 && beta2 < 1 && eps > 0)) {
+    if (!(beta1 > 0 && beta1 < 1 && beta2 > 0 && beta2 < 1 && eps > 0) || isinf(eps)) {
         return KN_FAIL(KN_ERR_INVALID,
-                       "%s: beta1 %g and beta2 %g must be in (0, 1), eps %g above 0", name, beta1,
-                       beta2, eps);
+                       "%s: beta1 %g and beta2 %g must be in (0, 1), eps %g above 0 and finite",
+                       name, beta1, beta2, eps);
     }
     kn_optim like = {
         .op = op,
@@ -235,9 +235,10 @@ kn_status kn_optim_group(kn_optim *optim, const char *prefix, double lr_scale, d
     if (!optim || !prefix) {
         return KN_FAIL(KN_ERR_INVALID, "kn_optim_group: %s is NULL", optim ? "prefix" : "optim");
     }
-    if (!(lr_scale >= 0) || !(decay_scale >= 0)) {
+    if (!(lr_scale >= 0 && decay_scale >= 0) || isinf(lr_scale) || isinf(decay_scale)) {
         return KN_FAIL(KN_ERR_INVALID,
-                       "kn_optim_group: lr_scale %g, decay_scale %g; none may be negative",
+                       "kn_optim_group: lr_scale %g, decay_scale %g; each must be 0 or more, and "
+                       "finite",
                        lr_scale, decay_scale);
     }
     int n = 0;

@@ -339,6 +339,10 @@ static void bad_optimisers_say_why(void **state) {
     assert_fails(kn_momentum_create(&optim, set, 1, 1, NULL), KN_ERR_INVALID, "momentum 1");
     assert_fails(kn_adam_create(&optim, set, 1, &(kn_adam_options){.beta1 = 1}), KN_ERR_INVALID,
                  "beta1 1");
+    assert_fails(kn_adam_create(&optim, set, 1, &(kn_adam_options){.eps = INFINITY}),
+                 KN_ERR_INVALID, "eps inf");
+    assert_fails(kn_rmsprop_create(&optim, set, 1, &(kn_adaptive_options){.eps = INFINITY}),
+                 KN_ERR_INVALID, "eps inf");
     assert_fails(kn_adam_create(&optim, set, 1, &(kn_adam_options){.reserved = {0, 0, 1}}),
                  KN_ERR_INVALID, "reserved");
     assert_null(optim);
@@ -377,6 +381,8 @@ static void groups_have_their_own_rate_and_decay(void **state) {
     compare(w, b, &ref);
     assert_fails(kn_optim_group(optim, "x", 1, 1), KN_ERR_INVALID, "begins with 'x'");
     assert_fails(kn_optim_group(optim, "w", -1, 1), KN_ERR_INVALID, "lr_scale -1");
+    assert_fails(kn_optim_group(optim, "w", INFINITY, 1), KN_ERR_INVALID, "lr_scale inf");
+    assert_fails(kn_optim_group(optim, "w", 1, INFINITY), KN_ERR_INVALID, "decay_scale inf");
     assert_fails(kn_optim_group(NULL, "w", 1, 1), KN_ERR_INVALID, "optim is NULL");
     kn_optim_destroy(optim);
     kn_params_destroy(set);

@@ -91,7 +91,8 @@ KN_API KN_MUST_CHECK kn_status kn_optim_lr(kn_optim *optim, double lr);
 /* Parameters whose names begin with `prefix` learn at `lr_scale` times the learning rate and decay
  * by `decay_scale` times the weight decay, from the next step on. Where prefixes overlap the last
  * call holds. Replays of a step that was captured before keep the factors that they were recorded
- * with. Errors: INVALID when no parameter has such a name. */
+ * with. Errors: INVALID when no parameter has such a name, and for factors that are negative or not
+ * finite. */
 KN_API KN_MUST_CHECK kn_status kn_optim_group(kn_optim *optim, const char *prefix, double lr_scale,
                                               double decay_scale);
 /* Destroys the optimiser. No-op on NULL. */
