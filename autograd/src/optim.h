@@ -27,9 +27,10 @@ struct kn_optim {
     kn_tensor *hyper;           /* F64[4·turns] on the device: rate, steps, gradient scale, 0 */
     double clip_norm, clip_each;
     bool has_m, has_v, is_ready;
-    char **turn;   /* prefixes; NULL: all parameters take each step */
-    int *turn_end; /* parts of a turn end there; those of the next one begin */
-    int n_turns;   /* 1 or more */
+    int64_t n_updated; /* elements of the tensor of kn_optim_update, once there was one */
+    char **turn;       /* prefixes; NULL: all parameters take each step */
+    int *turn_end;     /* parts of a turn end there; those of the next one begin */
+    int n_turns;       /* 1 or more */
     /* kn_optim_shard: it updates these elements of the arena; m and v are of these. */
     kn_optim_range *range;
     int n_ranges;

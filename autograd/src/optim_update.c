@@ -36,17 +36,17 @@ static kn_status check(const kn_optim *optim, const kn_tensor *w, const kn_tenso
         return KN_FAIL(KN_ERR_SHAPE, "kn_optim_update: w is %s, g is %s",
                        kn_shape_text(wanted, sizeof wanted, kn_tensor_shape(w)),
                        kn_shape_text(found, sizeof found, kn_tensor_shape(g)));
-    const kn_tensor *state = optim->has_m ? optim->m : optim->v;
-    if (optim->is_ready && state != KN_NONE && state->n != w->n)
+    if (optim->is_ready && optim->n_updated != w->n)
         return KN_FAIL(KN_ERR_SHAPE,
                        "kn_optim_update: w has %lld elements; the optimiser's tensor has %lld",
-                       (long long)w->n, (long long)state->n);
+                       (long long)w->n, (long long)optim->n_updated);
     return KN_OK;
 }
 
 static kn_status prepare(kn_optim *optim, const kn_tensor *w) {
     if (optim->has_m && optim->m == KN_NONE) KN_TRY(kn__optim_state_make(&optim->m, w));
     if (optim->has_v && optim->v == KN_NONE) KN_TRY(kn__optim_state_make(&optim->v, w));
+    optim->n_updated = w->n;
     optim->is_ready = true;
     return KN_OK;
 }

@@ -149,6 +149,18 @@ static void wrong_tensors_say_why(void **state) {
     kn_params_destroy(set);
 }
 
+static void an_optimiser_without_state_keeps_to_its_tensor_too(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_optim *optim = alone(sgd);
+    kn_tensor *w = F32(KN_SHAPE(2), 1, 2), *g = F32(KN_SHAPE(2), 0, 0), *one = F32(KN_SHAPE(1), 1);
+    assert_ok(kn_optim_update(optim, w, g));
+    assert_fails(kn_optim_update(optim, one, one), KN_ERR_SHAPE,
+                 "w has 1 elements; the optimiser's tensor has 2");
+    assert_ok(kn_optim_update(optim, w, g));
+    kn_optim_destroy(optim);
+}
+
 static void a_failed_update_leaves_the_optimiser_free(void **state) {
     (void)state;
     KN_FRAME();
@@ -167,5 +179,6 @@ int main(void) {
     return RUN_TESTS(
         OPS_TEST(a_tensor_moves_as_a_parameter), OPS_TEST(the_smaller_of_two_limits_clips),
         OPS_TEST(the_state_and_the_rate_are_the_tensors), OPS_TEST(wrong_tensors_say_why),
+        OPS_TEST(an_optimiser_without_state_keeps_to_its_tensor_too),
         OPS_TEST(a_failed_update_leaves_the_optimiser_free));
 }
