@@ -90,8 +90,9 @@ kn_status kn_ema_update(kn_ema *ema) {
     return run(ema, ema->decay);
 }
 
+/* Adds -0.0: +0.0 would make +0.0 of -0.0. */
 static kn_status copy_into(kn_tensor *to, kn_tensor *from) {
-    kn_attr_scalars same = {.a = 1};
+    kn_attr_scalars same = {.a = 1, .b = -0.0};
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_affine, &same, &from, 1);
     call.out[0] = to;

@@ -481,6 +481,21 @@ static void averages_follow_the_weights_and_change_places_with_them(void **state
     kn_optim_destroy(optim);
 }
 
+static void two_swaps_give_the_bits_of_before(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(5), "w", -0.0f, 0, 1e-42f, INFINITY, NAN);
+    float before[5];
+    kn_ema *ema = NULL;
+    memcpy(before, kn_data(w), sizeof before);
+    assert_ok(kn_ema_create(&ema, set, 0.5));
+    for (int i = 0; i < 2; i++) assert_ok(kn_ema_swap(ema));
+    assert_memory_equal(kn_data(w), before, sizeof before);
+    kn_ema_destroy(ema);
+    kn_params_destroy(set);
+}
+
 static void averages_are_of_the_parameters_at_their_creation(void **state) {
     (void)state;
     KN_FRAME();
@@ -511,6 +526,7 @@ int main(void) {
         OPS_TEST(momentum_follows_its_formula), OPS_TEST(adam_follows_its_formula),
         OPS_TEST(decay_is_decoupled), OPS_TEST(groups_have_their_own_rate_and_decay),
         OPS_TEST(adaptive_methods_follow_their_formulas), OPS_TEST(nesterov_follows_its_formula),
+        OPS_TEST(two_swaps_give_the_bits_of_before),
         OPS_TEST(averages_are_of_the_parameters_at_their_creation),
         OPS_TEST(averages_follow_the_weights_and_change_places_with_them),
         OPS_TEST(clipping_scales_all_gradients_together),
