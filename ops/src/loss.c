@@ -16,6 +16,14 @@ static bool labelled(const kn_op_call *call) {
     return kn_op_call_fail(call, KN_ERR_SHAPE, "there are no elements to take the mean of");
 }
 
+/* Rows without classes have no label; no rows need none. */
+static bool has_classes(const kn_op_call *call) {
+    if (!rows_fit(call)) return false;
+    const kn_tensor *scores = call->in[0];
+    if (scores->n || !scores->dim[0]) return true;
+    return kn_op_call_fail(call, KN_ERR_SHAPE, "there are no classes");
+}
+
 bool kn__infer_labelled(kn_op_call *call) { return labelled(call) && kn__shaped(call, 0, 0, NULL); }
 
 bool kn__infer_accuracy(kn_op_call *call) {
@@ -149,7 +157,7 @@ kn_tensor *(kn_cross_entropy_with)(kn_tensor *logits, kn_tensor *labels,
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_cross_entropy, NULL, KN_LIST_(logits, labels), 2);
     bool is_mean = o->reduction == KN_REDUCE_MEAN;
-    if (!kn__check_inputs(&call) || !(is_mean ? labelled(&call) : rows_fit(&call)) ||
+    if (!kn__check_inputs(&call) || !(is_mean ? labelled(&call) : has_classes(&call)) ||
         !options_fit(&call, o))
         return NULL;
     if (!o->ignores && !o->weight && is_mean) {

@@ -199,6 +199,11 @@ static void bad_input_gives_a_message(void **state) {
                     "invalid reduction 9");
     assert_op_fails(kn_cross_entropy_with(a, I64(KN_SHAPE(2), 0, 1), NULL), KN_ERR_SHAPE,
                     "[B,C] and [B]");
+    kn_tensor *empty = kn_ones(KN_SHAPE(2, 0)), *labels = I64(KN_SHAPE(2), 0, 0);
+    const kn_cross_entropy_options sum = {.reduction = KN_REDUCE_SUM};
+    assert_op_fails(kn_cross_entropy_with(empty, labels, &sum), KN_ERR_SHAPE,
+                    "kn_cross_entropy: there are no classes (logits [2,0]");
+    assert_values(kn_cross_entropy_with(kn_ones(KN_SHAPE(0, 0)), I64(KN_SHAPE(0), 0), &sum), 0);
     assert_op_fails(kn_huber(a, a, -1, KN_REDUCE_MEAN), KN_ERR_INVALID, "delta is -1");
     assert_op_fails(kn_smooth_l1(a, a, -1, KN_REDUCE_MEAN), KN_ERR_INVALID,
                     "smooth_l1_terms: beta is -1");
