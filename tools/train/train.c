@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "checkpoint.h"
+#include "losses.h"
 #include "models/model.h"
 #include "now.h"
 #include "ranks.h"
@@ -22,7 +23,7 @@ typedef struct run {
     kn_train_options options;
     kn_train_more more;
     kn_train_checkpoint checkpoint; /* path NULL: none */
-    kn_tensor *loss_sum;            /* slot: of the epoch, on the device */
+    kn_tensor *losses;              /* slot: of the epoch, on the device */
     double best;                    /* loss of all epochs */
     int64_t n_worse;                /* epochs since then */
     kn_epoch finished;              /* the last one that was */
@@ -30,22 +31,6 @@ typedef struct run {
 } run;
 
 static double now_seconds(void) { return 1e-9 * (double)kn__now_ns(CLOCK_MONOTONIC); }
-
-/* A zero on the batch's device, for sums that are read once. In f32 a long sum no longer sees its
- * terms. */
-static kn_status sum_begin(kn_tensor **slot, kn_device *device) {
-    KN_FRAME(.device = device, .dtype = KN_F64, .record = KN_OFF);
-    return kn_hold(slot, kn_zeros(KN_SCALAR));
-}
-
-static kn_status sum_add(kn_tensor *sum, kn_tensor *x) {
-    return kn_add_into(sum, kn_cast(x, KN_F64));
-}
-
-/* Adds the mean of n samples n times. */
-static kn_status mean_add(kn_tensor *sum, kn_tensor *mean, int64_t n) {
-    return kn_add_into(sum, kn_affine(kn_cast(mean, KN_F64), (double)n, 0));
-}
 
 /* A label beyond the scores would only show as a loss of NaN. */
 static kn_status classes_check(const kn_model *model, const kn_loader *loader, const char *split,
@@ -67,11 +52,12 @@ typedef struct sums {
 static kn_status batch_test(const sums *sum, const kn_model *model, const kn_loader *loader,
                             const kn_batch *b) {
     KN_FRAME(.record = KN_OFF);
-    if (!kn_model_is_classifier(model)) return mean_add(sum->loss, kn_model_loss(model, b), b->n);
+    if (!kn_model_is_classifier(model))
+        return kn__sum_add(sum->loss, kn_model_loss(model, b), b->n);
     kn_tensor *scores = kn_model_predict(model, b);
     if (b->index == 0) KN_TRY(classes_check(model, loader, "test", scores));
-    KN_TRY(mean_add(sum->right, kn_accuracy(scores, b->y), b->n));
-    return mean_add(sum->loss, kn_cross_entropy(scores, b->y), b->n);
+    KN_TRY(kn__sum_add(sum->right, kn_accuracy(scores, b->y), b->n));
+    return kn__sum_add(sum->loss, kn_cross_entropy(scores, b->y), b->n);
 }
 
 /* Whether training, when the test is part of it, was stopped during this batch. */
@@ -102,8 +88,8 @@ static kn_status test(kn_test_result *out, const kn_model *model, kn_loader *loa
     int64_t n = 0;
     kn_loader_rewind(loader);
     for (kn_batch b; kn_loader_next(loader, &b); n += b.n) {
-        if (n == 0) KN_TRY(sum_begin(&right, kn_tensor_device(b.x)));
-        if (n == 0) KN_TRY(sum_begin(&loss, kn_tensor_device(b.x)));
+        if (n == 0) KN_TRY(kn__sum_begin(&right, b.x));
+        if (n == 0) KN_TRY(kn__sum_begin(&loss, b.x));
         KN_TRY(batch_test(&(sums){right, loss}, model, loader, &b));
         if (test_stopped(r)) break;
     }
@@ -260,11 +246,13 @@ static kn_status step_batches_run(run *r, kn_batch *b, kn_tensor **loss) {
 static kn_status loss_add(run *r, kn_tensor *loss) {
     KN_SCOPE("update");
     KN_FRAME(.record = KN_OFF);
-    if (!r->loss_sum) KN_TRY(sum_begin(&r->loss_sum, kn_tensor_device(loss)));
-    return sum_add(r->loss_sum, loss);
+    if (!r->losses) KN_TRY(kn__losses_begin(&r->losses, loss));
+    return kn__losses_add(r->losses, r->result.last.n_steps, loss);
 }
 
 /* --- checkpoints --- */
+
+#define LOSSES "train/loss_sums"
 
 /* The last three are of the last finished epoch. */
 enum { N_EPOCH, N_EPOCH_STEPS, N_STEPS, N_WORSE, N_BEST, N_LOSS, N_TEST_LOSS, N_ACCURACY };
@@ -281,34 +269,31 @@ static double double_of(uint64_t bits) {
     return x;
 }
 
-#define LOSS_SUM "train/loss_sum"
-
-static kn_checkpoint checkpoint_of(run *r, kn_named *sum) {
-    *sum = (kn_named){LOSS_SUM, r->loss_sum};
+static kn_checkpoint checkpoint_of(const run *r, kn_named *losses) {
     return (kn_checkpoint){.params = kn_model_params(r->model),
                            .optim = r->optim,
                            .net = kn_model_net(r->model),
                            .train = r->train,
                            .ema = r->more.ema,
                            .scale = r->more.scale,
-                           .extra = sum,
+                           .extra = losses,
                            .n_extra = 1};
 }
 
 /* What differs between the ranks becomes their mean, so that one rank's file is that of all. */
 static kn_status ranks_join(run *r) {
     if (kn__ranks_size(r->more.parallel) == 1) return KN_OK;
-    KN_TRY(kn_comm_all_reduce(kn_parallel_comm(r->more.parallel), r->loss_sum, KN_COMM_MEAN));
+    KN_TRY(kn_comm_all_reduce(kn_parallel_comm(r->more.parallel), r->losses, KN_COMM_MEAN));
     KN_TRY(kn_parallel_state_join(r->more.parallel));
     return kn__ranks_state_mean(r->more.parallel, kn_model_net(r->model));
 }
 
 static kn_status run_save(run *r) {
-    kn_named sum;
-    if (!r->checkpoint.path || !r->loss_sum) return KN_OK; /* before the first step */
+    if (!r->checkpoint.path || !r->losses) return KN_OK; /* before the first step */
     KN_TRY(ranks_join(r));
     if (!kn__ranks_writes(r->more.parallel)) return KN_OK;
-    kn_checkpoint c = checkpoint_of(r, &sum);
+    kn_named losses = {LOSSES, r->losses};
+    kn_checkpoint c = checkpoint_of(r, &losses);
     c.number[N_EPOCH] = (uint64_t)r->result.last.index;
     c.number[N_EPOCH_STEPS] = (uint64_t)r->result.last.n_steps;
     c.number[N_STEPS] = (uint64_t)r->result.n_steps;
@@ -343,24 +328,25 @@ static kn_status epoch_place(run *r) {
     if (after == before) return KN_OK;
     r->result.last.n_steps = after;
     KN_FRAME(.record = KN_OFF);
-    return kn_hold(&r->loss_sum, kn_affine(r->loss_sum, (double)after / (double)before, 0));
+    return kn_hold(&r->losses, kn_affine(r->losses, (double)after / (double)before, 0));
 }
 
-/* Loads all; older files have the sum in f32. */
-static kn_status run_load(run *r, kn_checkpoint *c) {
-    kn_named sum;
+/* Loads all; older files have one sum. */
+static kn_status run_load(kn_checkpoint *c, run *r) {
+    static const char older[] = "train/loss_sum";
     kn_file *f = NULL;
     KN_FRAME(.record = KN_OFF);
-    KN_TRY(sum_begin(&r->loss_sum,
-                     kn_tensor_device(kn_params_at(kn_model_params(r->model), 0, NULL))));
+    KN_TRY(kn__losses_begin(&r->losses, kn_params_at(kn_model_params(r->model), 0, NULL)));
+    kn_named losses = {LOSSES, r->losses};
     KN_TRY(kn_file_open(&f, r->checkpoint.path));
-    int i = kn_file_find(f, LOSS_SUM);
-    bool is_old = i >= 0 && kn_file_dtype(f, i) == KN_F32;
+    if (kn_file_find(f, older) >= 0)
+        losses = (kn_named){older, kn_tensor_view(r->losses, KN_SCALAR, 0)};
     kn_file_close(f);
-    if (is_old) KN_TRY(kn_hold(&r->loss_sum, kn_cast(r->loss_sum, KN_F32)));
-    *c = checkpoint_of(r, &sum);
+    *c = checkpoint_of(r, &losses);
     KN_TRY(kn_checkpoint_load(c, r->checkpoint.path));
-    return is_old ? kn_hold(&r->loss_sum, kn_cast(r->loss_sum, KN_F64)) : KN_OK;
+    c->n_extra = 0; /* they end here */
+    c->extra = NULL;
+    return KN_OK;
 }
 
 /* Counts that no run has, as of a file that was changed by hand. */
@@ -380,7 +366,7 @@ static kn_status run_resume(run *r, int64_t *first) {
     if (!r->checkpoint.path || !r->checkpoint.resume || access(r->checkpoint.path, F_OK) != 0)
         return KN_OK;
     if (kn_params_count(kn_model_params(r->model)) == 0) return KN_OK;
-    KN_TRY(run_load(r, &c));
+    KN_TRY(run_load(&c, r));
     KN_TRY(numbers_check(r->checkpoint.path, c.number));
     if (r->checkpoint.lr > 0) KN_TRY(kn_optim_lr(r->optim, r->checkpoint.lr));
     *first = (int64_t)c.number[N_EPOCH];
@@ -431,13 +417,13 @@ static kn_status step_run(run *r, kn_batch *b) {
 static kn_status epoch_train(run *r) {
     kn_epoch *epoch = &r->result.last;
     kn_batch b = {.n = 0};
-    if (epoch->n_steps == 0) kn_unhold(&r->loss_sum);
+    if (epoch->n_steps == 0) kn_unhold(&r->losses);
     bool is_done = epoch->n_steps == epoch_steps(r); /* resumed: stopped in its last step or test */
     if (is_done) kn_loader_rewind(r->train);
     while (!is_done && !r->result.stopped && kn_loader_next(r->train, &b)) KN_TRY(step_run(r, &b));
     KN_TRY(kn_check());
     double sum = 0;
-    if (epoch->n_steps) KN_TRY(kn_item(&sum, r->loss_sum));
+    if (epoch->n_steps) KN_TRY(kn__losses_read(&sum, r->losses));
     KN_TRY(kn__ranks_combine(r->more.parallel, &sum, 1, KN_COMM_MEAN));
     epoch->loss = sum / (double)epoch->n_steps;
     if (epoch->n_steps && !isfinite(epoch->loss) && b.n) return not_finite(r, &b, epoch->loss);
@@ -594,7 +580,7 @@ kn_status kn_train(kn_train_result *out, size_t out_bytes, const kn_model *model
     if (status == KN_OK) status = turns_check(&r);
     if (status == KN_OK) status = epochs_run(&r);
     r.result.seconds = now_seconds() - begin;
-    kn_unhold(&r.loss_sum);
+    kn_unhold(&r.losses);
     memcpy(out, &r.result, out_bytes < sizeof r.result ? out_bytes : sizeof r.result);
     return status;
 }
