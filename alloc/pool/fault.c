@@ -59,10 +59,6 @@ kn_status kn__too_large(kn_pool *pool, size_t size, size_t align, kn_stream stre
     return kn__alloc_failed(pool, status, size);
 }
 
-kn_status kn__pool_given(const kn_pool *pool, const char *function) {
-    return pool ? KN_OK : KN_FAIL(KN_ERR_INVALID, "%s: pool is NULL", function);
-}
-
 kn_status kn__dead(const kn_pool *pool) {
     return KN_FAIL(KN_ERR_DEVICE,
                    "pool %s: this process is a child of fork(), where the driver of %s can't be "

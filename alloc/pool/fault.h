@@ -25,7 +25,9 @@ kn_status kn__alloc_failed(kn_pool *pool, kn_status status, size_t wanted_bytes)
 kn_status kn__too_large(kn_pool *pool, size_t size, size_t align, kn_stream stream);
 kn_status kn__dead(const kn_pool *pool);
 /* Errors: INVALID if `function` got no pool. */
-kn_status kn__pool_given(const kn_pool *pool, const char *function);
+static inline kn_status kn__pool_given(const kn_pool *pool, const char *function) {
+    return pool ? KN_OK : KN_FAIL(KN_ERR_INVALID, "%s: pool is NULL", function);
+}
 /* Calls the user's callbacks with the lock open, which it takes again; returns how many. *freed:
  * whether one says that it freed anything. */
 int kn__callbacks_call(bool *freed, kn_pool *pool, size_t wanted_bytes);
