@@ -272,7 +272,8 @@ static bool copy_parts(kn__plan *plan, kn_attr_optim *attr) {
 
 static bool copy_attr(kn__plan *plan, kn_op_call *own, const kn_op_info *info) {
     size_t n_bytes = own->attr_bytes ? own->attr_bytes : info->attr_bytes;
-    if (!own->attr || !n_bytes) return true;
+    if (!n_bytes) own->attr = NULL; /* the op has none: the pointer may end */
+    if (!own->attr) return true;
     void *attr = kn__plan_take(plan, n_bytes);
     if (!attr) return false;
     own->attr = memcpy(attr, own->attr, n_bytes);

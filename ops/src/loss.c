@@ -193,7 +193,8 @@ static kn_tensor *terms(kn_op op, kn_tensor *x, kn_tensor *y, double p, kn_reduc
         x = (kn_cast)(x, KN_F32);
         y = (kn_cast)(y, KN_F32);
     }
-    return kn__loss_reduced(kn__row2(op, x, y, &attr), reduction);
+    bool has_p = kn_op_table[op].attr_bytes; /* tapes and plans copy so much */
+    return kn__loss_reduced(kn__row2(op, x, y, has_p ? &attr : NULL), reduction);
 }
 
 kn_tensor *(kn_mse)(kn_tensor *x, kn_tensor *y, kn_reduction reduction) {
