@@ -79,7 +79,7 @@ static void wrong_schedules_are_refused(void **state) {
     assert_close(lr, 7, 0, 0);
 }
 
-/* Other kinds' fields hold what no kind takes. */
+/* Fields that the kind doesn't use have values that are errors where a kind uses them. */
 static void fields_of_other_kinds_are_ignored(void **state) {
     (void)state;
     const kn_schedule each[] = {

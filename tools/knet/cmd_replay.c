@@ -253,10 +253,11 @@ static void timeline_text(kn__output *r, const kn__played *p) {
         waste[i] = shade(unused);
         if (unused > most) most = unused;
     }
-    kn__output_line(r, "    live over time, of the most reserved:\n     |%s|\n", live);
-    kn__output_line(r,
-                    "    unused over time, of what is reserved then, at most %.1f %%:\n     |%s|\n",
-                    100 * most, waste);
+    kn__output_line(r, "    live over time, as a share of the highest reserved:\n     |%s|\n",
+                    live);
+    kn__output_line(
+        r, "    unused over time, as a share of the reserved memory, at most %.1f %%:\n     |%s|\n",
+        100 * most, waste);
 }
 
 static void map_text(kn__output *r, const kn__played *p) {
