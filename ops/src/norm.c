@@ -107,8 +107,6 @@ bool kn__infer_rownorm_back(kn_op_call *call) {
 
 /* --- 16-bit floats: storage alone; between a cast to f32 and one back --- */
 
-static bool is_16_bit(const kn_tensor *t) { return t->dtype == KN_F16 || t->dtype == KN_BF16; }
-
 /* Whether input i is of f32 or, where it may be, of x's 16 bits; what can't be read fails later. */
 static bool is_wide_or(const kn_op_call *call, int i, int like) {
     const kn_tensor *t = call->in[i];
@@ -129,7 +127,7 @@ static bool half_inputs_fit(kn_op op, kn_tensor *const in[], int n_in, int n_sta
 }
 
 static kn_tensor *widened(kn_tensor *t) {
-    return t && t != KN_NONE && is_16_bit(t) ? (kn_cast)(t, KN_F32) : t;
+    return t && t != KN_NONE && kn__is_half(t->dtype) ? (kn_cast)(t, KN_F32) : t;
 }
 
 static kn_tensor *narrowed(kn_tensor *y, const kn_tensor *like) {
@@ -145,7 +143,7 @@ static kn_tensor *normalized(kn_op op, kn_tensor *const in[], int n_in, double e
     kn_attr_normalize attr = {.eps = eps};
     kn_op_call call;
     if (!kn__check_readable(op, in, 1)) return NULL;
-    if (is_16_bit(in[0])) {
+    if (kn__is_half(in[0]->dtype)) {
         kn_tensor *wide[3] = {NULL};
         if (!half_inputs_fit(op, in, n_in, 0)) return NULL;
         for (int i = 0; i < n_in; i++) wide[i] = widened(in[i]);
@@ -276,7 +274,7 @@ kn_tensor *(kn_batchnorm)(kn_tensor *x, kn_tensor *running_mean, kn_tensor *runn
     kn_attr_normalize attr;
     kn_op_call call;
     if (!kn__check_readable(KN_OP_batchnorm, in, 1)) return NULL;
-    if (is_16_bit(x)) {
+    if (kn__is_half(x->dtype)) {
         if (!half_inputs_fit(KN_OP_batchnorm, in, 5, 2)) return NULL;
         kn_tensor *y = (kn_batchnorm)(widened(x), running_mean, running_var, widened(weight),
                                       widened(bias), options);
@@ -308,7 +306,7 @@ kn_tensor *(kn_lrn)(kn_tensor *x, int64_t size, double alpha, double beta, doubl
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_avgpool, NULL, &x, 1);
     if (!kn__check_inputs(&call)) return NULL;
-    if (is_16_bit(x)) return narrowed((kn_lrn)(widened(x), size, alpha, beta, k), x);
+    if (kn__is_half(x->dtype)) return narrowed((kn_lrn)(widened(x), size, alpha, beta, k), x);
     kn_shape shape = kn_tensor_shape(x), flat = KN_SHAPE(shape.dim[0], shape.dim[1], 1);
     if (x->n_dims < 2 || x->dim[1] < 1 || size < 1) {
         char text[96];
