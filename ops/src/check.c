@@ -6,7 +6,7 @@
 #include "run.h"
 
 const char *kn__name_in_errors(kn_op op) {
-    return kn__ops_self && kn__ops_self->as ? kn__ops_self->as : kn_op_name(op);
+    return kn__ops_self && kn__ops_self->as ? kn__ops_self->as[0] : kn_op_name(op);
 }
 
 kn_tensor *kn_op_fail(kn_op op, kn_status status, const char *fmt, ...) {
@@ -34,11 +34,13 @@ bool kn__reserved_fit(kn_op op, uint32_t unused, const uint64_t reserved[], int 
     return true;
 }
 
-/* Of input i: the table's; those of an op with any number of inputs are counted. */
-static const char *name_of(char *out, size_t out_bytes, kn_op op, int i) {
+const char *kn__input_name(char out[KN__INPUT_NAME_BYTES], kn_op op, int i) {
+    const char *const *as = kn__ops_self ? kn__ops_self->as : NULL;
+    if (as && i < KN__AS_NAMES - 1 && as[1 + i]) return as[1 + i];
     const kn_op_info *info = &kn_op_table[op];
     if (i < info->n_in && !(info->flags & KN_FLAG_MANY)) return info->in_name[i];
-    snprintf(out, out_bytes, "%s[%d]", info->n_in ? info->in_name[info->n_in - 1] : "in", i);
+    snprintf(out, KN__INPUT_NAME_BYTES, "%s[%d]", info->n_in ? info->in_name[info->n_in - 1] : "in",
+             i);
     return out;
 }
 
@@ -52,10 +54,10 @@ static void list_inputs(char *out, size_t out_bytes, kn_op op, kn_tensor *const 
             at += (size_t)snprintf(out + at, out_bytes - at, ", …");
             break;
         }
-        char name[32], shape[256];
+        char name[KN__INPUT_NAME_BYTES], shape[256];
         kn_shape_text(shape, sizeof shape, kn_tensor_shape(in[i]));
         at += (size_t)snprintf(out + at, out_bytes - at, "%s%s %s", at ? ", " : " (",
-                               name_of(name, sizeof name, op, i), shape);
+                               kn__input_name(name, op, i), shape);
     }
     if (at && at < out_bytes) snprintf(out + at, out_bytes - at, ")");
 }
@@ -76,9 +78,8 @@ bool kn_op_call_fail(const kn_op_call *call, kn_status status, const char *fmt, 
 
 static bool unreadable(kn_op op, kn_tensor *const in[], int i) {
     if (kn_pending()) return false;
-    char name[32], text[64];
-    snprintf(text, sizeof text, "kn_%s: %s", kn__name_in_errors(op),
-             name_of(name, sizeof name, op, i));
+    char name[KN__INPUT_NAME_BYTES], text[64];
+    snprintf(text, sizeof text, "kn_%s: %s", kn__name_in_errors(op), kn__input_name(name, op, i));
     kn_error_defer(kn__fail_unreadable(text, in[i]));
     kn_error_op(kn__name_in_errors(op));
     return false;
@@ -116,11 +117,11 @@ static unsigned class_of(const kn_op_info *info, int i) {
 static bool unfit(const kn_op_call *call, int i, int first) {
     const kn_op_info *info = &kn_op_table[call->op];
     const kn_tensor *t = call->in[i];
-    char name[32], other[32];
-    const char *it = name_of(name, sizeof name, (kn_op)call->op, i);
+    char name[KN__INPUT_NAME_BYTES], other[KN__INPUT_NAME_BYTES];
+    const char *it = kn__input_name(name, (kn_op)call->op, i);
     if (t->storage->device != call->device) {
         return kn_op_call_fail(call, KN_ERR_DEVICE, "%s is on %s, %s on %s; see kn_to",
-                               name_of(other, sizeof other, (kn_op)call->op, 0),
+                               kn__input_name(other, (kn_op)call->op, 0),
                                kn_device_name(call->device), it,
                                kn_device_name(t->storage->device));
     }
@@ -129,7 +130,7 @@ static bool unfit(const kn_op_call *call, int i, int first) {
                                kn_dtype_name((kn_dtype)t->dtype), class_text(class_of(info, i)));
     }
     return kn_op_call_fail(call, KN_ERR_DTYPE, "%s is %s, %s is %s; see kn_cast",
-                           name_of(other, sizeof other, (kn_op)call->op, first),
+                           kn__input_name(other, (kn_op)call->op, first),
                            kn_dtype_name((kn_dtype)call->dtype), it,
                            kn_dtype_name((kn_dtype)t->dtype));
 }

@@ -38,7 +38,7 @@ static kn_tensor *cosine(kn_tensor *x) {
 
 #define COMPOSED(name, value)                                                                      \
     kn_tensor *(kn_##name)(kn_tensor * x) {                                                        \
-        KN__AS(#name);                                                                             \
+        KN__AS(#name, "x");                                                                        \
         return value;                                                                              \
     }
 
@@ -83,7 +83,7 @@ COMPOSED(logit, (kn_sub)((kn_log)(x), (kn_log1p)((kn_neg)(x))))
 
 /* |x| + softplus(-2|x|) - ln 2; near 0, where that is a difference, log(1 + sinh²x)/2. */
 kn_tensor *(kn_log_cosh)(kn_tensor *x) {
-    KN__AS("log_cosh");
+    KN__AS("log_cosh", "x");
     kn_tensor *size = (kn_abs)(x);
     kn_tensor *far = (kn_affine)((kn_softplus)(scaled(size, -2)), 1, -0.69314718055994531);
     kn_tensor *near = (kn_log1p)((kn_square)((kn_sinh)((kn_clamp)(x, -1, 1))));
@@ -92,20 +92,21 @@ kn_tensor *(kn_log_cosh)(kn_tensor *x) {
 }
 
 kn_tensor *(kn_softshrink)(kn_tensor *x, double p) {
-    KN__AS("softshrink");
+    KN__AS("softshrink", "x");
     return (kn_sub)(x, (kn_clamp)(x, -p, p));
 }
 
 kn_tensor *(kn_hardtanh)(kn_tensor *x, double lo, double hi) {
-    KN__AS("hardtanh");
+    KN__AS("hardtanh", "x");
     return (kn_clamp)(x, lo, hi);
 }
 
 /* By three powers of two, none of which overflows or loses digits. The last one is as large as it
  * can be, so that a result below the least normal number is rounded once. */
 kn_tensor *(kn_ldexp)(kn_tensor *x, kn_tensor *n) {
-    KN__AS("ldexp");
-    int digits = n && n->dtype == KN_F64 ? 1023 : n && n->dtype == KN_F16 ? 15 : 127;
+    KN__AS("ldexp", "x", "n");
+    if (!kn__check_readable(KN_OP_mul, KN_LIST_(x, n), 2)) return NULL;
+    int digits = n->dtype == KN_F64 ? 1023 : n->dtype == KN_F16 ? 15 : 127;
     double lo = 1 - digits, hi = digits;
     kn_tensor *last = (kn_clamp)(n, lo, hi), *rest = (kn_sub)(n, last);
     kn_tensor *middle = (kn_clamp)(rest, lo, hi);

@@ -140,7 +140,7 @@ static kn_tensor *run(kn_op_call *call, kn_attr_conv *attr) {
 
 kn_tensor *(kn_conv_add)(kn_tensor *x, kn_tensor *w, kn_tensor *b, kn_tensor *residual,
                          const kn_conv_options *options) {
-    KN__AS("conv_add");
+    KN__AS("conv_add", "x", "w", "b", "residual");
     static const kn_conv_options defaults = {.groups = 0};
     kn_attr_conv attr;
     kn_op_call call;
@@ -196,7 +196,7 @@ static kn_tensor *deconv_finish(kn_tensor *y, kn_tensor *b, kn_act act) {
 }
 
 kn_tensor *(kn_deconv)(kn_tensor *x, kn_tensor *w, kn_tensor *b, const kn_conv_options *options) {
-    KN__AS("deconv");
+    KN__AS("deconv", "x", "w", "b");
     static const kn_conv_options defaults = {.groups = 0};
     kn_attr_conv attr;
     kn_op_call call;

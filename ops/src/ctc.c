@@ -30,6 +30,7 @@ static kn_tensor *by_length(kn_tensor *losses, const kn_tensor *targets, kn_tens
 }
 
 kn_tensor *(kn_ctc_loss)(kn_tensor *log_probs, kn_tensor *targets, const kn_ctc_options *options) {
+    KN__AS("ctc_loss");
     static const kn_ctc_options defaults = {.blank = 0};
     const kn_ctc_options *o = options ? options : &defaults;
     kn_attr_ctc attr = {o->blank, o->zero_infinity != 0};

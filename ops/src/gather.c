@@ -103,7 +103,7 @@ kn_tensor *(kn_index_select)(kn_tensor *x, kn_tensor *index, int axis) {
 }
 
 kn_tensor *(kn_embedding)(kn_tensor *w, kn_tensor *index) {
-    KN__AS("embedding");
+    KN__AS("embedding", "w", "index");
     return along(KN_OP_index_select, KN_LIST_(w, index), 2, 0);
 }
 

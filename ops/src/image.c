@@ -82,21 +82,20 @@ kn_tensor *(kn_resize)(kn_tensor *x, kn_shape size, const kn_resize_options *opt
 
 /* --- pixel shuffle --- */
 
-static bool shuffles(const kn_tensor *x, int64_t r, bool back) {
+static bool shuffles(const kn_op_call *call, int64_t r, bool back) {
+    const kn_tensor *x = call->in[0];
     bool fits = x->n_dims == 4 && r >= 1 && r <= 1 << 15;
     if (fits) fits = back ? !(x->dim[2] % r || x->dim[3] % r) : x->dim[1] % (r * r) == 0;
     if (fits) return true;
-    char text[96];
-    KN_FAIL_NULL(KN_ERR_SHAPE, "kn_pixel_%s: r is %lld; it must divide %s of x [B,C,H,W] (x %s)",
-                 back ? "unshuffle" : "shuffle", (long long)r, back ? "H and W" : "C twice",
-                 kn_shape_text(text, sizeof text, kn_tensor_shape(x)));
-    return false;
+    return kn_op_call_fail(call, KN_ERR_SHAPE, "r is %lld; it must divide %s of x [B,C,H,W]",
+                           (long long)r, back ? "H and W" : "C twice");
 }
 
 static kn_tensor *shuffled(kn_tensor *x, int64_t r, bool back) {
+    KN__AS(back ? "pixel_unshuffle" : "pixel_shuffle", "x");
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_transpose, NULL, &x, 1);
-    if (!kn__check_inputs(&call) || !shuffles(x, r, back)) return NULL;
+    if (!kn__check_inputs(&call) || !shuffles(&call, r, back)) return NULL;
     int64_t b = x->dim[0], c = x->dim[1], h = x->dim[2], w = x->dim[3];
     if (back) {
         x = (kn_reshape)(x, KN_SHAPE(b, c, h / r, r, w / r, r));

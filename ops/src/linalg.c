@@ -98,7 +98,10 @@ kn_tensor *(kn_tri_scale)(kn_tensor *x, double below, double on, double above) {
 kn_tensor *(kn_cholesky)(kn_tensor *a) { return KN_CALL(cholesky, NULL, a); }
 kn_tensor *(kn_inverse)(kn_tensor *a) { return KN_CALL(inverse, NULL, a, KN_NONE); }
 kn_tensor *(kn_det)(kn_tensor *a) { return KN_CALL(det, NULL, a); }
-kn_tensor *(kn_logdet)(kn_tensor *a) { return KN_CALL(slogdet, NULL, a); }
+kn_tensor *(kn_logdet)(kn_tensor *a) {
+    KN__AS("logdet");
+    return KN_CALL(slogdet, NULL, a);
+}
 
 static bool solve_attr(kn_attr_solve *attr, kn_op op, const kn_solve_options *options) {
     *attr = (kn_attr_solve){0, 0, 0};

@@ -117,7 +117,10 @@ static bool options_fit(const kn_op_call *call, const kn_cross_entropy_options *
                                o->smoothing);
     }
     if (!o->weight) return true;
-    if (!kn__check_readable(KN_OP_cross_entropy, &o->weight, 1)) return false;
+    if (!kn__is_whole(o->weight)) {
+        kn_error_defer(kn__fail_unreadable("kn_cross_entropy_with: weight", o->weight));
+        return false;
+    }
     if (o->weight->n_dims == 1 && o->weight->n == call->in[0]->dim[1]) return true;
     char text[128];
     return kn_op_call_fail(call, KN_ERR_SHAPE, "weight is %s; it must have one number a class",
@@ -152,6 +155,7 @@ static kn_tensor *cross_entropy_in_f32(kn_tensor *logits, kn_tensor *labels,
 
 kn_tensor *(kn_cross_entropy_with)(kn_tensor *logits, kn_tensor *labels,
                                    const kn_cross_entropy_options *options) {
+    KN__AS("cross_entropy_with");
     static const kn_cross_entropy_options defaults = {.ignores = 0};
     const kn_cross_entropy_options *o = options ? options : &defaults;
     kn_op_call call;
@@ -174,10 +178,12 @@ kn_tensor *(kn_cross_entropy_with)(kn_tensor *logits, kn_tensor *labels,
 /* --- measures --- */
 
 kn_tensor *(kn_zero_one)(kn_tensor *scores, kn_tensor *labels) {
+    KN__AS("zero_one");
     return (kn_affine)((kn_accuracy)(scores, labels), -1, 1);
 }
 
 kn_tensor *(kn_topk_accuracy)(kn_tensor *scores, kn_tensor *labels, int64_t k) {
+    KN__AS("topk_accuracy");
     kn_attr_best attr = {k};
     return KN_CALL(accuracy, &attr, scores, labels);
 }
@@ -198,35 +204,44 @@ static kn_tensor *terms(kn_op op, kn_tensor *x, kn_tensor *y, double p, kn_reduc
 }
 
 kn_tensor *(kn_mse)(kn_tensor *x, kn_tensor *y, kn_reduction reduction) {
+    KN__AS("mse", "x", "y");
     return terms(KN_OP_square_diff, x, y, 0, reduction);
 }
 kn_tensor *(kn_mae)(kn_tensor *x, kn_tensor *y, kn_reduction reduction) {
+    KN__AS("mae", "x", "y");
     return terms(KN_OP_abs_diff, x, y, 0, reduction);
 }
 kn_tensor *(kn_bce)(kn_tensor *x, kn_tensor *y, kn_reduction reduction) {
+    KN__AS("bce", "x", "y");
     return terms(KN_OP_bce_terms, x, y, 0, reduction);
 }
 kn_tensor *(kn_bce_logits)(kn_tensor *x, kn_tensor *y, kn_reduction reduction) {
+    KN__AS("bce_logits", "x", "y");
     return terms(KN_OP_bce_logits_terms, x, y, 0, reduction);
 }
 kn_tensor *(kn_logistic)(kn_tensor *x, kn_tensor *y, kn_reduction reduction) {
+    KN__AS("logistic", "x", "y");
     return terms(KN_OP_logistic_terms, x, y, 0, reduction);
 }
 kn_tensor *(kn_hinge)(kn_tensor *x, kn_tensor *y, double margin, kn_reduction reduction) {
+    KN__AS("hinge", "x", "y");
     return terms(KN_OP_hinge_terms, x, y, margin, reduction);
 }
 kn_tensor *(kn_huber)(kn_tensor *x, kn_tensor *y, double delta, kn_reduction reduction) {
+    KN__AS("huber", "x", "y");
     if (!(delta > 0))
         return kn_op_fail(KN_OP_huber_terms, KN_ERR_INVALID, "delta is %g; it must be above 0",
                           delta);
     return terms(KN_OP_huber_terms, x, y, delta, reduction);
 }
 kn_tensor *(kn_smooth_l1)(kn_tensor *x, kn_tensor *y, double beta, kn_reduction reduction) {
+    KN__AS("smooth_l1", "x", "y");
     if (!(beta >= 0))
         return kn_op_fail(KN_OP_smooth_l1_terms, KN_ERR_INVALID, "beta is %g; it must be 0 or more",
                           beta);
     return terms(KN_OP_smooth_l1_terms, x, y, beta, reduction);
 }
 kn_tensor *(kn_kl_div)(kn_tensor *x, kn_tensor *y, bool log_target, kn_reduction reduction) {
+    KN__AS("kl_div", "x", "y");
     return terms(log_target ? KN_OP_kl_log_terms : KN_OP_kl_terms, x, y, 0, reduction);
 }

@@ -210,6 +210,7 @@ kn_tensor *(kn_groupnorm)(kn_tensor *x, kn_tensor *weight, kn_tensor *bias, int6
 }
 
 kn_tensor *(kn_instancenorm)(kn_tensor *x, kn_tensor *weight, kn_tensor *bias, double eps) {
+    KN__AS("instancenorm");
     return normalized(KN_OP_groupnorm, KN_LIST_(x, weight, bias), 3, eps, by_channels, 0);
 }
 
@@ -303,6 +304,7 @@ static kn_tensor *mean_squares(kn_tensor *x, int64_t size) {
 }
 
 kn_tensor *(kn_lrn)(kn_tensor *x, int64_t size, double alpha, double beta, double k) {
+    KN__AS("lrn", "x");
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_avgpool, NULL, &x, 1);
     if (!kn__check_inputs(&call)) return NULL;

@@ -232,7 +232,7 @@ static kn_tensor *inverse(kn_op op, kn_tensor *const in[], int n_in, const kn_sh
 
 kn_tensor *(kn_maxunpool)(kn_tensor *x, kn_tensor *offsets, kn_shape window, kn_shape size,
                           const kn_pooling_options *options) {
-    KN__AS("maxunpool");
+    KN__AS("maxunpool", "x", "offsets");
     static const kn_pooling_options defaults = {.ceil = 0};
     return inverse(KN_OP_maxpool_back, KN_LIST_(x, offsets), 2, &window, &size,
                    options ? options : &defaults);
@@ -240,7 +240,7 @@ kn_tensor *(kn_maxunpool)(kn_tensor *x, kn_tensor *offsets, kn_shape window, kn_
 
 /* The adjoint of sums over windows. */
 kn_tensor *(kn_unpool)(kn_tensor *x, kn_shape window, const kn_pooling_options *options) {
-    KN__AS("unpool");
+    KN__AS("unpool", "x");
     static const kn_pooling_options defaults = {.ceil = 0};
     const kn_shape least = KN_SCALAR;
     return inverse(KN_OP_avgpool_back, &x, 1, &window, &least, options ? options : &defaults);

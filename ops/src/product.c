@@ -66,7 +66,7 @@ kn_tensor *(kn_matmul)(kn_tensor *a, kn_tensor *b, const kn_matmul_options *opti
 /* --- products that are views of matmul and of pointwise ops --- */
 
 kn_tensor *(kn_mv)(kn_tensor *a, kn_tensor *x) {
-    KN__AS("mv");
+    KN__AS("mv", "a", "x");
     if (!kn__check_readable(KN_OP_matmul, KN_LIST_(a, x), 2)) return NULL;
     kn_shape shape = kn_tensor_shape(x);
     if (shape.n_dims < 1 || shape.n_dims == KN_DIMS_MAX) {

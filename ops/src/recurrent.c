@@ -72,6 +72,7 @@ int64_t kn_rnn_params(int64_t inputs, const kn_rnn_options *options) {
 
 kn_tensor *(kn_rnn_param)(kn_tensor *w, int64_t inputs, const kn_rnn_options *options,
                           int64_t layer, int direction, int gate, kn_rnn_part part) {
+    KN__AS("rnn_param", "w");
     kn_attr_rnn attr;
     if (!kn__check_readable(KN_OP_rnn, &w, 1) || !network(&attr, inputs, options)) return NULL;
     int64_t gates = kn__rnn_gates(&attr);

@@ -242,6 +242,7 @@ kn_tensor *(kn_sort)(kn_tensor *x, int axis, bool descending) {
     return sorted(x, axis, descending, 0);
 }
 kn_tensor *(kn_argsort)(kn_tensor *x, int axis, bool descending) {
+    KN__AS("argsort");
     return sorted(x, axis, descending, 1);
 }
 kn_status kn_sort_index(kn_tensor **values, kn_tensor **indices, kn_tensor *x, int axis,

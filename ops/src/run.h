@@ -26,13 +26,17 @@ const char *kn__label_of(const kn_op_call *call);
 
 /* --- names in errors --- */
 
-/* KN__AS("outer"); at the start of a public function that is made of ops: until its end their
- * errors have its name. Of functions in each other the outermost counts. */
-#define KN__AS(name) KN_AT_EXIT(kn__as_end, bool) = kn__as_begin(name)
-static inline bool kn__as_begin(const char *name) {
+/* KN__AS("outer", "a", "b"); at the start of a public function that is made of ops: until its end
+ * their errors have its name, and call their first inputs by these names. Without names of inputs
+ * those are the ops'. Of functions in each other the outermost counts. */
+enum { KN__AS_NAMES = 5 };
+#define KN__AS(...)                                                                                \
+    const char *const kn__as_here[KN__AS_NAMES] = {__VA_ARGS__};                                   \
+    KN_AT_EXIT(kn__as_end, bool) = kn__as_begin(kn__as_here)
+static inline bool kn__as_begin(const char *const as[KN__AS_NAMES]) {
     kn__ops_thread *self = kn__ops_thread_get();
     if (!self || self->as) return false;
-    self->as = name;
+    self->as = as;
     return true;
 }
 static inline void kn__as_end(const bool *is_outermost) {
@@ -40,6 +44,9 @@ static inline void kn__as_end(const bool *is_outermost) {
 }
 /* The op's name in errors. */
 const char *kn__name_in_errors(kn_op op);
+/* Of its input i. Room for KN__INPUT_NAME_BYTES is for those that are counted. */
+enum { KN__INPUT_NAME_BYTES = 32 };
+const char *kn__input_name(char out[KN__INPUT_NAME_BYTES], kn_op op, int i);
 
 /* --- argument checks --- */
 

@@ -60,7 +60,7 @@ typedef struct kn__ops_thread {
     struct kn__plan *capture;  /* of the step that is recorded; capture.h */
     bool plain_layouts;        /* .layout of frames is off: the step will be recorded */
     struct kn__pieces *pieces; /* work space of the call that is replayed; NULL: none is placed */
-    const char *as;            /* name of ops in errors: KN__AS; NULL: their own */
+    const char *const *as;     /* names in errors: KN__AS; NULL: the ops' own */
 } kn__ops_thread;
 
 extern _Thread_local kn__ops_thread *kn__ops_self

@@ -52,6 +52,47 @@ static void the_gradient_of_a_row_must_have_the_shape_of_its_result(void **state
     assert_op_fails(kn_op_run(&call), KN_ERR_SHAPE, "shapes don't broadcast to g's");
 }
 
+/* Of functions that are made of ops, whose inputs have other names. */
+static void errors_name_the_function_and_input_of_the_caller(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = zeros(KN_SHAPE(2, 3)), *labels = kn_cast(zeros(KN_SHAPE(2)), KN_I64);
+    kn_tensor *image = zeros(KN_SHAPE(1, 2, 4, 4)), *whole = kn_cast(image, KN_I32);
+    assert_op_fails(kn_embedding(NULL, labels), KN_ERR_INVALID, "kn_embedding: w is NULL");
+    assert_op_fails(kn_embedding(x, x), KN_ERR_DTYPE, "(w [2,3], index [2,3])");
+    assert_op_fails(kn_deconv(NULL, image, KN_NONE, NULL), KN_ERR_INVALID, "kn_deconv: x is NULL");
+    assert_op_fails(kn_deconv(whole, image, KN_NONE, NULL), KN_ERR_DTYPE, "kn_deconv: x is i32");
+    assert_op_fails(kn_conv_add(image, image, KN_NONE, NULL, NULL), KN_ERR_INVALID,
+                    "kn_conv_add: residual is NULL");
+    assert_op_fails(kn_unpool(whole, KN_SHAPE(2, 2), NULL), KN_ERR_DTYPE, "kn_unpool: x is i32");
+    assert_op_fails(kn_maxunpool(NULL, image, KN_SHAPE(2, 2), KN_SCALAR, NULL), KN_ERR_INVALID,
+                    "kn_maxunpool: x is NULL");
+    assert_op_fails(kn_mse(x, NULL, KN_REDUCE_MEAN), KN_ERR_INVALID, "kn_mse: y is NULL");
+    assert_op_fails(kn_huber(x, x, 0, KN_REDUCE_MEAN), KN_ERR_INVALID, "kn_huber: delta is 0");
+    assert_op_fails(kn_kl_div(x, image, false, KN_REDUCE_SUM), KN_ERR_SHAPE, "kn_kl_div: shapes");
+    assert_op_fails(kn_zero_one(NULL, labels), KN_ERR_INVALID, "kn_zero_one: scores is NULL");
+    assert_op_fails(kn_topk_accuracy(x, labels, 4), KN_ERR_INVALID, "kn_topk_accuracy: k is 4");
+    assert_op_fails(kn_cross_entropy_with(x, NULL, NULL), KN_ERR_INVALID,
+                    "kn_cross_entropy_with: labels is NULL");
+    assert_op_fails(kn_ctc_loss(NULL, labels, NULL), KN_ERR_INVALID,
+                    "kn_ctc_loss: log_probs is NULL");
+    assert_op_fails(kn_instancenorm(NULL, x, x, 1e-5), KN_ERR_INVALID,
+                    "kn_instancenorm: x is NULL");
+    assert_op_fails(kn_lrn(whole, 3, 1, 1, 1), KN_ERR_DTYPE, "kn_lrn: x is i32");
+    assert_op_fails(kn_pixel_shuffle(image, 2), KN_ERR_SHAPE,
+                    "kn_pixel_shuffle: r is 2; it must divide C twice");
+    assert_op_fails(kn_masked_select(x, NULL), KN_ERR_INVALID, "kn_masked_select: mask is NULL");
+    assert_op_fails(kn_argsort(NULL, 0, false), KN_ERR_INVALID, "kn_argsort: x is NULL");
+    assert_op_fails(kn_logdet(NULL), KN_ERR_INVALID, "kn_logdet: a is NULL");
+    assert_op_fails(kn_mv(x, NULL), KN_ERR_INVALID, "kn_mv: x is NULL");
+    assert_op_fails(kn_sind(NULL), KN_ERR_INVALID, "kn_sind: x is NULL");
+    assert_op_fails(kn_ldexp(x, NULL), KN_ERR_INVALID, "kn_ldexp: n is NULL");
+    const kn_rnn_options options = {.hidden = 2};
+    assert_op_fails(kn_rnn_param(NULL, 2, &options, 0, 0, 0, KN_RNN_INPUT_WEIGHT), KN_ERR_INVALID,
+                    "kn_rnn_param: w is NULL");
+    assert_op_fails(kn_add(NULL, x), KN_ERR_INVALID, "kn_add: a is NULL"); /* the name has ended */
+}
+
 /* The condition has a dtype of its own. */
 static void inputs_of_two_dtypes_are_named(void **state) {
     (void)state;
@@ -348,10 +389,10 @@ static void functions_made_of_ops_have_their_own_names_in_errors(void **state) {
     assert_op_fails(kn_conv_add(i, x, KN_NONE, KN_NONE, NULL), KN_ERR_DTYPE,
                     "kn_conv_add: x is i64");
     assert_op_fails(kn_conv(i, x, KN_NONE, NULL), KN_ERR_DTYPE, "kn_conv: x is i64");
-    assert_op_fails(kn_deconv(i, x, KN_NONE, NULL), KN_ERR_DTYPE, "kn_deconv: dy is i64");
+    assert_op_fails(kn_deconv(i, x, KN_NONE, NULL), KN_ERR_DTYPE, "kn_deconv: x is i64");
     assert_op_fails(kn_maxunpool(i, i, KN_SHAPE(2), KN_SCALAR, NULL), KN_ERR_DTYPE,
-                    "kn_maxunpool: dy is i64");
-    assert_op_fails(kn_unpool(i, KN_SHAPE(2), NULL), KN_ERR_DTYPE, "kn_unpool: dy is i64");
+                    "kn_maxunpool: x is i64");
+    assert_op_fails(kn_unpool(i, KN_SHAPE(2), NULL), KN_ERR_DTYPE, "kn_unpool: x is i64");
     assert_string_equal(kn_last_error()->op, "unpool");
     assert_op_fails(kn_adaptive_avgpool(i, KN_SHAPE(2)), KN_ERR_DTYPE, "kn_adaptive_avgpool: x is");
     assert_op_fails(
@@ -397,6 +438,7 @@ int main(void) {
         OPS_TEST(products_check_their_shapes), OPS_TEST(a_result_beyond_64_bits_names_its_op),
         OPS_TEST(a_given_result_must_have_the_dtype),
         OPS_TEST(the_gradient_of_a_row_must_have_the_shape_of_its_result),
+        OPS_TEST(errors_name_the_function_and_input_of_the_caller),
         OPS_TEST(inputs_of_two_dtypes_are_named),
         OPS_TEST(products_over_an_empty_dimension_are_zero),
         OPS_TEST(convolution_checks_shapes_and_options),
