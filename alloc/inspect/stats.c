@@ -51,7 +51,7 @@ void kn_pool_stats_read(kn_pool_stats *out, size_t out_bytes, const kn_pool *poo
 
 /* --- counters by name --- */
 
-typedef enum column_of { NOW, PEAK, TOTAL, COLUMNS } column_of;
+typedef enum column_of { NOW, PEAK, TOTAL } column_of;
 
 typedef struct counter {
     const char *name, *row, *text;
@@ -87,23 +87,22 @@ static void table_text(kn__writer *w, const char *fmt, const char *text) {
     if (!w->json) kn__write(w, fmt, text);
 }
 
-/* Counters of one row are neighbours in the list, in the columns' order. */
+/* A row's value of this moment comes first in the list, then its peak; the totals are the list's
+ * end. */
 static void write_stats(kn__writer *w, const kn_pool_stats *stats) {
     uint64_t values[N_COUNTERS];
     memcpy(values, stats, sizeof values);
-    table_text(w, "%33s         peak        total\n", "now");
-    for (int i = 0; i < N_COUNTERS;) {
-        const counter *first = &COUNTERS[i];
-        table_text(w, "  %-18s", first->row);
-        for (int at = 0; at < COLUMNS; at++) {
-            const counter *c = &COUNTERS[i];
-            if (i < N_COUNTERS && strcmp(c->row, first->row) == 0 && (int)c->column == at) {
-                kn__add(w, c->name, c->unit, values[i++]);
-            } else {
-                table_text(w, "%13s", "");
-            }
-        }
-        table_text(w, "  %s\n", first->text);
+    for (int i = 0; i < N_COUNTERS; i++) {
+        const counter *c = &COUNTERS[i], *peak = c + 1;
+        if (i == 0) table_text(w, "%33s         peak\n", "now");
+        if (c->column == TOTAL && c[-1].column != TOTAL) table_text(w, "%33s\n", "total");
+        table_text(w, "  %-18s", c->row);
+        kn__add(w, c->name, c->unit, values[i]);
+        if (i + 1 < N_COUNTERS && peak->column == PEAK)
+            kn__add(w, peak->name, peak->unit, values[++i]);
+        else
+            table_text(w, "%13s", "");
+        table_text(w, "  %s\n", c->text);
     }
 }
 
@@ -113,7 +112,7 @@ static void add_row(kn__writer *w, const char *name, kn__unit unit, uint64_t val
     if (!w->json && (value == 0 || value == UINT64_MAX)) return;
     table_text(w, "  %-18s", row);
     kn__add(w, name, unit, value);
-    table_text(w, *text ? "                            %s\n" : "%s\n", text);
+    table_text(w, *text ? "               %s\n" : "%s\n", text);
 }
 
 static void write_classes(kn__writer *w, const kn__census *census) {
@@ -200,6 +199,7 @@ static void write_figures(kn__writer *w, const kn_pool *pool, const kn__figures 
     const kn__census *c = &r->census;
     bool host = pool->driver->kind == KN_DEVICE_HOST;
     uint64_t backing = host ? kn__host_memory_overhead() : 0;
+    table_text(w, "%33s\n", "now");
     add_row(w, "live_blocks", KN__COUNT, c->n_live, "live blocks", "slots too");
     add_row(w, "large_blocks", KN__COUNT, c->n_large, "larger blocks", "of these, not slots");
     add_row(w, "large_bytes", KN__BYTES, c->large_bytes, "in larger blocks", "");

@@ -19,7 +19,6 @@
 #include "kept_stderr.h"
 #include "labels.h"
 #include "live.h"
-#include "locale.h"
 #include "memory.h"
 #include "metrics.h"
 #include "nvtx.h"
@@ -31,6 +30,7 @@
 #include "table.h"
 #include "take.h"
 #include "trace.h"
+#include "user_locale.h"
 #include "watch.h"
 
 /* Here, because every scope reads it: a static library then links this file, and with it the start.

@@ -143,6 +143,9 @@ static void table_has_a_row_for_each(void **state) {
     for (size_t i = 0; i < sizeof ROWS / sizeof *ROWS; i++) {
         if (!strstr(text, ROWS[i])) fail_msg("no \"%s\" in\n%s", ROWS[i], text);
     }
+    for (const char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
+        if (end - line > 80) fail_msg("wider than 80 columns: %.*s", (int)(end - line), line);
+    }
     assert_fails(kn_pool_print(f.pool, "/none/such"), KN_ERR_IO,
                  "kn_pool_print: cannot write /none/such");
     for (int i = 0; i < 2100; i++) memcpy(text + 2 * i, "./", 2);

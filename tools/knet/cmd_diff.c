@@ -1,11 +1,11 @@
 /* knet diff: what became slower or larger between two profiles. */
 #include "cmd.h"
 #include "diff.h"
-#include "locale.h"
 #include "merge.h"
 #include "output.h"
 #include "profile.h"
 #include "terminal.h"
+#include "user_locale.h"
 
 /* As those of diff(1): 1 is a difference, 2 is trouble. */
 enum { N_SIDES = 2, FILES_MAX = 64, EXIT_WORSE = 1, EXIT_TROUBLE = 2 };

@@ -6,7 +6,6 @@
 #include "holders.h"
 #include "html.h"
 #include "json.h"
-#include "locale.h"
 #include "merge.h"
 #include "metrics.h"
 #include "output.h"
@@ -16,6 +15,7 @@
 #include "stacks.h"
 #include "table.h"
 #include "timeline.h"
+#include "user_locale.h"
 
 enum { FILES_MAX = 64 };
 

@@ -6,12 +6,12 @@
 
 #include "cmd.h"
 #include "holders.h"
-#include "locale.h"
 #include "output.h"
 #include "profile.h"
 #include "read.h"
 #include "table.h"
 #include "top.h"
+#include "user_locale.h"
 
 enum { PIDS_SHOWN = 8, COMMAND_SHOWN = 40 };
 

@@ -85,7 +85,7 @@ void kn__explain_dot(kn__text *out, const kn__explain *e);
 void kn__explain_svg(kn__text *out, const kn__explain *e);
 void kn__explain_json(kn__text *out, const kn__explain *e);
 /* "before: 35 kernels, 13.1 ms a step, 45.1 MiB moved, 20.4 MiB live at most"; of a captured step
- * also ", 8.1 MiB in its plan" */
-void kn__explain_summary(kn__text *out, const kn__explain *e, int side);
+ * also `joint` and "8.1 MiB in its plan" */
+void kn__explain_summary(kn__text *out, const kn__explain *e, int side, const char *joint);
 
 #endif

@@ -198,7 +198,7 @@ static const char style[] =
 
 static void panel_draw(kn__text *out, const panel *p, const kn__explain *e, int side) {
     kn__text summary = {0};
-    kn__explain_summary(&summary, e, side);
+    kn__explain_summary(&summary, e, side, ", ");
     text_at(out, p->x + GUTTER, 56, "side", summary.data ? summary.data : "");
     kn__text_release(&summary);
     text_at(out, p->x + GUTTER, 80, "lane", "forward, downwards");

@@ -12,14 +12,15 @@ static const char *name_of(int side) {
     return names[side];
 }
 
-void kn__explain_summary(kn__text *out, const kn__explain *e, int side) {
+void kn__explain_summary(kn__text *out, const kn__explain *e, int side, const char *joint) {
     const kn__explain_graph *g = &e->side[side];
     kn__text_printf(out, "%s: %d kernels, ", name_of(side), g->run->n_events);
     kn__text_puts(out, kn__time_text((double)g->run->step_ns, true).text);
     kn__text_printf(out, " a step, %s moved", kn__bytes_text((double)g->moved_bytes).text);
     kn__text_printf(out, ", %s live at most", kn__bytes_text((double)g->run->live_bytes_max).text);
     if (g->run->plan_bytes)
-        kn__text_printf(out, ", %s in its plan", kn__bytes_text((double)g->run->plan_bytes).text);
+        kn__text_printf(out, "%s%s in its plan", joint,
+                        kn__bytes_text((double)g->run->plan_bytes).text);
 }
 
 /* --- text --- */
@@ -41,7 +42,7 @@ void kn__explain_text(kn__text *out, const kn__explain *e) {
     for (int side = 0; side < e->n_sides; side++) {
         const kn__explain_graph *g = &e->side[side];
         kn__text_puts(out, "\n");
-        kn__explain_summary(out, e, side);
+        kn__explain_summary(out, e, side, "\n          ");
         kn__text_puts(out, "\n");
         for (int b = 0, i = 0; b < g->n_blocks; b++) {
             kn__text_printf(out, "  %s", g->block[b].path);
@@ -72,7 +73,7 @@ static void dot_node(kn__text *out, int side, int i, const kn__explain_node *n) 
 static void dot_side(kn__text *out, const kn__explain *e, int side) {
     const kn__explain_graph *g = &e->side[side];
     kn__text title = {0};
-    kn__explain_summary(&title, e, side);
+    kn__explain_summary(&title, e, side, ", ");
     kn__text_printf(out, "  subgraph cluster_s%d {\n    label=", side);
     kn__text_json(out, title.data ? title.data : "");
     kn__text_puts(out, ";\n");

@@ -5,8 +5,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "locale.h"
 #include "now.h"
+#include "user_locale.h"
 
 enum { CELLS = 20, CELLS_LEAST = 5, COLUMNS_UNKNOWN = 80, SHOW_EVERY_NS = 125000000 };
 

@@ -72,16 +72,16 @@ typedef struct kn_pool_options {
     X(reserved_bytes, "reserved", NOW, BYTES, "taken from the device")                             \
     X(reserved_bytes_max, "reserved", PEAK, BYTES, "")                                             \
     X(cached_bytes, "cached", NOW, BYTES, "free slots in threads' caches")                         \
-    X(waiting_bytes, "waiting", NOW, BYTES, "freed, and still in use on other streams")            \
-    X(metadata_bytes, "records", NOW, BYTES, "host memory for the pool's own records")             \
+    X(waiting_bytes, "waiting", NOW, BYTES, "freed, used by other streams")                        \
+    X(metadata_bytes, "records", NOW, BYTES, "host memory of its own records")                     \
     X(moved_bytes, "moved", TOTAL, BYTES, "unmapped here and mapped there")                        \
-    X(decayed_bytes, "decayed", TOTAL, BYTES, "returned to the device after it was idle")          \
+    X(decayed_bytes, "decayed", TOTAL, BYTES, "idle memory that was returned")                     \
     X(n_allocs, "allocations", TOTAL, COUNT, "kn_alloc calls that succeeded")                      \
     X(n_device_allocs, "device allocations", TOTAL, COUNT, "segments and handles taken")           \
     X(n_device_frees, "device frees", TOTAL, COUNT, "segments and handles given back")             \
     X(n_syncs, "syncs", TOTAL, COUNT, "waits of the host for the device")                          \
     X(n_events, "events", TOTAL, COUNT, "recorded on streams")                                     \
-    X(n_queries, "queries", TOTAL, COUNT, "events asked whether they happened")                    \
+    X(n_queries, "queries", TOTAL, COUNT, "events asked for")                                      \
     X(n_ooms, "out of memory", TOTAL, COUNT, "allocations that failed")                            \
     X(n_misuses, "misuses", TOTAL, COUNT, "wrong frees and uses")
 

@@ -178,7 +178,7 @@ const kn_model_kind kn__reinforce = {
     .is_pure = true,
     .loss = loss,
     .facts = &(const kn_model_facts){.n_params = 3459,
-                                     .data = "games of catch on 10x5 cells, played while it learns",
+                                     .data = "games of catch on 10x5 cells, played as it learns",
                                      .x = {{10, 5}, 2},
                                      .batch = 64,
                                      .n_made = 6400,

@@ -1,4 +1,4 @@
-#include "locale.h"
+#include "user_locale.h"
 
 #include <stdlib.h>
 #include <strings.h>

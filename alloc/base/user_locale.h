@@ -1,6 +1,6 @@
 /* What the user's terminal can show. */
-#ifndef KN_BASE_LOCALE_H
-#define KN_BASE_LOCALE_H
+#ifndef KN_BASE_USER_LOCALE_H
+#define KN_BASE_USER_LOCALE_H
 
 #include <stdbool.h>
 
