@@ -134,14 +134,24 @@ static kn_status outside_use(kn__plan *plan, kn__ops_thread *self, kn_stream str
     return kn_block_use(plan->region->pool, plan->region->data, stream);
 }
 
-/* Launches of one graph follow each other on any streams. The copies of inputs and the readers of
- * results don't: a launch on another stream than the last one waits for it. */
+/* Results of the launch before may be read on other streams still. */
+static kn_status readers_await(const kn__plan *plan, kn__ops_thread *self, kn_stream stream) {
+    for (int i = 0; i < plan->n_out; i++) {
+        const kn_storage *s = plan->out[i]->storage;
+        if (kn__region_has(plan->region, s->data)) return kn__await_readers(self, s, stream);
+    }
+    return KN_OK;
+}
+
+/* Launches of one graph follow each other on any streams. The copies of inputs don't: a launch on
+ * another stream than the last one waits for it. */
 kn_status kn__plan_graph_launch(kn__plan *plan, kn_tensor *const in[]) {
     kn__ops_thread *self = kn__ops_self;
     kn_pool *pool = NULL;
     kn_stream stream = NULL;
     KN_TRY(kn__place(&pool, &stream, self, plan->device));
     if (plan->launched_on != stream) KN_TRY(kn_event_wait(plan->launched, stream));
+    KN_TRY(readers_await(plan, self, stream));
     for (int i = 0; i < plan->n_inputs; i++) KN_TRY(input_copy(plan, i, self, in[i], stream));
     KN_TRY(outside_await(plan, self, stream));
     if (plan->graph) KN_TRY(kn__cuda_module()->graph_launch(plan->graph, plan->device, stream));

@@ -311,6 +311,34 @@ static void results_that_another_stream_reads_keep_their_memory(void **state) {
     streams_end(&s);
 }
 
+/* Stream b, which is busy, reads the first launch's result after the second one is enqueued. */
+static void a_launch_waits_for_readers_of_its_results(void **state) {
+    (void)state;
+    two_streams s = streams_make();
+    KN_FRAME(.device = gpu, .stream = s.a);
+    kn_tensor *in[] = {kn_ones(KN_SHAPE(2, 2)), numbers(1)}, *y, *read;
+    kn_tensor *next[] = {in[0], numbers(20)};
+    assert_ok(kn_capture_begin(s.capture, in, 2));
+    y = solved(in);
+    assert_ok(kn_capture_end(s.capture, &y, 1));
+    assert_ok(kn_capture_launch(s.capture, in, 2));
+    {
+        KN_FRAME(.device = gpu, .stream = s.b);
+        kn_tensor *one = kn_ones(KN_SHAPE(2, 2));
+        assert_ok(kn_stream_sync(gpu, s.b));
+        fake_cuda_hold((cu_stream)s.b);
+        kn_tensor *late[] = {one, kn_capture_out(s.capture, 0)};
+        read = kn_keep(solved(late));
+    }
+    assert_ok(kn_capture_launch(s.capture, next, 2));
+    fake_cuda_release((cu_stream)s.b);
+    assert_ok(kn_stream_sync(gpu, s.a));
+    assert_numbers(read, 1);
+    assert_numbers(kn_capture_out(s.capture, 0), 20);
+    kn_drop(read);
+    streams_end(&s);
+}
+
 static kn_status with_work_space(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
     (void)ctx;
     out[0] = kn_var(in[0], KN_SHAPE(0), false, NULL);
@@ -492,6 +520,7 @@ int main(void) {
                      TEST_WITH(launches_may_change_their_stream, begin, end),
                      TEST_WITH(the_first_replay_comes_after_the_recording, begin, end),
                      TEST_WITH(results_that_another_stream_reads_keep_their_memory, begin, end),
+                     TEST_WITH(a_launch_waits_for_readers_of_its_results, begin, end),
                      TEST_WITH(work_space_is_in_the_plan, begin, end),
                      TEST_WITH(what_a_graph_cannot_do_is_an_error, begin, end),
                      TEST_WITH(failing_calls_of_cuda_leave_no_plan, begin, end),
