@@ -252,6 +252,12 @@ case $case in
     complete_words 'knet train --output f';        out_has '^file.json folder$'
     complete_words 'knet report fi';               out_has '^file.json$'
     complete_words 'knet report file.json --format f';   out_has '^folded flame$'
+    complete_words 'knet run --ti';                out_has '^--timer$'
+    complete_words 'knet run bas';                 out_has '(^| )bash( |$)'
+    complete_words 'knet run bash --ti';           out_has '^$' # an option of bash
+    complete_words 'knet run --timer 1 bash fi';   out_has '^file.json$'
+    complete_words 'knet run --timer = 1 ba';      out_has '(^| )bash( |$)'
+    complete_words 'knet run --timer = 1 bash fi'; out_has '^file.json$'
     complete_words 'knet help di';                 out_has '^diff$' ;;
   bare) # no home, no terminal type, closed streams, odd names
     want 0 env -i "$knet" help

@@ -63,8 +63,36 @@ static void add_bash_command(kn__text *text, const kn__command *c) {
         kn__text_puts(text, "' ");
     } else if (c->operand && c->operand->is_file) {
         kn__text_puts(text, "kind=-f ");
+    } else if (c->operand && c->operand->is_program) {
+        kn__text_puts(text, "kind=-c ");
     }
     kn__text_puts(text, ";; esac ;;\n");
+}
+
+/* What follows another program's name is that program's; bash-completion knows how to go on. */
+static void add_bash_program(kn__text *text, const kn__command *c) {
+    const kn__opt *opt;
+    kn__text_printf(text, "  if [ \"${COMP_WORDS[1]}\" = %s ]; then\n", c->name);
+    kn__text_puts(text,
+                  "    while [ $at -lt $COMP_CWORD ]; do\n"
+                  "      case ${COMP_WORDS[at]} in\n"
+                  "      ");
+    for (int i = 0; (opt = kn__opt_at(c, i)); i++)
+        if (opt->kind != KN__OPT_FLAG) kn__text_printf(text, "--%s|", opt->name);
+    kn__text_puts(
+        text,
+        "=) at=$((at + 1)) ;;\n"
+        "      -*) ;;\n"
+        "      *) break ;;\n"
+        "      esac\n"
+        "      [ \"${COMP_WORDS[at]}\" = '=' ] || at=$((at + 1))\n"
+        "    done\n"
+        "    if [ $at -lt $COMP_CWORD ]; then\n"
+        "      if declare -F _command_offset >/dev/null; then _command_offset $at; return; "
+        "fi\n"
+        "      kind=-f\n"
+        "    fi\n"
+        "  fi\n");
 }
 
 void kn__complete_add_bash(kn__text *text) {
@@ -74,12 +102,14 @@ void kn__complete_add_bash(kn__text *text) {
                   "# Completions of knet for bash. Made from its option tables.\n"
                   "_knet() {\n"
                   "  local typed=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}\n"
-                  "  local words='' kind='' one\n"
+                  "  local words='' kind='' one at=2\n"
                   "  COMPREPLY=()\n"
                   "  if [ \"$typed\" = '=' ]; then typed=''; elif [ \"$before\" = '=' ]; then\n"
                   "    before=${COMP_WORDS[COMP_CWORD-2]}\n"
-                  "  fi\n"
-                  "  case ${COMP_WORDS[1]}:$before in\n");
+                  "  fi\n");
+    for (int k = 0; (c = kn__command_at(k)); k++)
+        if (c->operand && c->operand->is_program) add_bash_program(text, c);
+    kn__text_puts(text, "  [ -n \"$kind\" ] || case ${COMP_WORDS[1]}:$before in\n");
     for (int k = 0; (c = kn__command_at(k)); k++)
         for (int i = 0; (opt = kn__opt_at(c, i)); i++) add_bash_value(text, c, opt);
     kn__text_puts(text, "    *) case $COMP_CWORD:${COMP_WORDS[1]} in\n    1:*) words='");
@@ -122,7 +152,9 @@ static void add_zsh_command(kn__text *text, const kn__command *c) {
     const kn__opt *opt;
     kn__text_printf(text, "      (%s) _arguments \\\n", c->name);
     for (int i = 0; (opt = kn__opt_at(c, i)); i++) add_zsh_option(text, opt);
-    if (c->operand) {
+    if (c->operand && c->operand->is_program) {
+        kn__text_puts(text, "        '(-)1:program:_command_names -e' '*::word:_normal' \\\n");
+    } else if (c->operand) {
         kn__text_printf(text, "        '*:%s:", c->operand->name);
         if (c->operand->choice_at) {
             kn__text_puts(text, "(");
@@ -197,6 +229,8 @@ static void add_fish_command(kn__text *text, const kn__command *c) {
         kn__text_puts(text, "-a '");
         add_operands(text, c->operand, " ");
         kn__text_puts(text, "'\n");
+    } else if (c->operand->is_program) {
+        kn__text_puts(text, "-x -a '(__fish_complete_subcommand --fcs-skip=2)'\n");
     } else {
         kn__text_puts(text, "-F\n");
     }
