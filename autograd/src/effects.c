@@ -6,7 +6,7 @@
 
 typedef struct effect {
     kn_params *set; /* retained */
-    bool begins, stepped, was_clear;
+    bool begins, stepped;
     int n; /* parameters with a gradient of this cycle */
     int index[];
 } effect;
@@ -25,29 +25,56 @@ static void release(void *ctx) {
     free(e);
 }
 
-static bool fits(const void *ctx) {
-    const effect *e = ctx;
-    return kn__params_are_clear(e->set) == e->was_clear;
+/* Whether the parameters with a gradient of this cycle are those of the effect. void_all: none has
+ * one. */
+static bool same_gradients(const effect *e, bool void_all) {
+    const kn_params *set = e->set;
+    bool same = true;
+    for (int i = 0, k = 0; i < set->n && same; i++) {
+        bool had = k < e->n && e->index[k] == i;
+        same = had == (!void_all && set->param[i]->cycle == set->cycle);
+        k += had;
+    }
+    return same;
 }
 
-static effect *effect_new(kn_params *set, int n) {
-    effect *e = malloc(sizeof *e + (size_t)n * sizeof e->index[0]);
-    if (e) *e = (effect){.set = kn__params_retain(set)};
+/* A backward adds to the gradients of this cycle; after a step it overwrites all. */
+static bool fits_backward(const void *ctx) {
+    const effect *e = ctx;
+    return same_gradients(e, e->set->stepped);
+}
+
+static bool fits_reader(const void *ctx) {
+    const effect *e = ctx;
+    return e->set->stepped == e->stepped && same_gradients(e, false);
+}
+
+static effect *effect_new(kn_params *set, bool void_all) {
+    effect *e = malloc(sizeof *e + (size_t)set->n * sizeof e->index[0]);
+    if (!e) return NULL;
+    *e = (effect){.set = kn__params_retain(set), .stepped = set->stepped};
+    for (int i = 0; i < set->n && !void_all; i++)
+        if (set->param[i]->cycle == set->cycle) e->index[e->n++] = i;
     return e;
 }
 
+/* Where none has a gradient, a cycle begins, whether a step was the reason or not: else old
+ * gradients would count as those of this cycle in a replay after a step. */
 void kn__params_effect_begin(kn_params *set) {
     if (!kn_capture_records()) return;
-    effect *e = effect_new(set, 0);
-    if (e) e->begins = set->stepped, e->was_clear = kn__params_are_clear(set);
-    kn_capture_effect_add((kn_capture_effect){apply, release, fits, set, e});
+    effect *e = effect_new(set, set->stepped);
+    if (e) e->begins = !e->n, e->stepped = false;
+    kn_capture_effect_add((kn_capture_effect){apply, release, fits_backward, set, e});
+}
+
+void kn__params_effect_read(kn_params *set) {
+    if (!kn_capture_records()) return;
+    effect *e = effect_new(set, false);
+    kn_capture_effect_add((kn_capture_effect){apply, release, fits_reader, set, e});
 }
 
 void kn__params_effect(kn_params *set) {
     if (!kn_capture_records()) return;
-    effect *e = effect_new(set, set->n);
-    if (e) e->stepped = set->stepped;
-    for (int i = 0; e && i < set->n; i++)
-        if (set->param[i]->cycle == set->cycle) e->index[e->n++] = i;
+    effect *e = effect_new(set, false);
     kn_capture_effect_add((kn_capture_effect){apply, release, NULL, set, e});
 }

@@ -420,13 +420,6 @@ static void reorder(kn_params *set) {
 
 /* --- cycles --- */
 
-bool kn__params_are_clear(const kn_params *set) {
-    bool clear = true;
-    for (int i = 0; i < set->n && clear && !set->stepped; i++)
-        clear = set->param[i]->cycle != set->cycle;
-    return clear;
-}
-
 void kn__params_cycle_begin(kn_params *set) {
     kn__params_effect_begin(set);
     set->cycle += set->stepped;
@@ -502,6 +495,7 @@ static kn_status settle(kn__param *p) {
 kn_status kn__params_settle(kn_params *set) {
     KN_TRY(kn__params_layout(set));
     KN_FRAME(.device = set->device, .pool = set->pool, .record = KN_OFF);
+    kn__params_effect_read(set);
     for (int i = 0; i < set->n; i++) KN_TRY(settle(set->param[i]));
     kn__params_effect(set);
     return KN_OK;
@@ -510,6 +504,7 @@ kn_status kn__params_settle(kn_params *set) {
 static kn_status settle_one(kn__param *p) {
     KN_TRY(kn__params_layout(p->set));
     KN_FRAME(.device = p->set->device, .pool = p->set->pool, .record = KN_OFF);
+    kn__params_effect_read(p->set);
     KN_TRY(settle(p));
     kn__params_effect(p->set);
     return KN_OK;

@@ -93,11 +93,11 @@ void kn__params_void(kn_params *set);
 void kn__param_void(kn__param *p);
 /* Slices without a write in this cycle become zeros. */
 kn_status kn__params_settle(kn_params *set);
-/* Whether no slice is of this cycle: a backward overwrites all. */
-bool kn__params_are_clear(const kn_params *set);
 /* While a step is captured, before a backward writes: replays begin a cycle if one begins now, and
- * are possible where the set is as clear as it is now. */
+ * are possible where the backward adds to the gradients of the same parameters as now. */
 void kn__params_effect_begin(kn_params *set);
+/* The same before gradients are read: where the same parameters have gradients of the cycle. */
+void kn__params_effect_read(kn_params *set);
 /* While a step is captured: its replays bring the set to the state that it has now. */
 void kn__params_effect(kn_params *set);
 

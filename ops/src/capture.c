@@ -529,7 +529,7 @@ static kn_status no_plan(bool others, kn_tensor *const in[], int n_in) {
                    "records one",
                    n_in, n_in ? ", in[0] " : "", shape,
                    others ? ", whose backward adds to gradients, or overwrites them, as it has to "
-                            "now, and which reads generators where they are"
+                            "now for each parameter, and which reads generators where they are"
                           : "");
 }
 

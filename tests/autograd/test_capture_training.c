@@ -302,6 +302,108 @@ static void a_launch_for_other_gradients_is_an_error(void **state) {
     net_close(&n);
 }
 
+/* --- some parameters have a gradient of the cycle, others don't --- */
+
+enum { TURNS = 8 };
+
+typedef struct pair {
+    kn_params *params;
+    kn_optim *optim;
+    kn_tensor *a, *c;
+} pair;
+
+/* A backward with gradients of `by`, to c too or to a alone. */
+static kn_status reach(const pair *p, double by, bool with_c) {
+    KN_TAPE();
+    kn_tensor *loss = kn_sum(kn_affine(p->a, by, 0), KN_ALL, false);
+    if (with_c) loss = kn_add(loss, kn_sum(kn_affine(p->c, by, 0), KN_ALL, false));
+    return kn_backward(loss);
+}
+
+static kn_status reach_both(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
+    const pair *p = ctx;
+    KN_TRY(reach(p, 1, true));
+    out[0] = kn_affine(in[0], 1, 0);
+    return kn_check();
+}
+
+static kn_status reach_a(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
+    const pair *p = ctx;
+    KN_TRY(reach(p, 1, false));
+    out[0] = kn_affine(in[0], 1, 0);
+    return kn_check();
+}
+
+static kn_status update_alone(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
+    const pair *p = ctx;
+    KN_TRY(kn_optim_step(p->optim));
+    out[0] = kn_affine(in[0], 1, 0);
+    return kn_check();
+}
+
+/* Of each turn the gradients and values of a and c. before: what a backward outside reaches; 0:
+ * there is none, 1: a, 2: both, 3: one that fails. */
+static void take_turns(double out[TURNS][4], const int before[TURNS], kn_capture_fn step,
+                       kn_capture *capture) {
+    pair p;
+    KN_FRAME();
+    assert_ok(kn_params_create(&p.params, NULL));
+    p.a = kn_param(p.params, KN_SHAPE(2), (kn_init){.kind = KN_INIT_ZEROS}, "a");
+    p.c = kn_param(p.params, KN_SHAPE(2), (kn_init){.kind = KN_INIT_ZEROS}, "c");
+    assert_ok(kn_sgd_create(&p.optim, p.params, 1, NULL));
+    kn_tensor *x = kn_ones(KN_SHAPE(1)), *y = NULL;
+    for (int i = 0; i < TURNS; i++) {
+        if (before[i] == 3) {
+            KN_TAPE();
+            kn_tensor *spoilt = kn_tanh(p.a), *loss = kn_sum(kn_sin(spoilt), KN_ALL, false);
+            loss = kn_add(loss, kn_sum(p.c, KN_ALL, false)); /* whose gradient is there before */
+            assert_ok(kn_fill_into(spoilt, 0));
+            assert_fails(kn_backward(loss), KN_ERR_INVALID, "written after it was saved");
+        } else if (before[i]) {
+            assert_ok(reach(&p, 10, before[i] == 2));
+        }
+        assert_ok(capture ? kn_capture_run(&y, 1, capture, &x, 1, step, &p) : step(&y, &x, &p));
+        out[i][0] = ops_at(kn_grad(p.a), 0);
+        out[i][1] = ops_at(kn_grad(p.c), 0);
+        if (step != update_alone) assert_ok(kn_optim_step(p.optim));
+        out[i][2] = ops_at(p.a, 1);
+        out[i][3] = ops_at(p.c, 1);
+    }
+    kn_optim_destroy(p.optim);
+    kn_params_destroy(p.params);
+}
+
+static void turns_as_plain(const int before[TURNS], kn_capture_fn step, uint64_t n_plans) {
+    double plain[TURNS][4], captured[TURNS][4];
+    kn_capture *capture = NULL;
+    kn_capture_stats stats;
+    assert_ok(kn_capture_create(&capture, NULL));
+    take_turns(plain, before, step, NULL);
+    take_turns(captured, before, step, capture);
+    for (int i = 0; i < TURNS; i++)
+        for (int k = 0; k < 4; k++)
+            if (plain[i][k] != captured[i][k])
+                fail_msg("turn %d: %g is %g", i, plain[i][k], captured[i][k]);
+    kn_capture_stats_read(&stats, sizeof stats, capture);
+    assert_int_equal(stats.n_plans, n_plans);
+    kn_capture_destroy(capture);
+}
+
+static void plans_know_which_parameters_have_gradients(void **state) {
+    (void)state;
+    turns_as_plain((const int[TURNS]){1, 1, 2, 1, 2, 1, 2, 0}, reach_both, 3);
+    turns_as_plain((const int[TURNS]){2, 2, 1, 1, 1, 2, 0, 1}, reach_both, 3);
+    turns_as_plain((const int[TURNS]){2, 2, 1, 1, 2, 1, 2, 0}, reach_a, 3);
+    turns_as_plain((const int[TURNS]){2, 2, 2, 1, 1, 1, 2, 1}, update_alone, 2);
+}
+
+/* After a failed backward no parameter has a gradient, without a step. */
+static void plans_recorded_after_a_failed_backward_begin_a_cycle(void **state) {
+    (void)state;
+    turns_as_plain((const int[TURNS]){2, 3, 2, 0, 2, 3, 0, 3}, reach_a, 2);
+    turns_as_plain((const int[TURNS]){2, 3, 0, 3, 2, 3, 2, 0}, reach_both, 2);
+}
+
 /* --- a loss scale: its factor changes between replays --- */
 
 typedef struct scaled {
@@ -419,6 +521,8 @@ int main(void) {
                      OPS_TEST(gradients_of_several_captured_batches_add_up),
                      OPS_TEST(a_plan_that_adds_to_gradients_is_not_replayed_where_there_are_none),
                      OPS_TEST(a_launch_for_other_gradients_is_an_error),
+                     OPS_TEST(plans_know_which_parameters_have_gradients),
+                     OPS_TEST(plans_recorded_after_a_failed_backward_begin_a_cycle),
                      OPS_TEST(replays_use_the_loss_scale_of_their_time),
                      OPS_TEST(what_only_the_host_can_decide_is_an_error_inside),
                      OPS_TEST(the_first_step_of_all_may_be_the_recorded_one));

@@ -23,9 +23,10 @@
  * attributes, the factors of kn_optim_group, the number of threads, which ops run. So run the step
  * once before it is recorded: state that is made at first use, such as an optimiser's, must exist
  * (kn_capture_run does that). A backward adds to gradients that no update has used, and overwrites
- * others: a plan is replayed only where its backward did as it has to now. The step reads inputs;
- * one that it writes into is an error on a GPU, and so is a result that is an input or a view of
- * one. A replay writes the results of the last one anew: a tape that saved one of those finds so in
+ * others, and an update takes parameters without a gradient for ones with zeros: a plan is replayed
+ * only where it did for each parameter of the set as it has to now. The step reads inputs; one that
+ * it writes into is an error on a GPU, and so is a result that is an input or a view of one. A
+ * replay writes the results of the last one anew: a tape that saved one of those finds so in
  * backward, an INVALID error.
  *
  * Frames with .fuse keep their passes on the host; on a GPU a captured step has a kernel an op.
@@ -99,8 +100,8 @@ KN_API KN_MUST_CHECK kn_status kn_capture_end(kn_capture *capture, kn_tensor *co
 /* Ends the recording without a plan, for a step that failed. No-op if nothing is recorded. */
 KN_API void kn_capture_cancel(kn_capture *capture);
 
-/* Whether there is a plan for inputs of these shapes, dtypes and devices, for parameters with or
- * without gradients as now, and for generators that have drawn on no other device since. */
+/* Whether there is a plan for inputs of these shapes, dtypes and devices, for the same parameters
+ * with gradients as now, and for generators that have drawn on no other device since. */
 KN_API bool kn_capture_has(const kn_capture *capture, kn_tensor *const in[], int n_in);
 /* Replays the step with the data of these inputs, which may be other tensors than when it was
  * recorded, also results of it. Errors: INVALID without a plan for them, with their shapes, inside
