@@ -294,6 +294,8 @@ void kn__back_drop(kn__back *b, unsigned bits) {
         n->n_saved--;
         memmove(saved, saved + 1, sizeof *saved * (size_t)(kn__node_saved(n) + n->n_saved - saved));
         kn__value_drop(gone.t); /* before the header may go with the last reference */
+        int r = __builtin_ctz(bit) - KN_NEED_OUT;
+        if (r >= 0 && !gone.t->grad) kn__node_results(n)[r].out = NULL;
         kn__saved_release(&gone);
     }
 }

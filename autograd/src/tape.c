@@ -143,7 +143,7 @@ static inline void append(kn__tape *tape, kn__node *n) {
 static inline int64_t *fill_result(kn__node *n, int r, kn_tensor *t, int64_t *dim) {
     kn__result *result = kn__node_results(n) + r;
     KN_ASSERT(r < n->n_out && t != KN_NONE);
-    result->out = t;
+    result->out = NULL;
     result->grad = NULL;
     result->target = 0;
     result->dim = dim;
@@ -151,7 +151,10 @@ static inline int64_t *fill_result(kn__node *n, int r, kn_tensor *t, int64_t *di
     if (!t) return dim;
     result->n_dims = t->n_dims;
     result->dtype = t->dtype;
-    if (kn__dtype_is_float(t->dtype)) t->grad = kn__edge_to(n, r);
+    bool is_float = kn__dtype_is_float(t->dtype);
+    if (is_float) t->grad = kn__edge_to(n, r);
+    /* Of the end of others, which have no edge, nobody tells the node. */
+    if (is_float || n->saves >> (KN_NEED_OUT + r) & 1) result->out = t;
     for (int d = 0; d < t->n_dims; d++) *dim++ = t->dim[d];
     return dim;
 }
@@ -234,8 +237,8 @@ void kn__value_drop(kn_tensor *out) {
     if (!atomic_load_explicit(&out->holds, memory_order_relaxed)) kn_tensor_consume(out);
 }
 
+/* Saved values go last: a result may live by its own node alone. */
 void kn__node_retire(kn__node *n, bool consume) {
-    release_saved(n);
     for (int r = 0; r < n->n_out; r++) {
         kn__result *result = kn__node_results(n) + r;
         if (result->grad) kn_tensor_release(result->grad);
@@ -248,6 +251,7 @@ void kn__node_retire(kn__node *n, bool consume) {
         out->spent = 1;
         if (consume) kn__value_drop(out);
     }
+    release_saved(n);
 }
 
 #if KN_CHECKED >= 2

@@ -60,8 +60,9 @@ bool kn__find_not_finite(char *out, size_t out_bytes, kn_tensor *t);
 
 /* --- nodes --- */
 typedef struct kn__result {
-    kn_tensor *out;     /* borrowed; NULL once it is gone, or was not asked for */
-    kn_tensor *grad;    /* in backward; owned */
+    kn_tensor *out;  /* borrowed; NULL once it is gone, was not asked for, or can have no gradient
+                        and is not saved */
+    kn_tensor *grad; /* in backward; owned */
     const int64_t *dim; /* its shape: a rule's gradient must have the shape of the edge's target */
     uint8_t n_dims, dtype;
     int target; /* kn_gradients: 1 + the index of its answer; 0: not asked for */

@@ -123,10 +123,66 @@ static void a_held_value_stays(void **state) {
     kn_params_destroy(set);
 }
 
+/* --- results without a gradient, whose frame ends before backward --- */
+
+static kn_tensor *best_of(kn_tensor *x, int which) {
+    KN_FRAME();
+    kn_tensor *value = NULL, *index = NULL, *image = kn_reshape(x, KN_SHAPE(1, 1, 64));
+    kn_status status = which == 0   ? kn_topk(&value, &index, x, 3, 0, false)
+                       : which == 1 ? kn_sort_index(&value, &index, x, 0, false)
+                       : which == 2 ? kn_max_index(&value, &index, x, KN_SHAPE(0), true)
+                                    : kn_maxpool_index(&value, &index, image, KN_SHAPE(2), NULL);
+    assert_ok(status);
+    return kn_keep(value);
+}
+
+/* The list of ended headers is whole: all of them are used again. */
+static void use_many_headers(void) {
+    for (int i = 0; i < 20; i++) {
+        KN_FRAME();
+        kn_tensor *x = kn_ones(KN_SHAPE(2));
+        for (int k = 0; k < 100; k++) x = kn_affine(x, 1, 1);
+        assert_values(x, 101, 101);
+    }
+}
+
+static void a_failed_pass_leaves_ended_indices_alone(void **state) {
+    (void)state;
+    for (int which = 0; which < 4; which++) {
+        KN_FRAME();
+        for (int i = 0; i < 20; i++) {
+            KN_TAPE();
+            kn_tensor *x = kn_watch(kn_linspace(0, 1, 64)), *dx = NULL;
+            kn_tensor *y = best_of(x, which), *t = kn_tanh(x), *spoilt = kn_sin(t);
+            assert_ok(kn_fill_into(t, 0));
+            kn_tensor *sum = kn_add(sum_all(spoilt), sum_all(y));
+            assert_fails(kn_gradients(&dx, sum, &x, 1, NULL), KN_ERR_INVALID,
+                         "written after it was saved");
+        }
+        use_many_headers();
+    }
+}
+
+/* A pass that succeeds gives their memory back with that of values. */
+static void an_index_is_consumed_with_its_value(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(3), "w", 1, 3, 2), *value = NULL, *index = NULL;
+    KN_TAPE();
+    assert_ok(kn_topk(&value, &index, w, 2, 0, false));
+    assert_ok(kn_backward(sum_all(value)));
+    assert_values(kn_grad(w), 0, 1, 1);
+    assert_string_equal(kn_tensor_problem(index),
+                        "was consumed by kn_backward; a slot (kn_hold) keeps it");
+    kn_params_destroy(set);
+}
+
 int main(void) {
     return RUN_TESTS(OPS_TEST(a_layers_input_goes_before_its_gradient_comes),
                      OPS_TEST(a_gradient_of_images_is_written_over_the_last),
                      OPS_TEST(a_gradient_that_another_node_reads_is_not_written_over),
                      OPS_TEST(a_value_that_the_pass_does_not_reach_stays),
-                     OPS_TEST(a_held_value_stays));
+                     OPS_TEST(a_held_value_stays),
+                     OPS_TEST(a_failed_pass_leaves_ended_indices_alone),
+                     OPS_TEST(an_index_is_consumed_with_its_value));
 }
