@@ -269,19 +269,35 @@ static kn_status fail_survivor(const kn_storage *s, unsigned op) {
     char shape[256];
     return KN_FAIL(KN_ERR_INVALID,
                    "kn_capture_end: a tensor made inside by %s %s (%s:%d) lives on, and replays "
-                   "would not write it: make it before the step is captured, or list it in out",
+                   "would not write it: write one made before the step, as kn_set_into does, or "
+                   "list it in out and read kn_capture_out",
                    op < KN_OP_COUNT ? kn_op_name((kn_op)op) : "kn_tensor_new",
                    kn_shape_text(shape, sizeof shape, kn_tensor_shape(t)), t->file ? t->file : "?",
                    t->file ? t->line : 0);
 }
 
-/* A tensor made inside that somebody holds: a replay writes other memory. */
+/* Whether somebody beside the plan holds a result: frames that it was moved to don't count. */
+static bool is_held(const kn__plan *plan, const kn_storage *s, uint32_t n_users) {
+    uint32_t n_own = 0;
+    for (int i = 0; i < plan->n_out; i++) {
+        const kn_tensor *t = plan->out[i];
+        if (t->storage != s) continue;
+        if (atomic_load_explicit(&t->holds, memory_order_relaxed)) return true;
+        int k = 0;
+        while (plan->out[k] != t) k++;
+        n_own += k == i; /* not listed before */
+    }
+    return n_users > n_own;
+}
+
+/* A tensor made inside that somebody holds: a replay writes other memory, also of results. */
 static kn_status no_survivors(kn__plan *plan) {
     const kn__expr *pending = kn__ops_self->pending; /* all were computed when the step began */
     if (pending) return fail_survivor(pending->storage, pending->op);
     for (uint32_t i = 0; i < plan->n_buffers; i++) {
         const kn__buffer *b = &plan->buffers[i];
-        if (b->inside && !b->is_out && kn__plan_lives(plan, i))
+        uint32_t n_users = b->inside ? kn__plan_users(plan, i) : 0;
+        if (n_users && !(b->is_out && !is_held(plan, b->storage, n_users)))
             return fail_survivor(b->storage, b->op);
     }
     return KN_OK;

@@ -210,8 +210,8 @@ void *kn__plan_take(kn__plan *plan, size_t n_bytes);
 bool kn__plan_room(void **items, uint32_t *cap, uint32_t n, size_t item_bytes);
 /* On a GPU: a place in the region for each input. */
 kn_status kn__plan_inputs_place(kn__plan *plan);
-/* Whether tensors still read buffer i, which was made inside. */
-bool kn__plan_lives(const kn__plan *plan, uint32_t i);
+/* How many tensors still read buffer i, which was made inside. */
+uint32_t kn__plan_users(const kn__plan *plan, uint32_t i);
 /* Ends the plan's shares of tensors that it read as inputs alone: replays have others. */
 void kn__plan_inputs_drop(kn__plan *plan);
 void kn__plan_free(kn__plan *plan);

@@ -104,9 +104,9 @@ int64_t kn__plan_buffer(kn__plan *plan, kn_storage *s) {
 }
 
 /* The header around the storage still exists: kn__n_recordings. */
-bool kn__plan_lives(const kn__plan *plan, uint32_t i) {
+uint32_t kn__plan_users(const kn__plan *plan, uint32_t i) {
     const kn_storage *s = plan->buffers[i].storage;
-    return s && atomic_load_explicit(&s->refs, memory_order_acquire) >= 2;
+    return s ? atomic_load_explicit(&s->refs, memory_order_acquire) / 2 : 0;
 }
 
 static void claims(kn__plan *plan, kn_storage *s) {

@@ -92,9 +92,10 @@ KN_API KN_MUST_CHECK kn_status kn_capture_begin(kn_capture *capture, kn_tensor *
                                                 int n_in);
 /* Ends the recording, keeps it as the plan for the shapes of the inputs, in place of one that
  * kn_capture_has knew, and frees the tensors of the step. `out` lists results that are read after a
- * replay. Errors: the pending one; INVALID, with its op and place, if another tensor made inside
- * lives on, in a slot say: the step would not write that one again; UNSUPPORTED if it writes into
- * an input on a GPU; CUDA; OOM. After an error there is no plan, and the step has run once. */
+ * replay, through kn_capture_out. Errors: the pending one; INVALID, with its op and place, if a
+ * tensor made inside lives on, in a slot say, be it a result or not: the step would not write that
+ * one again, but one made before, which kn_set_into writes; UNSUPPORTED if it writes into an input
+ * on a GPU; CUDA; OOM. After an error there is no plan, and the step has run once. */
 KN_API KN_MUST_CHECK kn_status kn_capture_end(kn_capture *capture, kn_tensor *const out[],
                                               int n_out);
 /* Ends the recording without a plan, for a step that failed. No-op if nothing is recorded. */
