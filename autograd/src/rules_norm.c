@@ -72,8 +72,9 @@ static kn_status from_ops(kn__back *b, const norm *n) {
 
 static kn_status norm_back(kn__back *b, const norm *n) {
     if (!b->g) return KN_OK;
-    if (!b->pass->again) return in_one_pass(b, n);
-    if (!((const kn_attr_normalize *)kn__back_attr(b))->ranks) return from_ops(b, n);
+    bool reads_x = wants(b, 0) || wants(b, n->weight); /* else x needn't be saved */
+    if (!b->pass->again && reads_x) return in_one_pass(b, n);
+    if (!reads_x || !((const kn_attr_normalize *)kn__back_attr(b))->ranks) return from_ops(b, n);
     return KN_FAIL(KN_ERR_UNSUPPORTED,
                    "kn_batchnorm: no second gradients of a batch that several ranks share");
 }

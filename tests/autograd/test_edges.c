@@ -79,9 +79,46 @@ static void gradients_may_replace_their_targets(void **state) {
     }
 }
 
+static kn_tensor *normalize(int which, kn_tensor *x, kn_tensor *weight, kn_tensor *bias) {
+    const kn_batchnorm_options training = {.training = 1};
+    switch (which) {
+        case 0:
+            return kn_layernorm(x, weight, bias, 1, 1e-5);
+        case 1:
+            return kn_groupnorm(x, weight, bias, 2, 1e-5);
+        case 2:
+            return kn_instancenorm(kn_reshape(x, KN_SHAPE(1, 4, 3)), weight, bias, 1e-5);
+        default:
+            return kn_batchnorm(x, KN_NONE, KN_NONE, weight, bias, &training);
+    }
+}
+
+/* x and the weight are constants: the rule has the incoming gradient alone. */
+static void a_bias_alone_of_a_normalization_has_a_gradient(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *p = PARAM(set, KN_SHAPE(4), "bias", 0, 1, 2, 3);
+    for (int i = 0; i < 8; i++) {
+        KN_TAPE();
+        kn_tensor *x = F32(KN_SHAPE(3, 4), 4, 2, 3, 1, 5, 9, 7, 6, 8, 0, -1, -3), *db = NULL;
+        kn_tensor *g = F32(KN_SHAPE(3, 4), 1, 2, 3, 4, 10, 20, 30, 40, 100, 200, 300, 400);
+        if (i / 2 == 2) g = kn_reshape(kn_transpose(g, KN_SHAPE(1, 0)), KN_SHAPE(1, 4, 3));
+        kn_tensor *y = normalize(i / 2, x, i % 2 ? kn_ones(KN_SHAPE(4)) : KN_NONE, p);
+        for (int again = 0; again < 2; again++) {
+            const kn_gradients_options o = {.keep = 1, .again = again == 1, .dy = g};
+            assert_ok(kn_gradients(&db, y, &p, 1, &o));
+            assert_values(db, 111, 222, 333, 444);
+        }
+        assert_ok(kn_backward(sum_all(kn_mul(g, kn_add(y, y)))));
+        assert_values(kn_grad(p), (i + 1) * 222, (i + 1) * 444, (i + 1) * 666, (i + 1) * 888);
+    }
+    kn_params_destroy(set);
+}
+
 int main(void) {
     return RUN_TESTS(OPS_TEST(gradients_at_the_edges_take_the_limit_that_is_finite),
                      OPS_TEST(a_cross_entropy_is_weighed_by_what_comes_after),
                      OPS_TEST(unpooling_and_averages_to_a_size_have_gradients),
-                     OPS_TEST(gradients_may_replace_their_targets));
+                     OPS_TEST(gradients_may_replace_their_targets),
+                     OPS_TEST(a_bias_alone_of_a_normalization_has_a_gradient));
 }
