@@ -333,63 +333,6 @@ kn_status kn__optim_prepare(kn_optim *optim) {
     return KN_OK;
 }
 
-/* Of the rows of a sparse parameter. */
-static kn_tensor *rows_square_sum(kn_tensor *w) {
-    const kn__rows *rows = &kn__edge_param(w->grad)->rows;
-    return kn_sum_square(kn__rows_once(rows, rows->values), KN_ALL, false);
-}
-
-kn_status kn__clip_to(kn_optim *optim, kn_tensor *sum, double limit) {
-    kn_tensor *norm = kn_sqrt(sum);
-    if (!norm) return kn_check();
-    kn_tensor *most = kn_filled_like(norm, limit), *one = kn_filled_like(norm, 1);
-    kn_tensor *scale = kn_minimum(kn_div(most, kn_affine(norm, 1, 1e-6)), one);
-    kn_tensor *place = scale ? kn_tensor_view(optim->hyper, KN_SCALAR, SCALE) : NULL;
-    if (!place) return kn_check();
-    kn_attr_cast attr = {KN_F64};
-    kn_op_call cast;
-    kn_op_call_init(&cast, KN_OP_cast, &attr, &scale, 1);
-    cast.out[0] = place;
-    cast.given = 1;
-    return kn_op_run(&cast) ? KN_OK : kn_check();
-}
-
-static kn_status clip(kn_optim *optim) {
-    kn_tensor *g = optim->set->flat;
-    kn_tensor *sum = kn_sum(kn_mul(g, g), KN_ALL, false);
-    for (int i = optim->n_dense; sum && !optim->part_grad && i < optim->set->n; i++)
-        sum = kn_add(sum, rows_square_sum(optim->parts[i].w));
-    return kn__clip_to(optim, sum, optim->clip_norm);
-}
-
-/* g *= factor */
-static kn_status multiply(kn_tensor *g, kn_tensor *factor) {
-    kn_op_call call;
-    kn_op_call_init(&call, KN_OP_mul, NULL, KN_LIST_(g, factor), 2);
-    if (!factor) return kn_check();
-    call.out[0] = g;
-    call.given = 1;
-    return kn_op_run(&call) ? KN_OK : kn_check();
-}
-
-/* Each slice by itself. Times 1 leaves gradients that are small enough as they are, bit for bit. */
-static kn_status clip_each(kn_optim *optim) {
-    kn_params *set = optim->set;
-    for (int i = 0; i < set->n; i++) {
-        KN_FRAME();
-        kn__param *p = set->param[i];
-        kn_tensor *g = kn__param_grad(p);
-        if (!g->n) continue;
-        kn_tensor *norm =
-            kn_sqrt(p->is_sparse ? rows_square_sum(p->w) : kn_sum_square(g, KN_ALL, false));
-        if (!norm) return kn_check();
-        kn_tensor *limit = kn_filled_like(norm, optim->clip_each), *one = kn_filled_like(norm, 1);
-        kn_tensor *scale = kn_minimum(kn_div(limit, kn_affine(norm, 1, 1e-6)), one);
-        KN_TRY(multiply(g, scale));
-    }
-    return KN_OK;
-}
-
 static kn_status run_dense(kn_optim *optim) {
     kn_tensor *grad = optim->part_grad ? optim->part_grad : optim->set->flat;
     return kn_optim_run(optim->op, &optim->attr, grad, optim->m, optim->v, optim->hyper);
@@ -417,10 +360,12 @@ static kn_status run(kn_optim *optim) {
 static kn_status step(kn_optim *optim) {
     if (!optim->is_ready) KN_TRY(kn__optim_prepare(optim));
     KN_TRY(kn__params_settle(optim->set));
-    if (optim->clip_each > 0) KN_TRY(clip_each(optim));
-    if (optim->clip_norm > 0) KN_TRY(clip(optim));
+    if (optim->clip_each > 0) KN_TRY(kn__clip_each(optim));
+    if (optim->clip_norm > 0) KN_TRY(kn__clip(optim));
     KN_TRY(kn__shard_grad_copy(optim));
-    return run(optim);
+    KN_TRY(run(optim));
+    optim->clipped = 0;
+    return KN_OK;
 }
 
 static kn_status prepare(kn_optim *optim) {

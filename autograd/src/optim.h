@@ -26,6 +26,7 @@ struct kn_optim {
     kn_tensor **row_m, **row_v; /* of each sparse parameter, like it; NULL before the first step */
     kn_tensor *hyper;           /* F64[4·turns] on the device: rate, steps, gradient scale, 0 */
     double clip_norm, clip_each;
+    uint64_t clipped; /* the set's n_begun when clip_each had clipped, in a step that failed then */
     bool has_m, has_v, is_ready;
     int64_t n_updated; /* elements of the tensor of kn_optim_update, once there was one */
     char **turn;       /* prefixes; NULL: all parameters take each step */
@@ -52,6 +53,9 @@ static inline bool kn__has_prefix(const kn__param *p, const char *prefix) {
 kn_status kn__optim_prepare(kn_optim *optim);
 /* An array of zeros for the state. */
 kn_status kn__optim_state_make(kn_tensor **out, const kn_tensor *like);
+/* Clips all gradients by their norm, and each by its own. */
+kn_status kn__clip(kn_optim *optim);
+kn_status kn__clip_each(kn_optim *optim);
 /* Makes the step's gradient scale min(1, limit/√sum), where the gradients are: nothing waits. */
 kn_status kn__clip_to(kn_optim *optim, kn_tensor *sum, double limit);
 /* The turn in which a parameter moves. */

@@ -56,7 +56,7 @@ kn_status kn_params_create(kn_params **out, const kn_params_options *options) {
     set->pool = pool;
     set->dtype = dtype;
     set->seed = options->seed;
-    set->cycle = 1;
+    set->cycle = set->n_begun = 1;
     set->stepped = true; /* so that replays of a first backward that was captured begin one too */
     set->head = set;
     *out = set;
@@ -423,6 +423,7 @@ static void reorder(kn_params *set) {
 void kn__params_cycle_begin(kn_params *set) {
     kn__params_effect_begin(set);
     set->cycle += set->stepped;
+    set->n_begun++;
     set->stepped = false;
 }
 

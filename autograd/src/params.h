@@ -40,6 +40,7 @@ struct kn_params {
     int64_t numel;   /* of all parameters */
     kn_tensor *flat; /* the arena; NULL before the layout */
     uint64_t cycle;
+    uint64_t n_begun;   /* 1 + how many passes have begun to write gradients */
     bool stepped;       /* the next backward begins a cycle; so does the first one */
     bool ordered;       /* the layout is final */
     int n_used;         /* in the first backward */

@@ -111,6 +111,54 @@ static void every_allocation_of_mixed_precision_may_fail(void **state) {
     autocast = 0;
 }
 
+/* --- steps that clip --- */
+
+enum { W1 = 32 * 150 };
+
+static kn_status clipping(kn_optim **out, kn_params *set, int way) {
+    const kn_adam_options o = {.clip_each = 0.01, .clip_norm = way ? 0.02 : 0};
+    return way == 2 ? kn_lamb_create(out, set, 1e-2, &o) : kn_adam_create(out, set, 1e-2, &o);
+}
+
+/* w1 after a step, which is repeated where allocation `at` fails, and another one. False: it didn't
+ * fail. */
+static bool clipped_steps(float w1[W1], int way, int at) {
+    net n;
+    double loss;
+    bool failed = false;
+    assert_ok(net_create(&n));
+    kn_optim_destroy(n.optim);
+    assert_ok(clipping(&n.optim, n.params, way));
+    for (int step = 0; step < 2; step++) {
+        KN_TAPE();
+        assert_ok(kn_backward(net_loss(&n, step)));
+        n_allocs = 0, fail_at = at;
+        kn_status status = kn_optim_step(n.optim);
+        fail_at = 0;
+        if (status == KN_OK) continue;
+        assert_int_equal(status, KN_ERR_OOM);
+        failed = true;
+        assert_ok(kn_optim_step(n.optim));
+    }
+    assert_ok(net_step(&n, 2, &loss)); /* clips again */
+    assert_ok(kn_copy_out(w1, W1 * sizeof w1[0], n.w1));
+    net_destroy(&n);
+    return failed;
+}
+
+static void a_clipped_step_may_fail_and_be_repeated(void **state) {
+    (void)state;
+    static float want[W1], got[W1];
+    for (int way = 0; way < 6; way++) {
+        once = way < 3;
+        KN_FRAME();
+        clipped_steps(want, way % 3, 0);
+        int at = 1;
+        for (; clipped_steps(got, way % 3, at); at++) assert_memory_equal(want, got, sizeof want);
+        assert_true(at > 30);
+    }
+}
+
 /* Gradients of a failed backward are void, also when they were added to earlier ones. */
 static void a_failed_backward_leaves_zero_gradients(void **state) {
     (void)state;
@@ -192,6 +240,7 @@ int main(void) {
     return RUN_TESTS(OPS_TEST(every_allocation_may_fail_once),
                      OPS_TEST(every_allocation_may_fail_for_good),
                      OPS_TEST(every_allocation_of_mixed_precision_may_fail),
+                     OPS_TEST(a_clipped_step_may_fail_and_be_repeated),
                      OPS_TEST(a_failed_backward_leaves_zero_gradients),
                      OPS_TEST(gradients_that_fail_leak_nothing));
 }

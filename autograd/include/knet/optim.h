@@ -72,7 +72,8 @@ KN_API KN_MUST_CHECK kn_status kn_adam_create(kn_optim **out, kn_params *params,
 KN_API KN_MUST_CHECK kn_status kn_lamb_create(kn_optim **out, kn_params *params, double lr,
                                               const kn_adam_options *options);
 
-/* Updates all parameters by their gradients. */
+/* Updates all parameters by their gradients. A step that fails for lack of memory moves no
+ * parameter of that device; repeated, it has the bits of one that didn't fail. */
 KN_API KN_MUST_CHECK kn_status kn_optim_step(kn_optim *optim);
 /* Moves the tensor w by its gradient g, of the same shape, as Knet's update!(w, g, optim): an
  * optimiser of a set without parameters belongs to the first tensor it moves, and keeps its state.
