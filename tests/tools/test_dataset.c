@@ -327,6 +327,27 @@ static void images_are_moved_and_mirrored(void **state) {
     kn_loader_destroy(loader);
 }
 
+/* Were the moves of a sample those of the one before, 639 of the 640 would be equal. */
+static void neighbouring_samples_move_independently(void **state) {
+    (void)state;
+    enum { N = 640, EQUAL_MAX = N / 3 + 80 }; /* by chance a third, give or take 12 */
+    static int move[N][2];                    /* dx, dy */
+    int n = 0, equal[2][2] = {{0}};
+    kn_loader *loader = loader_of(
+        ramp(), (kn_loader_options){.batch = 64, .augment = &(kn_augment){.flip = 1, .crop = 1}});
+    for (kn_batch b; n < N && kn_loader_cycle(loader, &b);)
+        for (int i = 0; i < b.n; i++, n++)
+            for (int k = 0; k < 18; k++) {
+                int dx = k / 2 % 3 - 1, dy = k / 6 - 1;
+                if (!is_moved((const float *)kn_data(b.x) + i * 20, dx, dy, k % 2)) continue;
+                memcpy(move[n], (int[]){dx, dy}, sizeof move[n]);
+            }
+    for (int i = 1; i < n; i++)
+        for (int k = 0; k < 4; k++) equal[k / 2][k % 2] += move[i - 1][k / 2] == move[i][k % 2];
+    for (int k = 0; k < 4; k++) assert_true(equal[k / 2][k % 2] < EQUAL_MAX);
+    kn_loader_destroy(loader);
+}
+
 static void augmentation_follows_from_the_seed_and_spares_tests(void **state) {
     (void)state;
     const kn_augment augment = {.flip = 1, .crop = 2};
@@ -446,17 +467,17 @@ static void arrays_of_files_become_samples(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(TEST(arrays_of_any_dtype_become_batches),
-                     TEST(samples_without_labels_have_no_y), TEST(targets_may_have_any_shape),
-                     TEST(parts_share_the_samples), TEST(wrong_arrays_are_errors_with_their_shapes),
-                     TEST(sequences_are_padded_to_the_longest_of_a_batch),
-                     TEST(packed_sequences_follow_each_other), TEST(wrong_sequences_are_errors),
-                     TEST(a_cycle_goes_on_with_the_next_epoch), TEST(taking_shortens_epochs),
-                     TEST(taking_leaves_the_epoch_that_runs),
-                     TEST(a_prefetching_loader_gives_the_same_batches),
-                     TEST(images_are_moved_and_mirrored),
-                     TEST(augmentation_follows_from_the_seed_and_spares_tests),
-                     TEST(a_part_has_the_length_of_its_own_longest_sequence),
-                     TEST(a_prefetching_loader_works_in_a_child_of_fork),
-                     TEST(made_up_samples_have_any_shape), TEST(arrays_of_files_become_samples));
+    return RUN_TESTS(
+        TEST(arrays_of_any_dtype_become_batches), TEST(samples_without_labels_have_no_y),
+        TEST(targets_may_have_any_shape), TEST(parts_share_the_samples),
+        TEST(wrong_arrays_are_errors_with_their_shapes),
+        TEST(sequences_are_padded_to_the_longest_of_a_batch),
+        TEST(packed_sequences_follow_each_other), TEST(wrong_sequences_are_errors),
+        TEST(a_cycle_goes_on_with_the_next_epoch), TEST(taking_shortens_epochs),
+        TEST(taking_leaves_the_epoch_that_runs), TEST(a_prefetching_loader_gives_the_same_batches),
+        TEST(images_are_moved_and_mirrored), TEST(neighbouring_samples_move_independently),
+        TEST(augmentation_follows_from_the_seed_and_spares_tests),
+        TEST(a_part_has_the_length_of_its_own_longest_sequence),
+        TEST(a_prefetching_loader_works_in_a_child_of_fork), TEST(made_up_samples_have_any_shape),
+        TEST(arrays_of_files_become_samples));
 }

@@ -41,12 +41,13 @@ static void image_move(float *to, const float *from, const kn_shape *s, int64_t 
     }
 }
 
-/* The changes of a sample follow from the seed, the epoch and its place in it. */
+/* The changes of a sample follow from the seed, the epoch and its place in it. The place is hashed:
+ * else the sequence of one sample would be that of the one before, from its second number on. */
 static void image_augment(const kn_loader *l, float *image, int64_t place) {
     const kn_augment *a = l->options.augment;
     const kn_shape *s = &l->data->x_shape;
-    uint64_t state = kn__mix(l->options.seed ^ kn__mix(l->epoch_offset + KN__GOLDEN)) +
-                     (uint64_t)place * KN__GOLDEN;
+    uint64_t epoch = kn__mix(l->options.seed ^ kn__mix(l->epoch_offset + KN__GOLDEN));
+    uint64_t state = kn__mix(epoch + (uint64_t)place * KN__GOLDEN);
     uint64_t range = 2 * (uint64_t)a->crop + 1;
     int64_t dx = (int64_t)(kn__splitmix(&state) % range) - a->crop;
     int64_t dy = (int64_t)(kn__splitmix(&state) % range) - a->crop;
