@@ -147,7 +147,8 @@ static int options_check(const options *o) {
             "--math %s applies only with --device cuda: the CPU computes strictly", o->math);
     if (!(o->ema >= 0 && o->ema < 1)) /* 0: not given */
         return kn__fail_usage("--ema %g: the decay is in (0, 1)", o->ema);
-    return kn__model_data_check(o->model[0], o->synthetic);
+    int exit_code = kn__train_paths_check(o);
+    return exit_code ? exit_code : kn__model_data_check(o->model[0], o->synthetic);
 }
 
 /* --- interruption --- */

@@ -37,6 +37,8 @@ int kn__output_check(const kn__common *common) {
     return KN__EXIT_OK;
 }
 
+void kn__output_cancel(void) { json_path = NULL; }
+
 kn__output kn__output_begin(const kn__common *common) {
     bool to_file = !muted && common->output && strcmp(common->output, "-") != 0;
     return (kn__output){.path = to_file ? common->output : NULL,

@@ -27,6 +27,8 @@ typedef struct kn__output {
 
 /* Checks that the file of --output can be made, before the work. Returns the exit code. */
 int kn__output_check(const kn__common *common);
+/* The file of --output stays as it is: a failure goes to standard output. */
+void kn__output_cancel(void);
 
 kn__output kn__output_begin(const kn__common *common);
 /* One line, with its newline; ignored where the result is JSON. */

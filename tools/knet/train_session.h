@@ -44,6 +44,8 @@ typedef struct kn__train_session {
     int64_t n_epochs;
 } kn__train_session;
 
+/* Whether no two options write one file. Returns the exit code. */
+int kn__train_paths_check(const kn__train_options *options);
 /* Adds the result to the report, as text or JSON. message: why the training failed, or NULL. */
 void kn__train_report(kn__train_session *s, const char *message);
 

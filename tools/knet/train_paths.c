@@ -1,0 +1,70 @@
+/* Two options of knet train that name one file: each would replace what the other wrote. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "file.h"
+#include "train_session.h"
+
+typedef struct named {
+    const char *option, *path; /* as given; NULL: not given */
+    char place[KN__PATH_EXPANDED_BYTES];
+} named;
+
+/* Where the file lies or will lie, without links; false: a device, a pipe, or in no folder. */
+static bool place_find(char place[KN__PATH_EXPANDED_BYTES], const char *path) {
+    struct stat file;
+    char folder[KN__PATH_EXPANDED_BYTES];
+    const char *slash = strrchr(path, '/');
+    if (stat(path, &file) == 0 && !S_ISREG(file.st_mode)) return false;
+    if (realpath(path, place)) return true;
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1,
+             slash ? path : ".");
+    if (!realpath(folder, place)) return false;
+    size_t n = strlen(place);
+    return snprintf(place + n, KN__PATH_EXPANDED_BYTES - n, "/%s", slash ? slash + 1 : path) <
+           (int)(KN__PATH_EXPANDED_BYTES - n);
+}
+
+static bool named_find(named *f) {
+    char path[KN__PATH_EXPANDED_BYTES];
+    bool is_output = strcmp(f->option, "output") == 0;
+    if (!f->path || (is_output && strcmp(f->path, "-") == 0)) return false;
+    if (!is_output) return place_find(f->place, f->path);
+    return kn__path_expand(path, sizeof path, f->path) && place_find(f->place, path);
+}
+
+/* Besides its file a checkpoint has a new one and those before it. */
+static bool checkpoint_writes(const char *checkpoint, int64_t keep, const char *place) {
+    size_t n = strlen(checkpoint);
+    char end[24] = ".new";
+    if (strncmp(place, checkpoint, n) != 0) return false;
+    if (!place[n] || strcmp(place + n, end) == 0) return true;
+    for (int64_t i = 1; i <= keep; i++) {
+        snprintf(end, sizeof end, ".%" PRId64, i);
+        if (strcmp(place + n, end) == 0) return true;
+    }
+    return false;
+}
+
+int kn__train_paths_check(const kn__train_options *o) {
+    named file[] = {{.option = "checkpoint", .path = o->checkpoint},
+                    {.option = "metrics", .path = o->metrics},
+                    {.option = "curves", .path = o->curves},
+                    {.option = "output", .path = o->common.output}};
+    for (int i = 0; i < (int)(sizeof file / sizeof *file); i++) {
+        if (!named_find(&file[i])) file[i].path = NULL;
+        for (int k = 0; file[i].path && k < i; k++) {
+            if (!file[k].path) continue;
+            if (k == 0 ? !checkpoint_writes(file[k].place, o->keep, file[i].place)
+                       : strcmp(file[k].place, file[i].place) != 0)
+                continue;
+            kn__output_cancel();
+            return kn__fail_usage("--%s and --%s write one file, %s", file[k].option,
+                                  file[i].option, file[i].place);
+        }
+    }
+    return KN__EXIT_OK;
+}
