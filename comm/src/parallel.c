@@ -390,13 +390,42 @@ void kn_parallel_stats_read(kn_parallel_stats *out, size_t out_bytes, const kn_p
 
 /* --- life cycle --- */
 
+/* "encoder.weight, f32 [4,3]" */
+static void param_text(char *out, size_t bytes, kn_params *params, int i) {
+    char shape[128];
+    const char *name = NULL;
+    kn_tensor *w = kn_params_at(params, i, &name);
+    snprintf(out, bytes, "%s, %s %s", name, kn_dtype_name(kn_tensor_dtype(w)),
+             kn_shape_text(shape, sizeof shape, kn_tensor_shape(w)));
+}
+
+/* Names the first parameter that differs. */
+static kn_status params_differ(kn_params *params, kn_comm *comm) {
+    char what[64], text[512];
+    int n = kn_params_count(params);
+    double most = n;
+    kn_status status = kn_comm_values(comm, &most, 1, KN_COMM_MAX);
+    for (int i = 0; i < (int)most && status == KN_OK; i++) {
+        snprintf(what, sizeof what, "kn_parallel_create: parameter %d", i);
+        snprintf(text, sizeof text, "none");
+        if (i < n) param_text(text, sizeof text, params, i);
+        status = kn_comm_agree(comm, what, text);
+    }
+    kn_error error = *kn_last_error();
+    if (status == KN_ERR_INVALID) return KN_FAIL(KN_ERR_SHAPE, "%s", error.message);
+    if (status < 0) return status;
+    return KN_FAIL(KN_ERR_SHAPE, "kn_parallel_create: the ranks' parameters differ in their names");
+}
+
 static kn_status params_check(kn_params *params, kn_comm *comm) {
-    uint64_t hash = 1;
+    uint64_t hash = KN__FNV_START;
     bool is_same = false;
     for (int i = 0; i < kn_params_count(params); i++) {
+        char text[512];
         const char *name = NULL;
         kn_tensor *w = kn_params_at(params, i, &name);
-        hash = kn__mix(hash ^ (uint64_t)kn_tensor_numel(w));
+        param_text(text, sizeof text, params, i);
+        hash = kn__fnv(hash, text, strlen(text) + 1);
         if (kn_tensor_device(w) != kn_params_device(params) && comm->size > 1)
             return KN_FAIL(
                 KN_ERR_UNSUPPORTED,
@@ -414,12 +443,8 @@ static kn_status params_check(kn_params *params, kn_comm *comm) {
         return KN_FAIL(KN_ERR_DEVICE,
                        "kn_parallel_create: the parameters are on %s, which has no data",
                        kn_device_name(kn_params_device(params)));
-    KN_TRY(agree(&is_same, comm, hash));
-    if (is_same) return KN_OK;
-    return KN_FAIL(KN_ERR_SHAPE,
-                   "kn_parallel_create: the ranks' parameters differ; rank %d has "
-                   "%d with %" PRId64 " elements",
-                   comm->rank, kn_params_count(params), kn_params_numel(params));
+    KN_TRY(agree(&is_same, comm, kn__mix(hash)));
+    return is_same ? KN_OK : params_differ(params, comm);
 }
 
 static kn_status values_broadcast(kn_params *params, kn_comm *comm) {

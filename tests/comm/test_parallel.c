@@ -509,13 +509,23 @@ static void parameters_on_two_devices_are_an_error(void **state) {
     if (gpu[0]) ranks_run(2, two_devices, NULL);
 }
 
-static const char *other_sizes(kn_comm *comm, void *ctx) {
+typedef struct other_params {
+    kn_shape shape[2]; /* of each rank's first parameter */
+    const char *name[2];
+    bool has_more; /* rank 1 has a second one */
+    const char *message;
+} other_params;
+
+static const char *differs(kn_comm *comm, void *ctx) {
+    const other_params *o = ctx;
     kn_params *params = NULL;
     kn_parallel *parallel = NULL;
-    (void)ctx;
+    int r = kn_comm_rank(comm);
     RANK_OK(kn_params_create(&params, &(kn_params_options){.device = place(comm)}));
-    RANK_CHECK(kn_param(params, KN_SHAPE(3 + kn_comm_rank(comm)), (kn_init){0}, "w"));
+    RANK_CHECK(kn_param(params, o->shape[r], (kn_init){0}, "%s", o->name[r]));
+    RANK_CHECK(!r || !o->has_more || kn_param(params, KN_SHAPE(2), (kn_init){0}, "bias"));
     RANK_CHECK(kn_parallel_create(&parallel, params, comm, NULL) == KN_ERR_SHAPE);
+    RANK_CHECK(strstr(kn_last_error()->message, o->message));
     kn_params_destroy(params);
     return NULL;
 }
@@ -557,7 +567,12 @@ static const char *other_orders(kn_comm *comm, void *ctx) {
 
 static void ranks_that_differ_are_an_error(void **state) {
     (void)state;
-    ranks_run(2, other_sizes, NULL);
+    other_params other[] = {
+        {{KN_SHAPE(3), KN_SHAPE(4)}, {"w", "w"}, 0, "rank 0 has 'w, f32 [3]', rank 1 'w, f32 [4]'"},
+        {{KN_SHAPE(3, 4), KN_SHAPE(4, 3)}, {"w", "w"}, 0, "f32 [3,4]', rank 1 'w, f32 [4,3]'"},
+        {{KN_SHAPE(3), KN_SHAPE(3)}, {"w", "u"}, 0, "parameter 0 differs between the ranks: rank"},
+        {{KN_SHAPE(3), KN_SHAPE(3)}, {"w", "w"}, 1, "rank 0 has 'none'"}};
+    for (int i = 0; i < 4; i++) ranks_run(2, differs, &other[i]);
     ranks_run(3, sparse, NULL);
     ranks_run(2, other_orders, NULL);
 }

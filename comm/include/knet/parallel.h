@@ -47,8 +47,9 @@ typedef struct kn_parallel_options {
 
 /* Gives every rank the parameters of rank 0, and takes the hook of kn_params_on_grad. Borrows both
  * until it is destroyed. Every rank calls it. Errors: SHAPE if the ranks' parameters differ in
- * number or size; DEVICE for parameters on a simulated device; UNSUPPORTED for row-sparse
- * gradients, parameters on several devices, or if NCCL cannot be loaded; PEER. */
+ * number, order, name, shape or dtype, with the first that differs; DEVICE for parameters on a
+ * simulated device; UNSUPPORTED for row-sparse gradients, parameters on several devices, or if NCCL
+ * cannot be loaded; PEER. */
 KN_API KN_MUST_CHECK kn_status kn_parallel_create(kn_parallel **out, kn_params *params,
                                                   kn_comm *comm,
                                                   const kn_parallel_options *options);
