@@ -143,6 +143,17 @@ metrics)
   mv i.st.1 i.st # saved inside epoch 3
   want 0 "$knet" train mlp --synthetic --epochs 3 --checkpoint i.st --metrics i.csv --quiet --resume
   [ "$(tail -n +2 i.csv | cut -d, -f1 | tr '\n' ' ')" = '1 2 3 ' ] || fail "$(cat i.csv)"
+  # also the first one; a run without a checkpoint leaves what one does that is killed before it saves
+  for file in f.jsonl f.csv; do
+    want 0 "$knet" train softmax --synthetic --epochs 1 --seed 2 --metrics $file --quiet
+    want 0 "$knet" train softmax --synthetic --epochs 1 --metrics $file --quiet
+    rm -f f.st
+    want 0 "$knet" train softmax --synthetic --epochs 2 --metrics $file --quiet --checkpoint f.st --resume
+    [ "$(sed 's/{"epoch"://; s/,.*//' $file | tr '\n' ' ' | sed 's/epoch //')" = '1 1 2 ' ] || fail "$(cat $file)"
+    rm f.st
+    want 0 "$knet" train softmax --synthetic --epochs 1 --metrics $file --quiet --checkpoint f.st --resume
+    [ "$(sed 's/{"epoch"://; s/,.*//' $file | tr '\n' ' ' | sed 's/epoch //')" = '1 1 2 1 ' ] || fail "$(cat $file)"
+  done
   # lines of other runs stay, whatever the number of their epochs
   for epochs in 2 3; do
     for seed in 1 2 3; do

@@ -94,13 +94,15 @@ static void metrics_add(const char *path, const kn_epoch *epoch) {
 
 /* The place from which the last epochs of a file are trained again. Other runs may have written
  * epochs too: those of the run that continues are the last ones, one by one, from the last epoch
- * that it saved, which has the loss of the checkpoint. */
+ * that it saved, which has the loss of the checkpoint. A run that saved none wrote one at most: the
+ * last line, with the loss that epoch 1 has again. */
 typedef struct metrics_tail {
     int64_t first; /* the epoch to be added */
-    double loss;   /* of the one before */
-    int64_t last;  /* epoch of the line before; -1: no epoch */
-    bool is_ours;  /* the lines since one with that loss count up from it */
-    off_t keep;    /* -1: all */
+    int64_t known; /* the epoch whose loss is known: the one before, or epoch 1 itself */
+    double loss;
+    int64_t last; /* epoch of the line before; -1: no epoch */
+    bool is_ours; /* the lines since one with that loss count up from it */
+    off_t keep;   /* -1: all */
 } metrics_tail;
 
 static void tail_add(metrics_tail *t, const char *line, off_t at) {
@@ -108,18 +110,20 @@ static void tail_add(metrics_tail *t, const char *line, off_t at) {
     double loss = (double)NAN;
     if (sscanf(line, "{\"epoch\":%" SCNd64 ",\"loss\":%lf", &index, &loss) < 1)
         (void)sscanf(line, "%" SCNd64 ",%lf", &index, &loss);
-    t->is_ours = index == t->first - 1 ? fabs(loss - t->loss) <= 1e-8 * fabs(t->loss)
-                                       : t->is_ours && index == t->last + 1;
+    t->is_ours = index == t->known ? fabs(loss - t->loss) <= 1e-8 * fabs(t->loss)
+                                   : t->is_ours && t->first > 1 && index == t->last + 1;
     if (!t->is_ours || index < t->first) t->keep = -1;
     if (t->is_ours && index == t->first) t->keep = at;
     t->last = index;
 }
 
-/* Cuts off the epochs of this run from `first` on; 0 or an errno. */
-static int metrics_cut(const char *path, int64_t first, double loss) {
-    metrics_tail tail = {.first = first, .loss = loss, .last = -1, .keep = -1};
+/* Cuts off the epochs of this run from `epoch` on; 0 or an errno. */
+static int metrics_cut(const char *path, const kn_epoch *epoch, double saved_loss) {
+    metrics_tail tail = {.first = epoch->index, .last = -1, .keep = -1};
+    tail.known = tail.first > 1 ? tail.first - 1 : tail.first;
+    tail.loss = tail.first > 1 ? saved_loss : epoch->loss;
     struct stat file;
-    if (first < 2 || stat(path, &file) != 0 || !S_ISREG(file.st_mode)) return 0;
+    if (stat(path, &file) != 0 || !S_ISREG(file.st_mode)) return 0;
     FILE *in = fopen(path, "r");
     char *line = NULL;
     size_t room = 0;
@@ -186,14 +190,14 @@ kn_status kn__train_files_begin(kn__train_files *f) {
 }
 
 /* Of a run that was killed, or couldn't save, the files may have epochs that are trained again. */
-static void files_continue(kn__train_files *f, int64_t first) {
+static void files_continue(kn__train_files *f, const kn_epoch *first) {
     if (f->metrics) warn(f->metrics, metrics_cut(f->metrics, first, f->saved_loss));
-    if (f->curves) f->n_drawn = kn__curves_read(&f->drawn, f->curves, first);
+    if (f->curves) f->n_drawn = kn__curves_read(&f->drawn, f->curves, first->index);
     f->continues = false;
 }
 
 void kn__train_files_add(kn__train_files *f, const kn_epoch *epoch) {
-    if (f->continues) files_continue(f, epoch->index);
+    if (f->continues) files_continue(f, epoch);
     f->has_epochs = true;
     if (f->metrics) metrics_add(f->metrics, epoch);
     if (f->tensorboard) events_add(f, epoch);
