@@ -75,6 +75,11 @@ results)
   [ "$(grep -c '^epoch' text.out)" = 2 ] || fail "epochs of more than one rank: $(cat text.out)"
   want 0 "${mpirun[@]}" -n 3 "${train[@]}" --json --accumulate 2
   [ "$(json ranks)" = 3 ] || fail "not 3 ranks"
+  rate=("$knet" train softmax --synthetic --epochs 1 --optimizer sgd --find-rate golden --json)
+  want 0 "${rate[@]}" --batch 128
+  json lr >one
+  want 0 "${mpirun[@]}" -n 2 "${rate[@]}" --batch 64
+  [ "$(json lr)" = "$(cat one)" ] || fail "the rate is $(json lr), of the joined batch $(cat one)"
   ;;
 profiles)
   want 0 "${mpirun[@]}" -n 2 -x KNET_TIMER=json=p.%r.json "${train[@]}" --quiet

@@ -216,6 +216,12 @@ static kn_status model_open(session *s) {
                       : kn_model_optim_create(&s->optim, s->model, o->lr);
 }
 
+static kn_status scale_open(session *s) {
+    const options *o = &s->options;
+    bool is_scaled = o->scale || kn__autocast_find(o->dtype) == KN_F16;
+    return is_scaled ? kn_loss_scale_create(&s->scale, s->params, NULL) : KN_OK;
+}
+
 /* Weights would drift apart, or ranks read the same samples, and no later call would notice. */
 static kn_status options_agree(const session *s) {
     const options *o = &s->options;
@@ -242,8 +248,7 @@ static kn_status session_open(session *s) {
     KN_TRY(model_open(s));
     KN_TRY(parallel_open(s));
     if (s->options.ema > 0) KN_TRY(kn_ema_create(&s->ema, s->params, s->options.ema));
-    if (s->options.scale || kn__autocast_find(s->options.dtype) == KN_F16)
-        KN_TRY(kn_loss_scale_create(&s->scale, s->params, NULL));
+    KN_TRY(scale_open(s));
     if (s->options.capture) KN_TRY(kn_capture_create(&s->capture, NULL));
     s->epochs = calloc((size_t)s->options.epochs, sizeof *s->epochs);
     return s->epochs ? KN_OK
@@ -311,14 +316,22 @@ static void epoch_done(void *ctx, const kn_epoch *epoch) {
 
 /* --- the search of a rate --- */
 
-/* A short training with another rate, on the loader of the search. */
-static kn_status rate_train(double *loss, session *s, int64_t steps) {
+/* A short training with another rate, on the loader of the search. Each of several ranks searches
+ * by itself: one that diverges would leave the others waiting. Its steps have the samples of all.
+ */
+static kn_status rate_train(double *loss, session *s, int64_t steps, int n_ranks) {
     KN_TRY(model_open(s));
-    int64_t n = kn_loader_batches(s->train), epochs = (steps + n - 1) / n;
-    kn_loader_take(s->train, steps);
-    kn_status status =
-        kn_train(&s->result, sizeof s->result, s->model, s->optim, s->train, NULL,
-                 &(kn_train_options){.epochs = epochs, .on_step_fn = step_done, .ctx = s});
+    KN_TRY(scale_open(s));
+    int64_t each = s->options.accumulate * n_ranks, n = kn_loader_batches(s->train);
+    int64_t epoch_steps = (n + each - 1) / each;
+    kn_loader_take(s->train, steps * each);
+    const kn_train_more more = {.scale = s->scale};
+    kn_status status = kn_train(&s->result, sizeof s->result, s->model, s->optim, s->train, NULL,
+                                &(kn_train_options){.epochs = (steps - 1) / epoch_steps + 1,
+                                                    .accumulate = each,
+                                                    .more = &more,
+                                                    .on_step_fn = step_done,
+                                                    .ctx = s});
     *loss = s->result.last.loss;
     if (s->result.diverged) status = KN_OK; /* a rate too large */
     if (interrupted && status == KN_OK) status = KN_FAIL(KN_ERR_INTERNAL, "interrupted");
@@ -330,7 +343,8 @@ static kn_status rate_try(double *loss, void *ctx, double rate, int64_t steps) {
     s.device = (s.stages = whole->stages).device[0];
     s.options.lr = rate;
     kn_status status = loader_open(&s.train, &s, KN_TRAIN);
-    if (status == KN_OK) status = rate_train(loss, &s, steps);
+    if (status == KN_OK)
+        status = rate_train(loss, &s, steps, whole->comm ? kn_comm_size(whole->comm) : 1);
     if (status < 0 || !isfinite(*loss)) *loss = (double)INFINITY;
     if (status == KN_OK && !s.options.quiet)
         kn__output_line(&whole->report, "rate %.3g: loss %.4f after %" PRId64 " steps\n", rate,
