@@ -172,6 +172,10 @@ const kn__command kn__cmd_eval = {
     .opts = eval_table,
     .n_opts = sizeof eval_table / sizeof *eval_table,
     .has_result = true,
+    .notes =
+        "The loss of dcgan compares the mean image of a batch of its own with that of a batch "
+        "of the data, so it depends on --batch: give that of the training, which is 64 unless "
+        "given, to compare with its test loss.",
     .examples = (const kn__pair[]){{"knet eval lenet --weights run.safetensors",
                                     "what knet train --checkpoint saved"},
                                    {NULL, NULL}},

@@ -111,8 +111,8 @@ static kn_tensor *predict(void *model, kn_layer *net, const kn_batch *batch) {
     return kn__layer_apply(net, "critic", images(model, batch));
 }
 
-/* For tests: how far the mean of each pixel of generated images is from the data's. Losses of the
- * turns rise and fall against each other. */
+/* For tests: how far the mean of each pixel of generated images is from the data's, over a batch,
+ * on whose size it depends. Losses of the turns rise and fall against each other. */
 static kn_tensor *loss(void *model, kn_layer *net, const kn_batch *batch) {
     const kn__dcgan_sizes *s = model;
     kn_tensor *made = kn__layer_apply(net, "generator", codes(s, net, batch->n));
