@@ -225,9 +225,13 @@ static kn_status scale_open(session *s) {
 /* Weights would drift apart, or ranks read the same samples, and no later call would notice. */
 static kn_status options_agree(const session *s) {
     const options *o = &s->options;
-    char text[256];
-    snprintf(text, sizeof text, "%s --optimizer %s --lr %.9g --seed %" PRIu64 " --dtype %s%s%s%s",
-             o->model[0], o->optimizer, o->lr, o->seed, o->dtype, o->scale ? " --loss-scale" : "",
+    char text[256], ema[32] = "";
+    if (o->ema > 0) snprintf(ema, sizeof ema, " --ema %.9g", o->ema);
+    snprintf(text, sizeof text,
+             "%s --optimizer %s --lr %.9g --seed %" PRIu64 " --batch %" PRId64
+             " --dtype %s%s%s%s%s%s",
+             o->model[0], o->optimizer, o->lr, o->seed, o->batch, o->dtype, ema,
+             o->augment ? " --augment" : "", o->scale ? " --loss-scale" : "",
              o->shard ? " --shard" : "", o->sync ? " --sync-batchnorm" : "");
     return kn_comm_agree(s->comm, "the command line", text);
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "checkpoint.h"
+#include "loader.h"
 #include "losses.h"
 #include "models/model.h"
 #include "now.h"
@@ -530,11 +531,15 @@ static kn_status turns_check(const run *r) {
  * that only some of them see. */
 static kn_status ranks_check(const run *r, int64_t first) {
     char text[256];
+    const kn_loader_options *data = &r->train->options;
     if (kn__ranks_size(r->more.parallel) == 1) return KN_OK;
     snprintf(text, sizeof text,
-             "%" PRId64 " epochs of %" PRId64 " batches, %" PRId64 " a step; from epoch %" PRId64
-             ", step %" PRId64 "; patience %" PRId64 "; %s, saved every %" PRId64 " steps",
-             r->options.epochs, kn_loader_batches(r->train), r->options.accumulate, first,
+             "%" PRId64 " epochs of %" PRId64 " batches of %" PRId64 "%s, %" PRId64
+             " a step%s%s; from epoch %" PRId64 ", step %" PRId64 "; patience %" PRId64
+             "; %s, saved every %" PRId64 " steps",
+             r->options.epochs, kn_loader_batches(r->train), data->batch,
+             data->augment ? ", augmented" : "", r->options.accumulate,
+             r->more.ema ? ", averaged weights" : "", r->more.scale ? ", scaled loss" : "", first,
              r->result.n_steps, r->options.patience,
              r->checkpoint.path ? "a checkpoint" : "no checkpoint", r->checkpoint.every);
     return kn_comm_agree(kn_parallel_comm(r->more.parallel), "the training", text);
