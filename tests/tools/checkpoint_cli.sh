@@ -164,6 +164,13 @@ metrics)
   want 0 "$knet" train softmax --synthetic --epochs 4 --seed 1 --metrics s.csv --quiet
   want 0 "$knet" train softmax --synthetic --epochs 4 --seed 2 --checkpoint p2.st --resume --metrics s.csv --quiet
   [ "$(tail -n 5 s.csv | cut -d, -f1 | tr '\n' ' ')" = '1 2 3 4 4 ' ] || fail "$(cat s.csv)"
+  for option in --metrics --curves; do # the training goes on, but what is lost is a failure
+    want 1 "$knet" train softmax --synthetic --epochs 2 $option /dev/full --checkpoint full.st --json
+    err_has '/dev/full is not complete: No space left on device'
+    [ "$(json status)" = failed ] && [ "$(json epochs.1.epoch)" = 2 ] || fail "$(cat out)"
+    [ -s full.st ] || fail 'the training was not saved'
+    rm full.st
+  done
   refused --metrics /nowhere/m.csv '/nowhere/m.csv: No such file'
   refused --metrics . '\.: Is a directory'
   want 2 "$knet" train mlp --synthetic --metrics new.csv --device cuda:99

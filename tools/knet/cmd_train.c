@@ -433,7 +433,14 @@ static int error_report(const kn_error *error, bool setting_up) {
 
 static int session_report(session *s, kn_status status, const kn_error *error) {
     int exit_code = status < 0 ? error_report(error, false) : KN__EXIT_OK;
-    kn__train_report(s, status < 0 ? error->message : NULL);
+    kn__train_files_release(&s->files);
+    int lost = 0;
+    const char *path = kn__train_files_lost(&s->files, &lost);
+    if (exit_code == KN__EXIT_OK && path && !s->result.stopped) {
+        kn__fail("%s is not complete: %s", path, strerror(lost));
+        exit_code = KN__EXIT_FAILURE;
+    }
+    kn__train_report(s, exit_code == KN__EXIT_OK ? NULL : kn__fail_message());
     if (exit_code == KN__EXIT_OK && s->result.stopped) exit_code = 128 + interrupted;
     return exit_code;
 }

@@ -56,8 +56,11 @@ static bool is_csv(const char *path) {
     return n > 4 && strcmp(path + n - 4, ".csv") == 0;
 }
 
-static void warn(const char *path, int error) {
-    if (error) kn__warn("%s: %s", path, strerror(error));
+/* *first: the first error of this file. */
+static void note(int *first, const char *path, int error) {
+    if (!error) return;
+    kn__warn("%s: %s", path, strerror(error));
+    if (!*first) *first = error;
 }
 
 /* The last byte of a regular file; '\n' if it can't be read; -1: the file is empty or no such one.
@@ -74,7 +77,8 @@ static int last_byte(const char *path) {
 }
 
 /* A line that a run can be watched by. */
-static void metrics_add(const char *path, const kn_epoch *epoch) {
+static void metrics_add(kn__train_files *f, const kn_epoch *epoch) {
+    const char *path = f->metrics;
     kn__text line = {0};
     int last = last_byte(path);
     if (last >= 0 && last != '\n') kn__text_puts(&line, "\n"); /* of a run that was killed */
@@ -88,7 +92,8 @@ static void metrics_add(const char *path, const kn_epoch *epoch) {
         kn__epoch_json(&line, epoch);
     }
     kn__text_puts(&line, "\n");
-    warn(path, line.failed ? ENOMEM : kn__file_append(path, line.data, line.length));
+    note(&f->metrics_error, path,
+         line.failed ? ENOMEM : kn__file_append(path, line.data, line.length));
     kn__text_release(&line);
 }
 
@@ -140,7 +145,7 @@ static void events_add(kn__train_files *f, const kn_epoch *e) {
                                  {"loss/test", e->test_loss},
                                  {"accuracy/test", e->accuracy},
                                  {"seconds/train", e->train_seconds}};
-    warn(f->tensorboard,
+    note(&f->events_error, f->tensorboard,
          kn__events_add(f->events, e->index, values, sizeof values / sizeof *values));
 }
 
@@ -153,18 +158,21 @@ static int curves_add(kn__train_files *f, const kn_epoch *epoch) {
     return 0;
 }
 
+/* It has all epochs: a failure of an earlier one doesn't matter any more. */
 static void curves_write(kn__train_files *f) {
     kn__text svg = {0};
     kn__curves_svg(&svg, f->title, f->drawn, f->n_drawn);
-    warn(f->curves, svg.failed ? ENOMEM : kn__file_write(f->curves, svg.data, svg.length));
-    f->n_written = f->n_drawn;
+    f->curves_error = 0;
+    note(&f->curves_error, f->curves,
+         svg.failed ? ENOMEM : kn__file_write(f->curves, svg.data, svg.length));
+    if (!f->curves_error) f->n_written = f->n_drawn;
     kn__text_release(&svg);
 }
 
 /* A picture has all epochs: of a long training not each epoch makes a new one. */
 static void curves_draw(kn__train_files *f, const kn_epoch *epoch) {
     enum { GROWTH = 32 };
-    warn(f->curves, curves_add(f, epoch));
+    note(&f->curves_error, f->curves, curves_add(f, epoch));
     if ((f->n_drawn - f->n_written) * GROWTH >= f->n_drawn) curves_write(f);
 }
 
@@ -191,7 +199,8 @@ kn_status kn__train_files_begin(kn__train_files *f) {
 
 /* Of a run that was killed, or couldn't save, the files may have epochs that are trained again. */
 static void files_continue(kn__train_files *f, const kn_epoch *first) {
-    if (f->metrics) warn(f->metrics, metrics_cut(f->metrics, first, f->saved_loss));
+    if (f->metrics)
+        note(&f->metrics_error, f->metrics, metrics_cut(f->metrics, first, f->saved_loss));
     if (f->curves) f->n_drawn = kn__curves_read(&f->drawn, f->curves, first->index);
     f->continues = false;
 }
@@ -199,7 +208,7 @@ static void files_continue(kn__train_files *f, const kn_epoch *first) {
 void kn__train_files_add(kn__train_files *f, const kn_epoch *epoch) {
     if (f->continues) files_continue(f, epoch);
     f->has_epochs = true;
-    if (f->metrics) metrics_add(f->metrics, epoch);
+    if (f->metrics) metrics_add(f, epoch);
     if (f->tensorboard) events_add(f, epoch);
     if (f->curves) curves_draw(f, epoch);
 }
@@ -208,6 +217,18 @@ void kn__train_files_release(kn__train_files *f) {
     if (f->tensorboard && !f->has_epochs) (void)unlink(f->events);
     if (f->n_written < f->n_drawn) curves_write(f);
     free(f->drawn);
+    f->drawn = NULL;
+    f->n_drawn = f->n_written = 0;
+}
+
+const char *kn__train_files_lost(const kn__train_files *f, int *error) {
+    *error = f->metrics_error  ? f->metrics_error
+             : f->events_error ? f->events_error
+                               : f->curves_error;
+    return f->metrics_error  ? f->metrics
+           : f->events_error ? f->tensorboard
+           : f->curves_error ? f->curves
+                             : NULL;
 }
 
 double kn__rate_saved(const char *checkpoint) {

@@ -16,14 +16,19 @@ typedef struct kn__train_files {
     char events[4096]; /* the event file; "" before the training */
     kn_epoch *drawn;   /* [n_drawn]: of the curves; the file has n_written */
     int64_t n_drawn, n_written;
+    /* An errno of each file that lacks an epoch; 0: it has all. */
+    int metrics_error, events_error, curves_error;
 } kn__train_files;
 
 /* Before the training: makes the event file, and tries the others. IO with the path. */
 kn_status kn__train_files_begin(kn__train_files *files);
 /* Writes an epoch. A file that can't be written is a warning: it doesn't end the training. */
 void kn__train_files_add(kn__train_files *files, const kn_epoch *epoch);
-/* After the training: draws the last epochs, and removes an event file that has no epoch. */
+/* After the training: draws the last epochs, and removes an event file that has no epoch. Once more
+ * it does nothing. */
 void kn__train_files_release(kn__train_files *files);
+/* Then: returns the path of a file that lacks an epoch, with an errno; NULL: none does. */
+const char *kn__train_files_lost(const kn__train_files *files, int *error);
 /* Returns the learning rate of a checkpoint; 0 if it has no rate. */
 double kn__rate_saved(const char *checkpoint);
 /* Returns the training loss of a checkpoint's last finished epoch; NaN if it has none. */
