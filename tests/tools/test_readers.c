@@ -213,6 +213,21 @@ static void a_pipe_is_not_a_regular_file(void **state) {
     assert_fails(kn_dataset_read_csv(&data, path, NULL), KN_ERR_IO, "pipe: not a regular file");
 }
 
+/* Files of the kernel: the size of one is more than it has, that of the other is zero. */
+static void files_are_read_to_their_end(void **state) {
+    (void)state;
+    static const char shorter[] = "/sys/devices/system/cpu/online", unsized[] = "/proc/uptime";
+    const kn_csv_options o = {.delimiter = ' ', .no_target = 1};
+    kn_dataset *data = NULL;
+    struct stat file;
+    if (stat(shorter, &file) != 0 || file.st_size < 4096 || access(unsized, R_OK) != 0) skip();
+    assert_fails(kn_dataset_read_csv(&data, shorter, NULL), KN_ERR_IO,
+                 "/sys/devices/system/cpu/online: the file became shorter: ");
+    assert_ok(kn_dataset_read_csv(&data, unsized, &o));
+    assert_int_equal(kn_dataset_size(data), 1);
+    kn_dataset_destroy(data);
+}
+
 /* --- vocabularies --- */
 
 static void words_are_numbered_by_frequency(void **state) {
@@ -453,9 +468,10 @@ int main(int argc, char **argv) {
         IN_DIR(a_byte_order_mark_hides_no_row), IN_DIR(numbers_may_have_any_length),
         IN_DIR(numbers_have_a_point_in_every_locale), IN_DIR(targets_may_be_numbers_or_missing),
         IN_DIR(bad_tables_are_errors_with_the_line), IN_DIR(a_pipe_is_not_a_regular_file),
-        TEST(words_are_numbered_by_frequency), TEST(words_may_have_any_length),
-        TEST(a_vocabulary_is_a_line_of_ascii_and_back), TEST(rare_words_are_left_out),
-        TEST(characters_are_those_of_utf8), IN_DIR(a_text_is_cut_into_samples_and_what_follows),
+        TEST(files_are_read_to_their_end), TEST(words_are_numbered_by_frequency),
+        TEST(words_may_have_any_length), TEST(a_vocabulary_is_a_line_of_ascii_and_back),
+        TEST(rare_words_are_left_out), TEST(characters_are_those_of_utf8),
+        IN_DIR(a_text_is_cut_into_samples_and_what_follows),
         TEST(kerass_file_has_words_from_three_on), IN_DIR(folders_of_reviews_are_read),
         IN_DIR(the_order_of_reviews_is_the_same_in_every_locale), TEST(a_missing_path_is_named),
         IN_DIR(a_missing_data_set_says_where_it_is));

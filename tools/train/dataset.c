@@ -365,6 +365,27 @@ int kn__by_name(const struct dirent **a, const struct dirent **b) {
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
+/* Reads `size` bytes or to an earlier end; without a size, as files of /proc have none, to the end.
+ * Returns an errno. */
+static int bytes_read(char **out, size_t *n, int fd, size_t size) {
+    size_t room = size;
+    *n = 0;
+    *out = malloc(room + 1);
+    while (*out && (!size || *n < size)) {
+        if (*n == room) {
+            room = room ? 2 * room : 4096;
+            char *more = realloc(*out, room + 1);
+            if (!more) return ENOMEM;
+            *out = more;
+        }
+        ssize_t got = read(fd, *out + *n, room - *n);
+        if (got == 0) break;
+        if (got > 0) *n += (size_t)got;
+        if (got < 0 && errno != EINTR) return errno;
+    }
+    return *out ? 0 : ENOMEM;
+}
+
 kn_status kn__file_whole(char **out, size_t *n_bytes, const char *path) {
     struct stat st;
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -373,23 +394,19 @@ kn_status kn__file_whole(char **out, size_t *n_bytes, const char *path) {
         if (fd >= 0) close(fd);
         return KN_FAIL(KN_ERR_IO, "%s: %s", path, strerror(error));
     }
-    size_t room = S_ISREG(st.st_mode) ? (size_t)st.st_size : 0, n = 0;
-    char *text = S_ISREG(st.st_mode) ? malloc(room + 1) : NULL;
-    int error = S_ISREG(st.st_mode) ? text ? 0 : ENOMEM : EISDIR;
-    while (!error && n < room) {
-        ssize_t got = read(fd, text + n, room - n);
-        if (got == 0) break;
-        if (got > 0) n += (size_t)got;
-        if (got < 0 && errno != EINTR) error = errno;
-    }
+    size_t size = (size_t)st.st_size, n = 0;
+    char *text = NULL;
+    int error = S_ISREG(st.st_mode) ? bytes_read(&text, &n, fd, size) : EISDIR;
     close(fd);
-    if (error) {
-        free(text);
-        return KN_FAIL(error == ENOMEM ? KN_ERR_OOM : KN_ERR_IO, "%s: %s", path,
-                       error == EISDIR ? "not a regular file" : strerror(error));
+    if (!error && n >= size) {
+        text[n] = 0;
+        *out = text;
+        *n_bytes = n;
+        return KN_OK;
     }
-    text[n] = 0;
-    *out = text;
-    *n_bytes = n;
-    return KN_OK;
+    free(text);
+    if (!error)
+        return KN_FAIL(KN_ERR_IO, "%s: the file became shorter: %zu of %zu bytes", path, n, size);
+    return KN_FAIL(error == ENOMEM ? KN_ERR_OOM : KN_ERR_IO, "%s: %s", path,
+                   error == EISDIR ? "not a regular file" : strerror(error));
 }
