@@ -1,6 +1,7 @@
 /* Tables, texts, reviews: files, good and bad. The argument is the folder of imdb.npz. */
 #include <knet/data.h>
 #include <locale.h>
+#include <math.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -139,6 +140,31 @@ static void numbers_may_have_any_length(void **state) {
     kn_loader_destroy(loader);
 }
 
+static void assert_csv_fails(const char *text, const kn_csv_options *o, kn_status want,
+                             const char *message) {
+    kn_dataset *data = NULL;
+    assert_fails(kn_dataset_read_csv(&data, file("bad.csv", text), o), want, message);
+    assert_null(data);
+}
+
+/* Those that are written as infinite are. */
+static void numbers_beyond_the_range_are_errors(void **state) {
+    (void)state;
+    kn_dataset *data = NULL;
+    kn_batch b;
+    const kn_csv_options numbers = {.regression = 1};
+    assert_csv_fails("1,2,x\n3,-1e400,y\n", NULL, KN_ERR_FORMAT,
+                     "line 2, field 2: '-1e400' is beyond the range of f32");
+    assert_csv_fails("1e39,x\n", NULL, KN_ERR_FORMAT, "line 1, field 1: '1e39' is beyond");
+    assert_csv_fails("1,2e38\n2,4e38\n", &numbers, KN_ERR_FORMAT,
+                     "line 2, field 2: the target '4e38' is beyond the range of f32");
+    assert_ok(
+        kn_dataset_read_csv(&data, file("a.csv", "inf,x\n-INF,x\n3.4e38,x\n1e-60,x\n"), NULL));
+    kn_loader *loader = all_of(&b, data);
+    assert_floats(b.x, (float[]){INFINITY, -INFINITY, 3.4e38f, 0}, 4);
+    kn_loader_destroy(loader);
+}
+
 static void numbers_have_a_point_in_every_locale(void **state) {
     (void)state;
     kn_dataset *data = NULL;
@@ -176,13 +202,6 @@ static void targets_may_be_numbers_or_missing(void **state) {
     kn_loader_destroy(loader);
 }
 
-static void assert_csv_fails(const char *text, const kn_csv_options *o, kn_status want,
-                             const char *message) {
-    kn_dataset *data = NULL;
-    assert_fails(kn_dataset_read_csv(&data, file("bad.csv", text), o), want, message);
-    assert_null(data);
-}
-
 static void bad_tables_are_errors_with_the_line(void **state) {
     (void)state;
     assert_csv_fails("", NULL, KN_ERR_FORMAT, "bad.csv: the file has no rows");
@@ -191,8 +210,12 @@ static void bad_tables_are_errors_with_the_line(void **state) {
     assert_csv_fails("1,2,x\n\n3,four,y\n", NULL, KN_ERR_FORMAT,
                      "line 3, field 2: 'four' is not a number");
     assert_csv_fails("1,\"2\n", NULL, KN_ERR_FORMAT, "line 1: a quote has no end");
-    assert_csv_fails("1\n2\n", NULL, KN_ERR_INVALID, "1 columns, and one besides it");
-    assert_csv_fails("1,2\n", &(kn_csv_options){.target = 3}, KN_ERR_INVALID, "column 3");
+    assert_csv_fails("1\n2\n", NULL, KN_ERR_INVALID,
+                     "bad.csv: the only column is the target; one besides it is needed");
+    assert_csv_fails("1,2\n", &(kn_csv_options){.target = 3}, KN_ERR_INVALID,
+                     "column 3 is the target; the file has 2 columns");
+    assert_csv_fails("1\n", &(kn_csv_options){.target = 2}, KN_ERR_INVALID,
+                     "the file has 1 column");
     for (int i = 0; i < 3; i++)
         assert_csv_fails("1,2\n", &(kn_csv_options){.delimiter = "\n\r\""[i]}, KN_ERR_INVALID,
                          (const char *[]){"delimiter 10,", "delimiter 13,", "delimiter 34,"}[i]);
@@ -466,12 +489,12 @@ int main(int argc, char **argv) {
         IN_DIR(spellings_of_one_class_are_one_class),
         IN_DIR(classes_that_equal_doubles_would_merge_are_texts),
         IN_DIR(a_byte_order_mark_hides_no_row), IN_DIR(numbers_may_have_any_length),
-        IN_DIR(numbers_have_a_point_in_every_locale), IN_DIR(targets_may_be_numbers_or_missing),
-        IN_DIR(bad_tables_are_errors_with_the_line), IN_DIR(a_pipe_is_not_a_regular_file),
-        TEST(files_are_read_to_their_end), TEST(words_are_numbered_by_frequency),
-        TEST(words_may_have_any_length), TEST(a_vocabulary_is_a_line_of_ascii_and_back),
-        TEST(rare_words_are_left_out), TEST(characters_are_those_of_utf8),
-        IN_DIR(a_text_is_cut_into_samples_and_what_follows),
+        IN_DIR(numbers_beyond_the_range_are_errors), IN_DIR(numbers_have_a_point_in_every_locale),
+        IN_DIR(targets_may_be_numbers_or_missing), IN_DIR(bad_tables_are_errors_with_the_line),
+        IN_DIR(a_pipe_is_not_a_regular_file), TEST(files_are_read_to_their_end),
+        TEST(words_are_numbered_by_frequency), TEST(words_may_have_any_length),
+        TEST(a_vocabulary_is_a_line_of_ascii_and_back), TEST(rare_words_are_left_out),
+        TEST(characters_are_those_of_utf8), IN_DIR(a_text_is_cut_into_samples_and_what_follows),
         TEST(kerass_file_has_words_from_three_on), IN_DIR(folders_of_reviews_are_read),
         IN_DIR(the_order_of_reviews_is_the_same_in_every_locale), TEST(a_missing_path_is_named),
         IN_DIR(a_missing_data_set_says_where_it_is));

@@ -3,6 +3,7 @@
 #include <float.h>
 #include <inttypes.h>
 #include <langinfo.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -101,11 +102,14 @@ static kn_status columns_set(table *t, int64_t n) {
     t->target = -1;
     if (t->o.no_target) return KN_OK;
     t->target = t->o.target > 0 ? t->o.target - 1 : t->o.target ? n + t->o.target : n - 1;
-    if (t->target < 0 || t->target >= n || n < 2)
+    if (t->target < 0 || t->target >= n)
         return KN_FAIL(KN_ERR_INVALID,
-                       "%s: column %d is the target; the file has %" PRId64
-                       " columns, and one besides it is needed",
-                       t->name, t->o.target, n);
+                       "%s: column %d is the target; the file has %" PRId64 " column%s", t->name,
+                       t->o.target, n, n == 1 ? "" : "s");
+    if (n == 1)
+        return KN_FAIL(KN_ERR_INVALID,
+                       "%s: the only column is the target; one besides it is needed, or no target",
+                       t->name);
     return KN_OK;
 }
 
@@ -142,10 +146,14 @@ static kn_status row_add(table *t, int64_t n) {
         double value = 0;
         bool is_target = i == t->target;
         if (is_target && !t->o.regression) continue;
-        if (!number_read(&value, t->field[i]))
+        errno = 0;
+        bool is_number = number_read(&value, t->field[i]);
+        bool is_beyond = isinf((float)value) && (isfinite(value) || errno == ERANGE);
+        if (!is_number || is_beyond)
             return KN_FAIL(KN_ERR_FORMAT,
-                           "%s: line %" PRId64 ", field %" PRId64 ": %s'%.40s' is not a number",
-                           t->name, t->line, i + 1, is_target ? "the target " : "", t->field[i]);
+                           "%s: line %" PRId64 ", field %" PRId64 ": %s'%.40s' is %s", t->name,
+                           t->line, i + 1, is_target ? "the target " : "", t->field[i],
+                           is_number ? "beyond the range of f32" : "not a number");
         if (!is_target) *x++ = (float)value;
     }
     t->y[t->n++] = t->target >= 0 ? t->field[t->target] : NULL;
