@@ -275,6 +275,9 @@ static void a_directory_that_cannot_be_read_is_an_error(void **state) {
 static void images_without_labels_are_another_error_than_no_files(void **state) {
     (void)state;
     assert_refused(dir, (kn_loader_options){0}, KN_ERR_IO, "neither train-images-idx3-ubyte nor");
+    assert_refused(dir, (kn_loader_options){0}, KN_ERR_IO, "gz exists. A folder of images has idx");
+    test_assert_message("CIFAR's data_batch_1.bin ... or train.bin, or train/CLASS/IMAGE and",
+                        __FILE__, __LINE__);
     char path[2 * FILES_PATH_MAX];
     files_dataset(dir, 20, true);
     snprintf(path, sizeof path, "%s/train-labels-idx1-ubyte.gz", dir);

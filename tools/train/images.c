@@ -56,13 +56,25 @@ static kn_status pair_find(char images[PATH_MAX], char labels[PATH_MAX], const c
     return KN_FAIL(status, "%s has no file of labels: %.1024s", images, why.message);
 }
 
+/* Of a folder that has no file of any kind: which it may have. */
+static kn_status none_found(kn_status status) {
+    kn_error why = *kn_last_error();
+    return KN_FAIL(status,
+                   "%.1024s. A folder of images has idx files as of MNIST, CIFAR's "
+                   "data_batch_1.bin ... or train.bin, or train/CLASS/IMAGE and test/CLASS/IMAGE, "
+                   "which are PNG or JPEG",
+                   why.message);
+}
+
 kn_status kn__images_read(kn__images *out, const char *dir, kn_split split) {
     char images_path[PATH_MAX], labels_path[PATH_MAX];
     kn__idx images = {0}, labels = {0};
     kn_status status = KN_OK;
     KN_TRY(dir_check(dir));
     if (kn__cifar_is_there(dir)) return kn__cifar_read(out, dir, split);
-    KN_TRY(pair_find(images_path, labels_path, dir, split));
+    bool are_there = kn__images_are_there(dir);
+    status = pair_find(images_path, labels_path, dir, split);
+    if (status < 0) return are_there ? status : none_found(status);
     KN_TRY_GOTO(status, kn__idx_read(&images, images_path, 3));
     KN_TRY_GOTO(status, kn__idx_read(&labels, labels_path, 1));
     if (images.dim[0] != labels.dim[0]) {
