@@ -32,8 +32,12 @@ static void the_golden_section_finds_a_minimum(void **state) {
     assert_true(x <= 2);
     assert_fails(kn_search_golden(&x, &loss, failing, NULL, 0, 1, 3), KN_ERR_OOM,
                  "no memory at 0.38");
-    assert_fails(kn_search_golden(&x, &loss, parabola, &n, 1, 1, 3), KN_ERR_INVALID, "from 1 to 1");
-    assert_fails(kn_search_golden(&x, &loss, parabola, &n, 0, 1, 1), KN_ERR_INVALID, "1 calls");
+    assert_fails(kn_search_golden(&x, &loss, parabola, &n, 10, 0, 9), KN_ERR_INVALID,
+                 "from 10 to 0 is no interval: lo must be below hi, and both finite");
+    assert_fails(kn_search_golden(&x, &loss, parabola, &n, 1, NAN, 3), KN_ERR_INVALID, "1 to nan");
+    assert_fails(kn_search_golden(&x, &loss, parabola, &n, 0, 1, 1), KN_ERR_INVALID,
+                 "kn_search_golden: 1 calls; 2 or more are needed");
+    assert_fails(kn_search_golden(&x, &loss, NULL, &n, 0, 1, 3), KN_ERR_INVALID, "fn is NULL");
 }
 
 typedef struct places {

@@ -21,10 +21,14 @@ static kn_status try_at(point *out, point *best, kn_search_fn fn, void *ctx, dou
 kn_status kn_search_golden(double *x, double *loss, kn_search_fn fn, void *ctx, double lo,
                            double hi, int n_calls) {
     const double ratio = (sqrt(5) - 1) / 2;
-    if (!fn || !(lo < hi) || !isfinite(hi - lo) || n_calls < 2)
+    if (!fn) return KN_FAIL(KN_ERR_INVALID, "kn_search_golden: fn is NULL");
+    if (!(lo < hi) || !isfinite(hi - lo))
         return KN_FAIL(KN_ERR_INVALID,
-                       "kn_search_golden: from %g to %g in %d calls; 2 or more are needed", lo, hi,
-                       n_calls);
+                       "kn_search_golden: from %g to %g is no interval: lo must be below hi, and "
+                       "both finite",
+                       lo, hi);
+    if (n_calls < 2)
+        return KN_FAIL(KN_ERR_INVALID, "kn_search_golden: %d calls; 2 or more are needed", n_calls);
     point a, b, best = {.x = (double)NAN, .loss = (double)INFINITY};
     KN_TRY(try_at(&a, &best, fn, ctx, hi - ratio * (hi - lo)));
     KN_TRY(try_at(&b, &best, fn, ctx, lo + ratio * (hi - lo)));
