@@ -104,12 +104,17 @@ paths) # no two options write one file
   for output in run ./sub/../run sub/link "$PWD/run"; do
     conflict "--checkpoint and --output write one file, $PWD/run" --checkpoint run --output "$output" --json
   done
+  conflict '--checkpoint and --output write one file' --checkpoint run --output run --json --device sim --metrics -
   conflict "--checkpoint and --output write one file, $PWD/run.2" --checkpoint sub/link --keep 2 --output run.2
   conflict "--checkpoint and --metrics write one file, $PWD/run.new" --checkpoint run --metrics run.new
   conflict "--checkpoint and --curves write one file, $PWD/run" --checkpoint run --curves run
   conflict "--metrics and --curves write one file, $PWD/x.svg" --metrics x.svg --curves x.svg
   conflict "--metrics and --output write one file, $PWD/m-0" --metrics m-0 --output m-%r
   cmp run before || fail 'the checkpoint was changed'
+  for option in --checkpoint --metrics --curves; do
+    conflict "$option - is no file: standard output has the result" $option -
+  done
+  [ ! -e ./- ] || fail 'a file is named -'
   [ ! -e x.svg ] || fail 'a run that never began left a file'
   want 0 "$knet" train mlp --synthetic --epochs 1 --quiet --metrics /dev/null --curves /dev/null --output /dev/null
   want 0 "$knet" train mlp --synthetic --epochs 1 --quiet --checkpoint run --keep 1 --output run.2

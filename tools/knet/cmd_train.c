@@ -139,6 +139,8 @@ static const kn__operand operand = {"MODEL", 1, 1, AT(model), .choice_at = kn_mo
 
 /* Checks what the option table cannot express. */
 static int options_check(const options *o) {
+    int exit_code = kn__train_paths_check(o); /* first: no failure is written to a checkpoint */
+    if (exit_code != KN__EXIT_OK) return exit_code;
     if (strcmp(o->device, "sim") == 0)
         return kn__fail_usage(
             "device sim computes nothing, it only counts memory; use cpu, cuda or cuda:N");
@@ -147,8 +149,7 @@ static int options_check(const options *o) {
             "--math %s applies only with --device cuda: the CPU computes strictly", o->math);
     if (!(o->ema >= 0 && o->ema < 1)) /* 0: not given */
         return kn__fail_usage("--ema %g: the decay is in (0, 1)", o->ema);
-    int exit_code = kn__train_paths_check(o);
-    return exit_code ? exit_code : kn__model_data_check(o->model[0], o->synthetic);
+    return kn__model_data_check(o->model[0], o->synthetic);
 }
 
 /* --- interruption --- */

@@ -10,6 +10,8 @@
 
 typedef struct named {
     const char *option, *path; /* as given; NULL: not given */
+    bool is_checkpoint, is_output;
+    bool is_placed; /* it has a place */
     char place[KN__PATH_EXPANDED_BYTES];
 } named;
 
@@ -28,11 +30,12 @@ static bool place_find(char place[KN__PATH_EXPANDED_BYTES], const char *path) {
            (int)(KN__PATH_EXPANDED_BYTES - n);
 }
 
+/* False: no file that another option could name. */
 static bool named_find(named *f) {
     char path[KN__PATH_EXPANDED_BYTES];
-    bool is_output = strcmp(f->option, "output") == 0;
-    if (!f->path || (is_output && strcmp(f->path, "-") == 0)) return false;
-    if (!is_output) return place_find(f->place, f->path);
+    if (!f->path) return false;
+    if (!f->is_output) return place_find(f->place, f->path);
+    if (strcmp(f->path, "-") == 0) return false;
     return kn__path_expand(path, sizeof path, f->path) && place_find(f->place, path);
 }
 
@@ -49,22 +52,33 @@ static bool checkpoint_writes(const char *checkpoint, int64_t keep, const char *
     return false;
 }
 
+static bool write_one(const named *a, const named *b, int64_t keep) {
+    if (!a->is_placed || !b->is_placed) return false;
+    return a->is_checkpoint ? checkpoint_writes(a->place, keep, b->place)
+                            : strcmp(a->place, b->place) == 0;
+}
+
 int kn__train_paths_check(const kn__train_options *o) {
-    named file[] = {{.option = "checkpoint", .path = o->checkpoint},
+    named file[] = {{.option = "checkpoint", .path = o->checkpoint, .is_checkpoint = true},
                     {.option = "metrics", .path = o->metrics},
                     {.option = "curves", .path = o->curves},
-                    {.option = "output", .path = o->common.output}};
-    for (int i = 0; i < (int)(sizeof file / sizeof *file); i++) {
-        if (!named_find(&file[i])) file[i].path = NULL;
-        for (int k = 0; file[i].path && k < i; k++) {
-            if (!file[k].path) continue;
-            if (k == 0 ? !checkpoint_writes(file[k].place, o->keep, file[i].place)
-                       : strcmp(file[k].place, file[i].place) != 0)
-                continue;
+                    {.option = "output", .path = o->common.output, .is_output = true}};
+    enum { N = sizeof file / sizeof *file };
+    for (int i = 0; i < N; i++) {
+        named *f = &file[i];
+        f->is_placed = named_find(f);
+        for (int k = 0; k < i; k++) {
+            if (!write_one(&file[k], f, o->keep)) continue;
             kn__output_cancel();
-            return kn__fail_usage("--%s and --%s write one file, %s", file[k].option,
-                                  file[i].option, file[i].place);
+            return kn__fail_usage("--%s and --%s write one file, %s", file[k].option, f->option,
+                                  f->place);
         }
     }
+    for (const named *f = file; f < file + N; f++)
+        if (f->path && !f->is_output && strcmp(f->path, "-") == 0)
+            return kn__fail_usage(
+                "--%s - is no file: standard output has the result; ./- is a file "
+                "of that name",
+                f->option);
     return KN__EXIT_OK;
 }
