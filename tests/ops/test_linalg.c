@@ -286,6 +286,41 @@ static void eigenvectors_are_scaled_by_their_values(void **state) {
     }
 }
 
+/* The first matrix of two has `with` in it; the second is solved. */
+static void check_spectra_of_broken(kn_dtype dtype, int64_t n, int64_t row, int64_t column,
+                                    double with) {
+    KN_FRAME();
+    double x[2 * 5 * 5];
+    for (int64_t i = 0; i < 2 * n * n; i++) x[i] = i / n % n == i % n ? 2 : 0.5;
+    x[row * n + column] = x[column * n + row] = with;
+    kn_tensor *a = from_doubles(x, dtype, KN_SHAPE(2, n, n)), *u, *s, *vt, *w, *v;
+    assert_ok(kn_svd(&u, &s, &vt, a));
+    assert_ok(kn_eigh(&w, &v, a));
+    kn_tensor *results[] = {u, s, vt, w, v, NULL, NULL};
+    assert_ok(kn_svd(NULL, &results[5], NULL, a));
+    assert_ok(kn_eigh(&results[6], NULL, a));
+    for (int r = 0; r < 7; r++) {
+        int64_t size = kn_tensor_numel(results[r]) / 2;
+        for (int64_t i = 0; i < size; i++) {
+            assert_true(isnan(ops_at(results[r], i)));
+            assert_true(isfinite(ops_at(results[r], size + i)));
+        }
+    }
+}
+
+static void spectra_of_what_is_not_finite_are_nan(void **state) {
+    (void)state;
+    if (lacks_lapack()) skip();
+    FOR_BOTH_DTYPES(dtype) {
+        for (int64_t n = 2; n <= 5; n += 3) {
+            check_spectra_of_broken(dtype, n, n - 1, n - 1, (double)NAN);
+            check_spectra_of_broken(dtype, n, n - 1, 0, (double)NAN);
+            check_spectra_of_broken(dtype, n, 0, 0, (double)-INFINITY);
+            check_spectra_of_broken(dtype, n, n - 1, 0, (double)INFINITY);
+        }
+    }
+}
+
 static void singular_matrices_give_infinities_or_nans_and_no_error(void **state) {
     (void)state;
     KN_FRAME(.dtype = KN_F64);
@@ -398,6 +433,7 @@ int main(void) {
         OPS_TEST(qr_of_dependent_columns_stays_orthonormal), OPS_TEST(qr_keeps_columns_of_any_size),
         OPS_TEST(qr_takes_subnormal_and_infinite_columns), OPS_TEST(svd_gives_the_matrix_back),
         OPS_TEST(eigenvectors_are_scaled_by_their_values),
+        OPS_TEST(spectra_of_what_is_not_finite_are_nan),
         OPS_TEST(singular_matrices_give_infinities_or_nans_and_no_error),
         OPS_TEST(matrices_of_nothing_give_nothing), OPS_TEST(wrong_shapes_are_named),
         OPS_TEST(the_number_of_threads_changes_no_bit));

@@ -282,7 +282,8 @@ KN_API kn_tensor *kn_linear_act(kn_tensor *x, kn_tensor *w, kn_tensor *b, kn_act
  * LAPACK, which is loaded when it is first needed (Debian: liblapack3, better libopenblas0-openmp);
  * without it they are an UNSUPPORTED error. On CUDA those of more than 64 rows call cuSOLVER.
  * Nothing is read back to the host: a matrix that is singular, or not positive definite, gives
- * infinities or NaNs and no error. A matrix without elements gives an empty result.
+ * infinities or NaNs and no error. svd and eigh of a matrix with an infinity or a NaN give NaN (on
+ * the host). A matrix without elements gives an empty result.
  *
  * Gradients of all but svd and eigh exist for any order. Those of svd and eigh need different
  * singular values or eigenvalues (and none zero, where svd's matrix is not square): otherwise they

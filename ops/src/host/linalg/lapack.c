@@ -2,6 +2,7 @@
  * them, and which LAPACK is there (reference, OpenBLAS, MKL) is the system's choice. Each call runs
  * on one thread; matrices are spread over threads. LAPACK thinks in columns: our a is its aᵀ. */
 #include <dlfcn.h>
+#include <math.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -136,6 +137,18 @@ static void fill_nan(void *to, int64_t n, bool is_double) {
     }
 }
 
+/* Of the matrix, or of its lower half: LAPACK hangs on infinities, or ends the process, and solves
+ * some matrices as if a NaN were a number. */
+static bool is_finite(const factor *f, const void *a, bool lower) {
+    for (int64_t r = 0; r < f->m; r++) {
+        const int64_t first = r * f->n, n = lower ? r + 1 : f->n;
+        for (int64_t i = first; i < first + n; i++)
+            if (f->is_double ? !isfinite(((const double *)a)[i]) : !isfinite(((const float *)a)[i]))
+                return false;
+    }
+    return true;
+}
+
 /* --- svd: aᵀ = V·s·Uᵀ: its left vectors are our Vt row by row, its right ones our U --- */
 
 static void svd_one(factor *f, int64_t i, char *space) {
@@ -145,11 +158,14 @@ static void svd_one(factor *f, int64_t i, char *space) {
     memcpy(space, part(a, i, m * n), (size_t)(m * n) * f->bytes);
     void *u = part(f->call->out[0], i, m * k), *s = part(f->call->out[1], i, k);
     void *vt = part(f->call->out[2], i, k * n);
-    lapack.gesdd[f->is_double](u ? "S" : "N", &f->n, &f->m, space, &f->n, s, vt, &f->n, u, &f->k,
-                               space + f->work_at, &f->lwork, (int *)(void *)(space + f->iwork_at),
-                               &info, 1);
-    if (!info) return;
-    fill_nan(u, m * k, f->is_double); /* it did not converge, or there were NaNs */
+    bool finite = is_finite(f, space, false);
+    if (finite) {
+        lapack.gesdd[f->is_double](u ? "S" : "N", &f->n, &f->m, space, &f->n, s, vt, &f->n, u,
+                                   &f->k, space + f->work_at, &f->lwork,
+                                   (int *)(void *)(space + f->iwork_at), &info, 1);
+    }
+    if (finite && !info) return;
+    fill_nan(u, m * k, f->is_double); /* it did not converge, or there is nothing to solve */
     fill_nan(s, k, f->is_double), fill_nan(vt, k * n, f->is_double);
 }
 
@@ -190,10 +206,13 @@ static void eigh_one(factor *f, int64_t i, char *space) {
     char *v = f->call->out[1] ? part(f->call->out[1], i, n * n) : space;
     void *w = part(f->call->out[0], i, n);
     memcpy(v, part(f->call->in[0], i, n * n), (size_t)(n * n) * f->bytes);
-    lapack.syevd[f->is_double](f->call->out[1] ? "V" : "N", "U", &f->n, v, &f->n, w,
-                               space + f->work_at, &f->lwork, (int *)(void *)(space + f->iwork_at),
-                               &liwork, &info, 1, 1);
-    if (info) fill_nan(v, n * n, f->is_double), fill_nan(w, n, f->is_double);
+    bool finite = is_finite(f, v, true);
+    if (finite) {
+        lapack.syevd[f->is_double](f->call->out[1] ? "V" : "N", "U", &f->n, v, &f->n, w,
+                                   space + f->work_at, &f->lwork,
+                                   (int *)(void *)(space + f->iwork_at), &liwork, &info, 1, 1);
+    }
+    if (!finite || info) fill_nan(v, n * n, f->is_double), fill_nan(w, n, f->is_double);
     if (f->call->out[1]) transpose_in_place(v, n, f->bytes);
 }
 
