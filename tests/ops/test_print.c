@@ -76,6 +76,17 @@ static void the_value_itself_is_rounded(void **state) {
     assert_string_equal(printed(F64(KN_SHAPE(2), 0.05, 0.25), &options), "[0.1 0.2]");
 }
 
+/* NumPy's text. */
+static void a_carry_is_rounded_once(void **state) {
+    (void)state;
+    static const kn_print_options options = {.bare = 1, .precision = KN_OFF};
+    KN_FRAME();
+    assert_string_equal(printed(F64(KN_SHAPE(3), 9.5, 99.7, -9.6), &options), "[ 10. 100. -10.]");
+    assert_string_equal(printed(F32(KN_SHAPE(3), 8.5f, 9.4f, 19.5f), &options), "[ 8.  9. 20.]");
+    assert_string_equal(printed(F32(KN_SHAPE(1), 16777220), &options), "[16777220.]");
+    assert_string_equal(printed(F32(KN_SHAPE(1), 99999992), &options), "[99999992.]");
+}
+
 static void a_short_buffer_cuts_the_text(void **state) {
     (void)state;
     size_t length = 0;
@@ -108,5 +119,6 @@ int main(void) {
                      OPS_TEST(other_dtypes_have_their_own_words),
                      OPS_TEST(ratios_are_those_of_the_dtype), OPS_TEST(large_tensors_are_shortened),
                      OPS_TEST(narrow_lines_have_a_word_each), OPS_TEST(the_value_itself_is_rounded),
-                     OPS_TEST(a_short_buffer_cuts_the_text), OPS_TEST(a_stream_gets_a_whole_line));
+                     OPS_TEST(a_carry_is_rounded_once), OPS_TEST(a_short_buffer_cuts_the_text),
+                     OPS_TEST(a_stream_gets_a_whole_line));
 }

@@ -51,7 +51,7 @@ static int put_digit(char *out, const kn__digits *d, int i) {
 
 static void word_fixed(const printer *p, char *out, double x) {
     kn__digits d = kn__digits_fixed(x, p->dtype, p->precision);
-    if (d.n - 1 < d.exponent) d = kn__digits_rounded(x, d.exponent); /* exact before the point */
+    if (d.n - 1 < d.exponent && x == trunc(x)) d = kn__digits_rounded(x, d.exponent); /* exact */
     char word[WORD_BYTES];
     int n = 0, whole = d.exponent > 0 ? d.exponent : 0;
     bool negative = signbit(x);
