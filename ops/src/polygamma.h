@@ -3,8 +3,8 @@
  *
  * Order 0 (digamma): the recurrence up to x >= 10, then the asymptotic series (Abramowitz and
  * Stegun 6.3.18). Order n: (-1)^(n+1)·n!·ζ(n + 1, x), by Euler's and Maclaurin's formula (23.2.3
- * ff.). Below zero by reflection (6.3.7, 6.4.7) for orders 0 and 1. NaN above order 170, whose n!
- * is beyond f64. Order 1 is +inf at all its poles: it is so on both sides of them. */
+ * ff.). Below zero by reflection (6.3.7, 6.4.7). NaN above order 170, whose n! is beyond f64. Odd
+ * orders are +inf at all their poles: they are so on both sides of them. */
 #ifndef KN_POLYGAMMA_H
 #define KN_POLYGAMMA_H
 
@@ -29,7 +29,7 @@ static inline KN_HOST_DEVICE double kn__digamma_above(double x) { /* x > 0 */
     return sum + (log(x) - 0.5 / x - z * p);
 }
 
-/* ζ(s, x), the sum of (x + k)^-s; x > 0 or x between two integers, s an integer above 1. */
+/* ζ(s, x), the sum of (x + k)^-s; x > 0, s an integer above 1. */
 static inline KN_HOST_DEVICE double kn__hurwitz(double s, double x) {
     double sum = 0, past = 10 + s;
     while (x < past) sum += pow(x, -s), x += 1;
@@ -53,8 +53,20 @@ static inline KN_HOST_DEVICE double kn__hurwitz(double s, double x) {
     return sum + (tail + 0.5 * pow(x, -s) + pow(x, 1 - s) / (s - 1));
 }
 
-/* Order n is rounded to an integer, below zero 0. NaN at the poles of order 0 below zero, and below
- * zero for orders above one. */
+/* The same sum, x < 0 and `rest` from an integer: all terms (x + k)^-s of any integer k, which have
+ * period 1 in x, but those of k < 0. In a loop: the function is inlined once. */
+static inline KN_HOST_DEVICE double kn__hurwitz_below(double s, double x, double rest) {
+    double sum = 0, sign = s == 2 * floor(s / 2) ? 1 : -1;
+    for (int i = 0; i < 3; i++) {
+        double from = i == 0 ? (rest < 0 ? 1 + rest : rest) : rest < 0 ? -rest : 1 - rest;
+        double part = kn__hurwitz(s, i == 2 ? 1 - x : from);
+        sum += i == 0 ? part : i == 1 ? sign * part : -sign * part;
+    }
+    return sum;
+}
+
+/* Order n is rounded to an integer, below zero 0. NaN at the poles of even orders, but for the
+ * infinities of order 0 at 0. */
 static inline KN_HOST_DEVICE double kn__polygamma(double n, double x) {
     const double pi = 3.1415926535897932;
     n = n > 0 ? floor(n + 0.5) : 0;
@@ -66,18 +78,19 @@ static inline KN_HOST_DEVICE double kn__polygamma(double n, double x) {
     }
     if (x < 0) {
         double rest = x - rint(x), angle = pi * rest; /* exact; both have period 1 */
-        if (n > 1 || x == -INFINITY) return NAN;
-        if (rest == 0) return n == 1 ? INFINITY : NAN;
+        if (x == -INFINITY) return NAN;
+        if (rest == 0) return is_even ? NAN : INFINITY;
         if (n == 0)
             return kn__digamma_above(1 - x) -
                    (fabs(rest) == 0.5 ? 0 : pi * cos(angle) / sin(angle));
-        return pi / sin(angle) * (pi / sin(angle)) - kn__hurwitz(2, 1 - x);
+        if (n == 1) return pi / sin(angle) * (pi / sin(angle)) - kn__hurwitz(2, 1 - x);
     }
     if (n == 0) return x == INFINITY ? x : kn__digamma_above(x);
     if (x == INFINITY) return 0;
     double factorial = exp(lgamma(n + 1));
     if (n < 5) factorial = n < 3 ? n : n == 3 ? 6 : 24;
-    double zeta = factorial * kn__hurwitz(n + 1, x);
+    double zeta =
+        factorial * (x < 0 ? kn__hurwitz_below(n + 1, x, x - rint(x)) : kn__hurwitz(n + 1, x));
     return is_even ? -zeta : zeta;
 }
 

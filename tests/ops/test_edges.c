@@ -430,6 +430,8 @@ static void pointwise_edges_are_numpys(void **state) {
     EXPECT(kn_gamma(X(0, INF, 5)), INF, INF, 24);
     EXPECT(kn_polygamma(X(1, 2), INF), NAN, NAN); /* once without an end */
     EXPECT(kn_polygamma(X(1, 2), 171), NAN, NAN);
+    EXPECT(kn_polygamma(X(-1, -INF, -4e7F), 2), NAN, NAN, NAN);
+    EXPECT(kn_polygamma(X(-1, -INF, -4e7F), 3), INF, NAN, INF);
     EXPECT(kn_besselj(X(1, INF), INF), NAN, NAN);
     EXPECT(kn_bessely(X(1, 2), 2e9), NAN, NAN);
     EXPECT(kn_erfinv(X(1, -1, 2, 0)), INF, -INF, NAN, 0);

@@ -273,6 +273,7 @@ static void large_angles_are_reduced_exactly(void **state) {
 
 /* --- values from mpmath (golden/special.py) --- */
 
+static kn_tensor *polygamma2(kn_tensor *x) { return kn_polygamma(x, 2); }
 static kn_tensor *polygamma3(kn_tensor *x) { return kn_polygamma(x, 3); }
 static kn_tensor *besselj3(kn_tensor *x) { return kn_besselj(x, 3); }
 static kn_tensor *bessely3(kn_tensor *x) { return kn_bessely(x, 3); }
@@ -281,14 +282,30 @@ static const struct named {
     const char *name;
     kn_tensor *(*op)(kn_tensor *);
 } named[] = {
-    {"erf", kn_erf},           {"erfc", kn_erfc},         {"erfinv", kn_erfinv},
-    {"erfcinv", kn_erfcinv},   {"erfcx", kn_erfcx},       {"gamma", kn_gamma},
-    {"lgamma", kn_lgamma},     {"digamma", kn_digamma},   {"trigamma", kn_trigamma},
-    {"besselj0", kn_besselj0}, {"besselj1", kn_besselj1}, {"bessely0", kn_bessely0},
-    {"bessely1", kn_bessely1}, {"sinpi", kn_sinpi},       {"cospi", kn_cospi},
-    {"mod2pi", kn_mod2pi},     {"mish", kn_mish},         {"gelu_tanh", kn_gelu_tanh},
-    {"softplus", kn_softplus}, {"log_cosh", kn_log_cosh}, {"polygamma3", polygamma3},
-    {"besselj3", besselj3},    {"bessely3", bessely3},
+    {"erf", kn_erf},
+    {"erfc", kn_erfc},
+    {"erfinv", kn_erfinv},
+    {"erfcinv", kn_erfcinv},
+    {"erfcx", kn_erfcx},
+    {"gamma", kn_gamma},
+    {"lgamma", kn_lgamma},
+    {"digamma", kn_digamma},
+    {"trigamma", kn_trigamma},
+    {"besselj0", kn_besselj0},
+    {"besselj1", kn_besselj1},
+    {"bessely0", kn_bessely0},
+    {"bessely1", kn_bessely1},
+    {"sinpi", kn_sinpi},
+    {"cospi", kn_cospi},
+    {"mod2pi", kn_mod2pi},
+    {"mish", kn_mish},
+    {"gelu_tanh", kn_gelu_tanh},
+    {"softplus", kn_softplus},
+    {"log_cosh", kn_log_cosh},
+    {"polygamma2", polygamma2},
+    {"polygamma3", polygamma3},
+    {"besselj3", besselj3},
+    {"bessely3", bessely3},
 };
 
 static void special_functions_agree_with_golden_values(void **state) {
