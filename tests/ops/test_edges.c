@@ -416,6 +416,7 @@ static void pointwise_edges_are_numpys(void **state) {
     EXPECT(kn_xlogy(X(0, 0, 0, 2), X(0, INF, NAN, 0)), 0, 0, NAN, -INF);
     EXPECT(kn_logaddexp(X(-INF, INF, INF), X(-INF, INF, -INF)), -INF, INF, INF);
     EXPECT(kn_clamp(X(NAN, INF, -INF), -1, 1), NAN, 1, -1);
+    EXPECT(kn_clamp(X(NAN, 0, 1, 2, 3, 4), 3, 1), NAN, 1, 1, 1, 1, 1);
     EXPECT(kn_lerp(X(3e8F, 3e8F, 1), X(1, 1, 3), X(1, 0, 0.5F)), 1, 3e8F, 2);
     EXPECT(kn_relu(X(NAN, -INF, INF)), NAN, 0, INF);
     EXPECT(kn_round(X(0.5F, 1.5F, 2.5F, -0.5F)), 0, 2, 2, 0);

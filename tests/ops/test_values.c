@@ -93,6 +93,18 @@ static void limits_that_are_nan_are_none(void **state) {
     }
 }
 
+/* As NumPy's and PyTorch's. */
+static void the_upper_limit_wins_over_a_lower_one_above_it(void **state) {
+    (void)state;
+    KN_FRAME();
+    const kn_dtype dtypes[] = {KN_F32, KN_F64, KN_F16, KN_BF16, KN_I64, KN_I32, KN_U8};
+    for (int i = 0; i < 7; i++) {
+        kn_tensor *x = kn_cast(F32(KN_SHAPE(5), 0, 1, 2, 3, 4), dtypes[i]);
+        assert_values(kn_cast(kn_clamp(x, 3, 1), KN_F32), 1, 1, 1, 1, 1);
+    }
+    assert_true(isnan(ops_at(kn_clamp(F32(KN_SCALAR, NAN), 3, 1), 0)));
+}
+
 /* kn_abs of the least number is itself. */
 static void sizes_of_the_least_integers_wrap(void **state) {
     (void)state;
@@ -260,7 +272,9 @@ int main(void) {
     return RUN_TESTS(
         OPS_TEST(degrees_keep_their_digits), OPS_TEST(digamma_just_below_a_pole),
         OPS_TEST(trigamma_is_infinite_at_its_poles), OPS_TEST(ldexp_is_exact),
-        OPS_TEST(limits_that_are_nan_are_none), OPS_TEST(sizes_of_the_least_integers_wrap),
+        OPS_TEST(limits_that_are_nan_are_none),
+        OPS_TEST(the_upper_limit_wins_over_a_lower_one_above_it),
+        OPS_TEST(sizes_of_the_least_integers_wrap),
         OPS_TEST(integers_are_rounded_once_to_sixteen_bits), OPS_TEST(log_cosh_is_never_negative),
         OPS_TEST(means_of_large_integers_do_not_wrap), OPS_TEST(f64_is_rounded_to_16_bits_once),
         OPS_TEST(uniform_numbers_need_a_width), OPS_TEST(averages_to_a_size_keep_infinities_apart),
