@@ -283,7 +283,8 @@ static void bad_arguments_are_errors(void **state) {
     assert_fails(kn_sort_index(&values, &indices, NULL, 0, false), KN_ERR_INVALID,
                  "kn_sort_index: x");
     assert_op_fails(kn_cumsum(x, 2), KN_ERR_SHAPE, "kn_cumsum: there is no axis 2");
-    assert_op_fails(kn_argsort(kn_ones(KN_SCALAR), 0, false), KN_ERR_SHAPE, "kn_sort: there is no");
+    assert_op_fails(kn_argsort(kn_ones(KN_SCALAR), 0, false), KN_ERR_SHAPE,
+                    "kn_argsort: there is no");
 }
 
 int main(void) {
