@@ -193,6 +193,24 @@ bool kn__axis(int *out, const kn_op_call *call, const kn_tensor *x, int64_t axis
     return true;
 }
 
+bool kn__axes(uint32_t *mask, const kn_op_call *call, const kn_shape *axes) {
+    const kn_tensor *x = call->in[0];
+    bool all = axes->n_dims == KN_ALL.n_dims;
+    *mask = all ? (1u << x->n_dims) - 1 : 0;
+    if ((axes->n_dims < 0 && !all) || axes->n_dims > KN_DIMS_MAX) {
+        return kn_op_call_fail(call, KN_ERR_SHAPE, "axes has %d entries", axes->n_dims);
+    }
+    for (int i = 0; i < axes->n_dims; i++) {
+        int axis = 0;
+        if (!kn__axis(&axis, call, x, axes->dim[i])) return false;
+        if (*mask >> axis & 1) {
+            return kn_op_call_fail(call, KN_ERR_SHAPE, "axis %d is named twice", axis);
+        }
+        *mask |= 1u << axis;
+    }
+    return true;
+}
+
 /* --- results that exist: what a call writes may share memory with its inputs --- */
 
 static size_t bytes_of(const kn_tensor *t) {

@@ -106,15 +106,9 @@ kn_tensor *(kn_select)(kn_tensor *x, int64_t index, int axis) {
 
 /* Which axes a list names, as bits; false with the error pending. */
 static bool axes_of(uint32_t *mask, kn_op op, kn_tensor *x, const kn_shape *axes) {
-    *mask = 0;
-    if (!kn__check_readable(op, &x, 1)) return false;
-    if (axes->n_dims == KN_ALL.n_dims) *mask = (1u << x->n_dims) - 1;
-    for (int i = 0; i < axes->n_dims; i++) {
-        int axis = (int)axes->dim[i];
-        if (!axis_of(&axis, op, x)) return false;
-        *mask |= 1u << axis;
-    }
-    return true;
+    kn_op_call call;
+    kn_op_call_init(&call, op, NULL, &x, 1);
+    return kn__check_readable(op, &x, 1) && kn__axes(mask, &call, axes);
 }
 
 kn_tensor *(kn_flip)(kn_tensor *x, kn_shape axes) {

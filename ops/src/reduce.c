@@ -6,24 +6,6 @@
 
 #include "run.h"
 
-/* The axes as a bit mask; false with the error pending when one is wrong or named twice. */
-static bool axes_mask(uint32_t *mask, const kn_op_call *call, const kn_shape *axes) {
-    const kn_tensor *x = call->in[0];
-    *mask = axes->n_dims == KN_ALL.n_dims ? (1u << x->n_dims) - 1 : 0;
-    if (axes->n_dims > KN_DIMS_MAX) {
-        return kn_op_call_fail(call, KN_ERR_SHAPE, "axes has %d entries", axes->n_dims);
-    }
-    for (int i = 0; i < axes->n_dims; i++) {
-        int axis;
-        if (!kn__axis(&axis, call, x, axes->dim[i])) return false;
-        if (*mask >> axis & 1) {
-            return kn_op_call_fail(call, KN_ERR_SHAPE, "axis %d is named twice", axis);
-        }
-        *mask |= 1u << axis;
-    }
-    return true;
-}
-
 static bool reduced_shape(kn_op_call *call, int r) {
     const kn_attr_axes *attr = call->attr;
     const kn_tensor *x = call->in[0];
@@ -103,7 +85,7 @@ static kn_tensor *reduce_with(kn_op op, kn_tensor *const in[], int n_in, const k
     kn_op_call call;
     kn_op_call_init(&call, op, attr, in, n_in);
     kn_attr_axes *first = attr;
-    if (!kn__check_readable(op, in, 1) || !axes_mask(&first->mask, &call, axes)) return NULL;
+    if (!kn__check_readable(op, in, 1) || !kn__axes(&first->mask, &call, axes)) return NULL;
     return kn_op_run(&call);
 }
 
@@ -172,7 +154,7 @@ static kn_status both(kn_tensor **values, kn_tensor **indices, kn_op op, kn_tens
     kn_op_call_init(&call, op, attr, &x, 1);
     call.want = (uint8_t)((values ? 1 : 0) | (indices ? 2 : 0));
     kn_attr_axes *first = attr;
-    if (!kn__check_readable(op, &x, 1) || !axes_mask(&first->mask, &call, axes)) return kn_check();
+    if (!kn__check_readable(op, &x, 1) || !kn__axes(&first->mask, &call, axes)) return kn_check();
     if (!kn_op_run(&call)) return kn_check();
     if (values) *values = call.out[0];
     if (indices) *indices = call.out[1];
@@ -234,7 +216,7 @@ static kn_tensor *sorted(kn_tensor *x, int axis, bool descending, int r) {
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_sort, &attr, &x, 1);
     call.want = (uint8_t)(1 << r);
-    if (!kn__check_readable(KN_OP_sort, &x, 1) || !axes_mask(&attr.mask, &call, &axes)) return NULL;
+    if (!kn__check_readable(KN_OP_sort, &x, 1) || !kn__axes(&attr.mask, &call, &axes)) return NULL;
     return kn_op_run(&call);
 }
 

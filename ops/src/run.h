@@ -75,6 +75,8 @@ static inline bool kn__same_shape(const kn_tensor *a, const kn_tensor *b) {
 }
 /* Negative axes count from the end; false, with the error pending, when there is no such axis. */
 bool kn__axis(int *out, const kn_op_call *call, const kn_tensor *x, int64_t axis);
+/* The axes of the first input as bits; false, with the error pending, when the list is wrong. */
+bool kn__axes(uint32_t *mask, const kn_op_call *call, const kn_shape *axes);
 
 /* --- for infer: the header of result r, if it is wanted; false: the error is pending --- */
 bool kn__like(kn_op_call *call, int r, const kn_tensor *x);

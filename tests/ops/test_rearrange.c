@@ -25,6 +25,10 @@ static void flip_reverses_the_named_axes(void **state) {
     assert_values(kn_flip(x, KN_SCALAR), 0, 1, 2, 10, 11, 12);
     assert_shape(kn_flip(kn_zeros(KN_SHAPE(0, 3)), KN_ALL), KN_SHAPE(0, 3));
     assert_op_fails(kn_flip(x, KN_SHAPE(2)), KN_ERR_SHAPE, "there is no axis 2 in 2 dimensions");
+    assert_op_fails(kn_flip(x, KN_SHAPE(4294967297)), KN_ERR_SHAPE, "no axis 4294967297 in 2");
+    assert_op_fails(kn_flip(x, KN_SHAPE(0, 0)), KN_ERR_SHAPE, "kn_flip: axis 0 is named twice");
+    assert_op_fails(kn_flip(x, ((kn_shape){.n_dims = 9})), KN_ERR_SHAPE, "axes has 9 entries");
+    assert_op_fails(kn_flip(x, ((kn_shape){.n_dims = -2})), KN_ERR_SHAPE, "axes has -2 entries");
 }
 
 static void select_removes_the_axis(void **state) {
@@ -70,6 +74,7 @@ static void squeeze_and_unsqueeze_are_views(void **state) {
     assert_shape(kn_unsqueeze(x, 4), KN_SHAPE(1, 3, 1, 2, 1));
     assert_shape(kn_unsqueeze(x, -5), KN_SHAPE(1, 1, 3, 1, 2));
     assert_op_fails(kn_squeeze(x, KN_SHAPE(1)), KN_ERR_SHAPE, "axis 1 has 3 elements, not one");
+    assert_op_fails(kn_squeeze(x, KN_SHAPE(0, -4)), KN_ERR_SHAPE, "axis 0 is named twice");
     assert_op_fails(kn_unsqueeze(x, 5), KN_ERR_SHAPE, "a new axis can't be at 5");
     assert_op_fails(kn_unsqueeze(kn_zeros(KN_SHAPE(1, 1, 1, 1, 1, 1, 1, 1)), 0), KN_ERR_SHAPE,
                     "8 dimensions, the most");

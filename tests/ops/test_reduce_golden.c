@@ -282,6 +282,8 @@ static void bad_arguments_are_errors(void **state) {
                  "kn_max_index: there is no axis 2 in 2 dimensions (x [2,3])");
     assert_fails(kn_sort_index(&values, &indices, NULL, 0, false), KN_ERR_INVALID,
                  "kn_sort_index: x");
+    assert_op_fails(kn_sum(x, ((kn_shape){.n_dims = -5}), false), KN_ERR_SHAPE,
+                    "kn_sum: axes has -5 entries");
     assert_op_fails(kn_cumsum(x, 2), KN_ERR_SHAPE, "kn_cumsum: there is no axis 2");
     assert_op_fails(kn_argsort(kn_ones(KN_SCALAR), 0, false), KN_ERR_SHAPE,
                     "kn_argsort: there is no");
