@@ -271,6 +271,32 @@ static void results_of_no_elements(void **state) {
                     "kn_norm: axis 1 has no elements (x [2,0])");
 }
 
+/* Of zeros that are equal but for their sign. */
+static void check_extremes_of_zeros(kn_dtype dtype, int n, int axis, bool max) {
+    KN_FRAME();
+    double x[2 * 40];
+    for (int i = 0; i < 2 * n; i++) {
+        uint64_t kind = test_random_below(3);
+        x[i] = kind == 0 ? 0.0 : kind == 1 ? -0.0 : max ? -1.0 : 1.0;
+    }
+    kn_tensor *values, *indices;
+    kn_tensor *t = from_doubles(x, dtype, axis == 0 ? KN_SHAPE(n, 2) : KN_SHAPE(2, n));
+    assert_ok((max ? kn_max_index : kn_min_index)(&values, &indices, t, KN_SHAPE(axis), false));
+    const int64_t *at = kn_data(indices);
+    for (int i = 0; i < 2; i++) {
+        double picked = x[axis == 0 ? 2 * at[i] + i : i * n + at[i]];
+        assert_int_equal(signbit(ops_at(values, i)) != 0, signbit(picked) != 0);
+    }
+}
+
+static void extremes_are_the_elements_at_their_places(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype) {
+        for (int i = 0; i < 40 * 4; i++)
+            check_extremes_of_zeros(dtype, i / 4 + 1, i % 2, i / 2 % 2);
+    }
+}
+
 static void bad_arguments_are_errors(void **state) {
     (void)state;
     KN_FRAME();
@@ -290,13 +316,13 @@ static void bad_arguments_are_errors(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(OPS_TEST(results_equal_pytorch),
-                     OPS_TEST(nan_and_infinity_go_where_pytorch_lets_them),
-                     OPS_TEST(integers_give_what_pytorch_gives),
-                     OPS_TEST(results_have_the_same_bits_for_any_number_of_threads),
-                     OPS_TEST(a_sort_is_a_stable_order_of_all_elements),
-                     OPS_TEST(a_variance_far_from_zero_keeps_its_digits),
-                     OPS_TEST(the_best_of_elements_that_are_all_worst),
-                     OPS_TEST(a_logarithm_of_sums_never_overflows),
-                     OPS_TEST(results_of_no_elements), OPS_TEST(bad_arguments_are_errors));
+    return RUN_TESTS(
+        OPS_TEST(results_equal_pytorch), OPS_TEST(nan_and_infinity_go_where_pytorch_lets_them),
+        OPS_TEST(integers_give_what_pytorch_gives),
+        OPS_TEST(results_have_the_same_bits_for_any_number_of_threads),
+        OPS_TEST(a_sort_is_a_stable_order_of_all_elements),
+        OPS_TEST(a_variance_far_from_zero_keeps_its_digits),
+        OPS_TEST(the_best_of_elements_that_are_all_worst),
+        OPS_TEST(a_logarithm_of_sums_never_overflows), OPS_TEST(results_of_no_elements),
+        OPS_TEST(extremes_are_the_elements_at_their_places), OPS_TEST(bad_arguments_are_errors));
 }

@@ -354,7 +354,7 @@ INLINE void place_row(kn__cell *cell, int64_t *place, const real *x, int64_t n, 
         while (x[i] == x[i]) i++;
     else
         while ((double)x[i] != best) i++;
-    cell->f = best;
+    cell->f = (double)x[i]; /* equal, but a zero may have another sign */
     *place = i;
 }
 
