@@ -252,6 +252,10 @@ kn_tensor *(kn_index)(kn_tensor *x, int n_items, const kn_index_item items[]) {
 kn_tensor *(kn_masked_select)(kn_tensor *x, kn_tensor *mask) {
     KN__AS("masked_select", "x", "mask");
     if (!kn__check_readable(KN_OP_strided, KN_LIST_(x, mask), 2)) return NULL;
+    if (x->n_dims + mask->n_dims == 0) { /* a mask has at least one dimension */
+        x = (kn_reshape)(x, KN_SHAPE(1)), mask = (kn_reshape)(mask, KN_SHAPE(1));
+        if (!x || !mask) return NULL;
+    }
     return (kn_index)(x, 1, &(kn_index_item){.kind = KN_INDEX_MASK, .tensor = mask});
 }
 

@@ -94,6 +94,10 @@ static void masks_select_what_is_true(void **state) {
                                        KN_MASK(kn_index(mask, KN_ITEMS(KN_AT(2)))))),
                   8, 9, 10, 11, 4, 5, 6, 7, 0, 1, 2, 3);
     assert_shape(kn_masked_select(x, kn_lt(x, kn_zeros(KN_SCALAR))), KN_SHAPE(0));
+    assert_values(kn_masked_select(seven, kn_eq(seven, seven)), 7);
+    assert_shape(kn_masked_select(seven, kn_ne(seven, seven)), KN_SHAPE(0));
+    assert_op_fails(kn_masked_select(x, kn_eq(seven, seven)), KN_ERR_SHAPE, "the mask [] is not");
+    assert_op_fails(kn_masked_select(seven, mask), KN_ERR_SHAPE, "kn_masked_select: ");
     assert_values(kn_cast(kn_nonzero(kn_eq(x, seven)), KN_F32), 1, 3);
     assert_shape(kn_nonzero(kn_zeros(KN_SHAPE(2, 3))), KN_SHAPE(0, 2));
     assert_shape(kn_nonzero(kn_zeros(KN_SHAPE(0, 3))), KN_SHAPE(0, 2));
