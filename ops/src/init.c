@@ -18,14 +18,14 @@ static kn_tensor *orthogonal(int64_t rows, int64_t columns, double gain, kn_rng 
 }
 
 kn_tensor *(kn_orthogonal)(kn_shape shape, double gain, kn_rng *rng) {
+    KN__AS("orthogonal");
     if (kn_pending()) return NULL;
     int64_t n = kn__shape_numel(&shape);
     if (shape.n_dims < 2 || n < 1) {
         char text[256];
-        return kn_op_fail(
-            KN_OP_qr, KN_ERR_SHAPE,
-            "kn_orthogonal: the shape %s must have two dimensions or more, and elements",
-            kn_shape_text(text, sizeof text, shape));
+        return kn_op_fail(KN_OP_qr, KN_ERR_SHAPE,
+                          "the shape %s must have two dimensions or more, and elements",
+                          kn_shape_text(text, sizeof text, shape));
     }
     kn_device *device = kn_frame_device();
     kn_tensor *kept = NULL;
