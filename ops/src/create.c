@@ -61,6 +61,10 @@ kn_tensor *(kn_one_hot)(kn_tensor *index, int64_t n) {
     if (!kn__is_whole(index))
         return kn_error_defer(kn__fail_unreadable("kn_one_hot: index", index));
     if (n < 0) return kn_op_fail(op, KN_ERR_INVALID, "n is %lld", (long long)n);
+    if (!(KN_CLASS_INDEX >> index->dtype & 1)) {
+        return kn_op_fail(op, KN_ERR_DTYPE, "index is %s; it must be i64, i32 or u8",
+                          kn_dtype_name((kn_dtype)index->dtype));
+    }
     kn_dtype dtype = kn_frame_dtype();
     if (index->dtype == KN_U8) index = (kn_cast)(index, KN_I32); /* n may be above 255 */
     if (!index) return NULL;

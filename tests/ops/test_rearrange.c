@@ -236,6 +236,8 @@ static void one_hot_marks_the_index(void **state) {
     assert_shape(y, KN_SHAPE(300));
     assert_true(ops_at(y, 255) == 1 && ops_at(y, 256) == 0 && ops_at(y, 299) == 0);
     assert_op_fails(kn_one_hot(I64(KN_SHAPE(1), 1), -1), KN_ERR_INVALID, "n is -1");
+    assert_op_fails(kn_one_hot(kn_ones(KN_SHAPE(1)), 2), KN_ERR_DTYPE,
+                    "kn_one_hot: index is f32; it must be i64, i32 or u8");
 }
 
 static void data_of_the_host_are_copied_into_a_tensor(void **state) {

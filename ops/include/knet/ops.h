@@ -42,7 +42,7 @@ KN_API kn_tensor *kn_arange(double start, double stop, double step, kn_dtype dty
 KN_API kn_tensor *kn_linspace(double first, double last, int64_t n);
 /* Ones on the diagonal, zeros elsewhere. */
 KN_API kn_tensor *kn_eye(int64_t rows, int64_t columns);
-/* index [N…] → [N…,n]: 1 at the index, else 0; all zeros for an index out of range. */
+/* index [N…], i64, i32 or u8 → [N…,n]: 1 at the index, else 0; all zeros for one out of range. */
 KN_API kn_tensor *kn_one_hot(kn_tensor *index, int64_t n);
 /* Random numbers: uniform in [lo, hi), or normal. */
 KN_API kn_tensor *kn_uniform(kn_shape shape, double lo, double hi, kn_rng *rng);
