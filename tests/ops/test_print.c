@@ -87,6 +87,19 @@ static void a_carry_is_rounded_once(void **state) {
     assert_string_equal(printed(F32(KN_SHAPE(1), 99999992), &options), "[99999992.]");
 }
 
+static void options_below_their_least_are_errors(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = kn_ones(KN_SHAPE(3));
+    const kn_print_options edge = {.threshold = 1, .edge_items = -1}, width = {.width = -1};
+    const kn_print_options precision = {.precision = -2}, threshold = {.threshold = -2};
+    assert_fails(kn_print(stdout, x, &edge), KN_ERR_INVALID, "kn_print: edge_items is -1");
+    assert_fails(kn_print(stdout, x, &width), KN_ERR_INVALID, "kn_print: width is -1");
+    assert_fails(kn_print_text(NULL, 0, NULL, x, &precision), KN_ERR_INVALID,
+                 "kn_print_text: precision is -2");
+    assert_fails(kn_print(stdout, x, &threshold), KN_ERR_INVALID, "kn_print: threshold is -2");
+}
+
 static void a_short_buffer_cuts_the_text(void **state) {
     (void)state;
     size_t length = 0;
@@ -119,6 +132,7 @@ int main(void) {
                      OPS_TEST(other_dtypes_have_their_own_words),
                      OPS_TEST(ratios_are_those_of_the_dtype), OPS_TEST(large_tensors_are_shortened),
                      OPS_TEST(narrow_lines_have_a_word_each), OPS_TEST(the_value_itself_is_rounded),
-                     OPS_TEST(a_carry_is_rounded_once), OPS_TEST(a_short_buffer_cuts_the_text),
-                     OPS_TEST(a_stream_gets_a_whole_line));
+                     OPS_TEST(a_carry_is_rounded_once),
+                     OPS_TEST(options_below_their_least_are_errors),
+                     OPS_TEST(a_short_buffer_cuts_the_text), OPS_TEST(a_stream_gets_a_whole_line));
 }

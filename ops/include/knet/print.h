@@ -27,7 +27,8 @@ typedef struct kn_print_options {
     uint64_t reserved[4]; /* zero */
 } kn_print_options;
 
-/* Prints t to `out`. It waits for t's stream. Errors: IO if `out` can't be written. */
+/* Prints t to `out`. It waits for t's stream. Errors: IO if `out` can't be written;
+ * INVALID of a negative option that isn't KN_OFF as above. */
 KN_API KN_MUST_CHECK kn_status kn_print(FILE *out, kn_tensor *t, const kn_print_options *options);
 /* Prints into a buffer, without the last line's end; text that has no room is cut. *length (NULL:
  * not wanted) is that of the whole text. */

@@ -273,6 +273,20 @@ static int option(int value, int otherwise) {
     return value == KN_OFF ? 0 : value > 0 ? value : otherwise;
 }
 
+static kn_status check_options(const char *who, const kn_print_options *o) {
+    const struct {
+        const char *name;
+        int value, least;
+    } options[] = {{"precision", o->precision, KN_OFF},
+                   {"threshold", o->threshold, KN_OFF},
+                   {"edge_items", o->edge_items, 0},
+                   {"width", o->width, 0}};
+    for (int i = 0; i < 4; i++)
+        if (options[i].value < options[i].least)
+            return KN_FAIL(KN_ERR_INVALID, "%s: %s is %d", who, options[i].name, options[i].value);
+    return KN_OK;
+}
+
 static kn_status print(kn__text *out, const char *who, kn_tensor *t, const kn_print_options *o) {
     static const kn_print_options defaults = {0};
     char name[32];
@@ -281,6 +295,7 @@ static kn_status print(kn__text *out, const char *who, kn_tensor *t, const kn_pr
     snprintf(name, sizeof name, "%s: t", who);
     if (!kn__is_whole(t)) return kn__fail_unreadable(name, t);
     if (!o) o = &defaults;
+    KN_TRY(check_options(who, o));
     printer p = {.dtype = kn_tensor_dtype(t), .shape = kn_tensor_shape(t)};
     p.data = kn__host_bytes(&copied, t);
     if (!p.data) return kn_last_error()->status;
