@@ -95,7 +95,6 @@ KN_API kn_tensor *kn_bilinear_filter(kn_shape shape);
  *               kl_terms kl_log_terms; with a scalar hinge_terms huber_terms smooth_l1_terms
  * Three inputs: addcmul(x, a, b, p): x + p·a·b;
  *               where(condition, a, b): condition is KN_BOOL; lerp(a, b, t): a + t·(b - a),
- *               a where t is 0 and b where it is 1
  * Comparisons:  eq ne lt le gt ge, logical_and logical_or logical_xor, of one input logical_not
  *               isnan isinf isfinite; they give KN_BOOL and have no gradient
  *
@@ -280,11 +279,10 @@ KN_API kn_tensor *kn_linear_act(kn_tensor *x, kn_tensor *w, kn_tensor *b, kn_act
 /* --- factorisations and solvers: f32 and f64; all but the last two dimensions count matrices ---
  *
  * On the host Cholesky, LU, QR and the triangular solver are the library's own; svd and eigh call
- * LAPACK, which is loaded when it is first needed (Debian: liblapack3, better libopenblas0-openmp);
- * without it they are an UNSUPPORTED error. On CUDA those of more than 64 rows call cuSOLVER.
- * Nothing is read back to the host: a matrix that is singular, or not positive definite, gives
- * infinities or NaNs and no error. svd and eigh of a matrix with an infinity or a NaN give NaN (on
- * the host). A matrix without elements gives an empty result.
+ * LAPACK, loaded when it is first needed (Debian: liblapack3, better libopenblas0-openmp); without
+ * it they are an UNSUPPORTED error, and of infinities or NaNs they give NaN. On CUDA those of more
+ * than 64 rows call cuSOLVER. Nothing is read back: a matrix that is singular, or not positive
+ * definite, gives infinities or NaNs and no error. One without elements gives an empty result.
  *
  * Gradients of all but svd and eigh exist for any order. Those of svd and eigh need different
  * singular values or eigenvalues (and none zero, where svd's matrix is not square): otherwise they
