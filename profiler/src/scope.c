@@ -75,6 +75,7 @@ __attribute__((noinline)) static void close_record(kn__tree *tree, kn__tree_node
     if (spent < node->ticks_min) KN__STORE(node->ticks_min, spent);
     if (spent > node->ticks_max) KN__STORE(node->ticks_max, spent);
     if (node->n_calls == 0) KN__STORE(node->ticks_first, spent);
+    kn__times_cover(tree, node);
     add_call(tree, node, spent);
 }
 

@@ -1,10 +1,11 @@
 #include "times.h"
 
 #include <math.h>
+#include <string.h>
 
-#include "checked.h"
-
-_Static_assert(sizeof(kn__node_times) == 512, "the bound of what a node takes");
+enum { MARGIN = 8 /* bins below the shortest time: an octave */ };
+_Static_assert(sizeof(kn__node_times) + KN__TIMES_BINS * sizeof(uint32_t) == 512,
+               "what most nodes take");
 
 const uint8_t kn__times_eighth[128] = {
     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2,
@@ -13,12 +14,35 @@ const uint8_t kn__times_eighth[128] = {
     6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7,
 };
 
+static kn__node_times *make_bins(kn__tree *tree, uint32_t first, uint32_t n_bins, uint64_t last) {
+    size_t bytes = n_bins * sizeof(uint32_t);
+    kn__node_times *times = kn__tree_bytes(tree, sizeof *times + bytes, _Alignof(kn__node_times));
+    if (!times) return NULL;
+    *times = (kn__node_times){first, n_bins, last};
+    memset(times->n, 0, bytes);
+    return times;
+}
+
 void kn__times_make(kn__tree *tree, kn__tree_node *node, uint64_t ticks) {
-    kn__node_times *times = kn__tree_bytes(tree, sizeof *times, _Alignof(kn__node_times));
-    if (!times) return;
-    *times = (kn__node_times){.first = kn__times_bin(node->ticks_min), .last = ticks};
-    times->first = times->first > 8 ? times->first - 8 : 0;
-    KN__STORE(node->times, times);
+    uint64_t least = kn__times_bin(node->ticks_min), most = kn__times_bin(node->ticks_max);
+    uint64_t first = least > MARGIN ? least - MARGIN : 0;
+    KN_ASSERT(node->ticks_min <= ticks && ticks <= node->ticks_max);
+    bool fit = most < first + KN__TIMES_BINS && first + KN__TIMES_BINS <= KN__TIMES_BINS_ALL;
+    KN__STORE(node->times, fit ? make_bins(tree, (uint32_t)first, KN__TIMES_BINS, ticks)
+                               : make_bins(tree, 0, KN__TIMES_BINS_ALL, ticks));
+}
+
+static bool has_bin(const kn__node_times *times, uint64_t ticks) {
+    return kn__times_bin(ticks) - times->first < times->n_bins;
+}
+
+/* A reader that still has the former bins finds them as they were. */
+void kn__times_cover(kn__tree *tree, kn__tree_node *node) {
+    const kn__node_times *times = node->times;
+    if (!times || (has_bin(times, node->ticks_min) && has_bin(times, node->ticks_max))) return;
+    kn__node_times *wide = make_bins(tree, 0, KN__TIMES_BINS_ALL, times->last);
+    if (wide) memcpy(wide->n + times->first, times->n, times->n_bins * sizeof *times->n);
+    KN__STORE(node->times, wide);
 }
 
 /* Where a bin begins. */
@@ -40,17 +64,17 @@ kn_status kn__times_read(kn__report *report, kn__row *row, const kn__tree_node *
                          double tick_ns) {
     const kn__node_times *times = KN__LOAD(node->times);
     if (!times) return KN_OK;
-    kn__node_times seen = {.first = times->first};
-    for (int i = 0; i < KN__TIMES_BINS; i++) {
-        seen.n[i] = __atomic_load_n(&times->n[i], __ATOMIC_ACQUIRE);
+    uint32_t seen[KN__TIMES_BINS_ALL] = {0};
+    for (uint32_t i = 0; i < times->n_bins; i++) {
+        seen[times->first + i] = __atomic_load_n(&times->n[i], __ATOMIC_ACQUIRE);
     }
-    seen.last = __atomic_load_n(&times->last, __ATOMIC_RELAXED);
-    kn__times_count(&seen, 0);
-    kn__time_bin bins[KN__TIMES_BINS];
+    seen[kn__times_bin(__atomic_load_n(&times->last, __ATOMIC_RELAXED))]++;
+    kn__time_bin bins[KN__TIMES_BINS_ALL];
     int n = 0;
-    for (int i = 0; i < KN__TIMES_BINS; i++) {
-        double ns = rint(16 * middle_of(seen.first + (uint64_t)i) * tick_ns) / 16; /* few digits */
-        if (seen.n[i]) bins[n++] = (kn__time_bin){ns, seen.n[i]};
+    for (uint64_t i = 0; i < KN__TIMES_BINS_ALL; i++) {
+        if (!seen[i]) continue;
+        double ns = rint(16 * middle_of(i) * tick_ns) / 16; /* few digits */
+        bins[n++] = (kn__time_bin){ns, seen[i]};
     }
     return kn__report_add_times(report, row, bins, n);
 }

@@ -2,21 +2,26 @@
  *
  * A bin spans about the eighth root of two, so that its middle is within 5 % of every time in it. A
  * node gets its bins after some calls, which are not in them: the first ones are slower, and most
- * nodes of most programs never have that many.
+ * nodes of most programs never have that many. Its bins cover all times from its shortest to its
+ * longest, so that a call that is neither needs no test: a record beyond them brings other bins.
  */
 #ifndef KN_PROFILER_TIMES_H
 #define KN_PROFILER_TIMES_H
 
+#include "checked.h"
 #include "report.h"
 #include "tree.h"
 
-enum { KN__TIMES_AFTER = 16, KN__TIMES_BINS = 124 };
+enum {
+    KN__TIMES_AFTER = 16,
+    KN__TIMES_BINS = 124,    /* 15 octaves, from half the shortest time so far: 512 bytes */
+    KN__TIMES_BINS_ALL = 512 /* of any time: for nodes with times beyond these */
+};
 
-/* 512 bytes: 15 octaves from half the shortest time so far; times beyond are in the outer bins. */
 typedef struct kn__node_times {
-    uint64_t first; /* number of the first bin, from the time of one tick */
-    uint64_t last;  /* the youngest call's ticks, in no bin yet */
-    uint32_t n[KN__TIMES_BINS];
+    uint32_t first, n_bins; /* constant; `first`: the number of the first bin of all */
+    uint64_t last;          /* the youngest call's ticks, in no bin yet */
+    uint32_t n[];
 } kn__node_times;
 
 /* The eighth of its octave that a time is in, by the seven bits after its highest. */
@@ -31,15 +36,18 @@ static inline uint64_t kn__times_bin(uint64_t ticks) {
  * is does not depend on the clock just read, so that the processor is done with it while it reads
  * the clock. */
 static inline void kn__times_count(kn__node_times *times, uint64_t ticks) {
-    uint64_t bin = kn__times_bin(times->last), at = bin > times->first ? bin - times->first : 0;
-    uint32_t *n = &times->n[at < KN__TIMES_BINS ? at : KN__TIMES_BINS - 1];
-    __atomic_store_n(n, *n + 1, __ATOMIC_RELAXED);
+    uint64_t at = kn__times_bin(times->last) - times->first;
+    KN_ASSERT(at < times->n_bins);
+    __atomic_store_n(&times->n[at], times->n[at] + 1, __ATOMIC_RELAXED);
     __atomic_store_n(&times->last, ticks, __ATOMIC_RELAXED);
 }
 
 /* Bins for the calls from this one on, which took `ticks`; none if there is no memory. The node's
- * thread alone. */
+ * thread alone, when the node's shortest and longest time are those with this call, as below. */
 void kn__times_make(kn__tree *tree, kn__tree_node *node, uint64_t ticks);
+/* A call is the node's shortest or longest: if its bins lack that time, it has bins of any time
+ * from now on, or none if there is no memory. No-op before kn__times_make. */
+void kn__times_cover(kn__tree *tree, kn__tree_node *node);
 
 /* Adds the counts to the row. Errors: OOM. */
 KN_MUST_CHECK kn_status kn__times_read(kn__report *report, kn__row *row, const kn__tree_node *node,

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "budget.h"
+#include "now.h"
 #include "report_maker.h"
 #include "test.h"
 #include "timer_fixture.h"
@@ -23,18 +25,27 @@ static double some_ticks(double least, int shape) {
     return least * (x < 0.9 ? 1 + 0.1 * y : 1000 * (1 + y));
 }
 
-/* With one call of `first` ticks. */
-static kn__tree_node *node_of(double least, uint64_t first) {
+/* With one call of `first` ticks, after one of `least`. */
+static kn__tree_node *node_of(uint64_t least, uint64_t first) {
     static int number;
     char label[32];
     snprintf(label, sizeof label, "row %d", number++);
     kn__tree *tree = kn__tree_get();
     kn__tree_node *node = kn__tree_child(tree, &tree->root, NULL, label);
     assert_non_null(node);
-    node->ticks_min = (uint64_t)least;
+    node->ticks_min = least < first ? least : first;
+    node->ticks_max = least < first ? first : least;
     kn__times_make(tree, node, first);
     assert_non_null(node->times);
     return node;
+}
+
+/* As a scope that ends (scope.c). */
+static void count(kn__tree_node *node, uint64_t ticks) {
+    if (ticks < node->ticks_min) node->ticks_min = ticks;
+    if (ticks > node->ticks_max) node->ticks_max = ticks;
+    kn__times_cover(kn__tree_get(), node);
+    kn__times_count(node->times, ticks);
 }
 
 static void percentiles_are_within_five_percent(void **state) {
@@ -49,9 +60,9 @@ static void percentiles_are_within_five_percent(void **state) {
         for (int i = 0; i < N; i++) {
             all[i] = floor(some_ticks(least, round % 3));
             if (node) {
-                kn__times_count(node->times, (uint64_t)all[i]);
+                count(node, (uint64_t)all[i]);
             } else {
-                node = node_of(least, (uint64_t)all[i]);
+                node = node_of((uint64_t)least, (uint64_t)all[i]);
             }
         }
         qsort(all, N, sizeof *all, by_value);
@@ -76,8 +87,8 @@ static void bins_of_threads_add_up(void **state) {
     row->max_ns = 1000000;
     uint64_t n = 0, sum = 0;
     for (int thread = 0; thread < 5; thread++) {
-        kn__tree_node *node = node_of(100 + 1000 * thread, 100);
-        for (int i = 1; i < 100; i++) kn__times_count(node->times, (uint64_t)(100 + 50 * i));
+        kn__tree_node *node = node_of(100 + 1000 * (uint64_t)thread, 100);
+        for (int i = 1; i < 100; i++) count(node, (uint64_t)(100 + 50 * i));
         n += 100;
         assert_ok(kn__times_read(&report, row, node, 1.0));
     }
@@ -89,14 +100,62 @@ static void bins_of_threads_add_up(void **state) {
     kn__report_release(&report);
 }
 
-static void times_beyond_the_bins_are_in_the_outer_ones(void **state) {
+/* The first calls don't say how long the rest are: 2^40 times shorter here, or longer. */
+static void calls_far_from_the_first_ones_have_bins(void **state) {
+    static const uint64_t first[] = {1, 1000, 1ull << 40, UINT64_MAX >> 1},
+                          later[] = {1ull << 40, 1, 1000, 1};
     (void)state;
-    kn__tree_node *node = node_of(1000, 0);
-    kn__times_count(node->times, 1);
-    kn__times_count(node->times, (uint64_t)1e18);
-    kn__times_count(node->times, 1000);
-    assert_int_equal(node->times->n[0], 2);
-    assert_int_equal(node->times->n[KN__TIMES_BINS - 1], 1);
+    for (int i = 0; i < 4; i++) {
+        kn__tree_node *node = node_of(first[i], first[i]);
+        for (int k = 0; k < 3; k++) count(node, first[i]);
+        for (int k = 0; k < 96; k++) count(node, later[i]);
+        kn__report_init(&report);
+        kn__row *row = add_row(&report, NULL, "row", 100, 1, 0);
+        row->min_ns = 0;
+        row->max_ns = UINT64_MAX;
+        assert_ok(kn__times_read(&report, row, node, 1.0));
+        double got[] = {kn__row_percentile(row, first[i] < later[i] ? 0.03 : 0.97),
+                        kn__row_percentile(row, 0.5)};
+        for (int k = 0; k < 2; k++) {
+            double exact = (double)(k ? later : first)[i];
+            assert_true(fabs(got[k] - exact) <= 0.05 * exact + 1);
+        }
+        assert_int_equal(row->times->n, 2);
+        assert_int_equal(row->times->bins[0].n + row->times->bins[1].n, 100);
+        kn__report_release(&report);
+    }
+}
+
+static void work(uint64_t ns) {
+    KN_SCOPE("uneven");
+    for (uint64_t start = kn__now_ns(CLOCK_MONOTONIC);
+         ns && kn__now_ns(CLOCK_MONOTONIC) - start < ns;)
+        ;
+}
+
+static void a_scope_that_starts_fast_has_the_median_of_all(void **state) {
+    (void)state;
+    for (int i = 0; i < 20; i++) work(0);
+    for (int i = 0; i < 50; i++) work(2000000);
+    take_report(&report);
+    assert_true(kn__row_percentile(find_row(&report, "uneven"), 0.5) > 1.9e6);
+    assert_true(kn__row_percentile(find_row(&report, "uneven"), 0.03) < 1e6);
+    kn__report_release(&report);
+}
+
+/* Bins that are too few tell nothing. */
+static void without_memory_for_bins_there_are_none(void **state) {
+    (void)state;
+    kn__tree_node *node = node_of(1000, 1000);
+    kn__budget_set(kn__budget_used());
+    kn__tree *tree = kn__tree_get();
+    while (kn__tree_bytes(tree, 64, 1)) {
+    }
+    node->ticks_max = 1ull << 50;
+    kn__times_cover(tree, node);
+    assert_null(node->times);
+    kn__times_cover(tree, node);
+    kn__budget_set(KN__BUFFER_BYTES);
 }
 
 /* The first ones are not in them. */
@@ -125,7 +184,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST_WITH(percentiles_are_within_five_percent, timer_setup, timer_teardown),
         TEST_WITH(bins_of_threads_add_up, timer_setup, timer_teardown),
-        TEST_WITH(times_beyond_the_bins_are_in_the_outer_ones, timer_setup, timer_teardown),
+        TEST_WITH(calls_far_from_the_first_ones_have_bins, timer_setup, timer_teardown),
+        TEST_WITH(a_scope_that_starts_fast_has_the_median_of_all, timer_setup, timer_teardown),
+        TEST_WITH(without_memory_for_bins_there_are_none, timer_setup, timer_teardown),
         TEST_WITH(a_scope_has_bins_after_some_calls, timer_setup, timer_teardown),
     };
     return cmocka_run_group_tests_name("profiler.times", tests, NULL, NULL);
