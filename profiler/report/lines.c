@@ -144,7 +144,7 @@ static void add_row(builder *b, const kn__row *row, int depth) {
     }
     uint64_t own_ns = row->time_ns, inside = time_inside(b, last);
     own_ns -= inside < own_ns ? inside : own_ns;
-    if (own_ns < row->time_ns) b->out->has_own = true;
+    if (row->n_calls && own_ns < row->time_ns) b->out->has_own = true;
     if (label.failed) kn__text_release(&label);
     add_line(b, (kn__line){.row = row, .label = label.data, .depth = depth, .own_ns = own_ns});
     if (!is_small(b, row)) add_level(b, shown(b, last->first), depth + 1);

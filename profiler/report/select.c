@@ -22,6 +22,28 @@ static bool fits(const pattern *p, const kn__row *row) {
     return strstr(path, p->text) || (p->is_regex && regexec(&p->regex, path, 0, NULL, 0) == 0);
 }
 
+/* A row that stays for those below it alone: it has their sums, as their path, and no calls. */
+static void sum_below(kn__row *row) {
+    kn__row sum = {.label = row->label,
+                   .where = row->where,
+                   .parent = row->parent,
+                   .first = row->first,
+                   .last = row->last,
+                   .next = row->next,
+                   .depth = row->depth,
+                   .is_kernel = row->is_kernel,
+                   .is_extra = row->is_extra,
+                   .first_start = row->first_start};
+    for (const kn__row *child = row->first; child; child = child->next) {
+        kn__row_add(&sum, child);
+        sum.open |= child->open;
+    }
+    sum.n_calls = sum.n_ended = sum.min_ns = sum.max_ns = 0;
+    sum.ended_ns = sum.squares_ns2 = 0;
+    sum.held_at_peak = sum.rise = 0; /* of the row itself */
+    *row = sum;
+}
+
 static int filter_children(const pattern *p, kn__row *parent);
 
 /* A path has those of the rows above in it, so all below a row that fits stays. */
@@ -31,6 +53,7 @@ static bool keep(const pattern *p, kn__row *row, int *n) {
         return true;
     }
     int inside = filter_children(p, row);
+    if (inside) sum_below(row);
     *n += inside;
     return inside > 0;
 }
@@ -115,20 +138,30 @@ static kn__row own_values(const kn__row *row) {
     return own;
 }
 
+/* One that was never called and stands for those below it. */
+static bool is_path(const kn__row *row) {
+    return row->first && !row->n_calls && !row->is_kernel && !row->is_extra;
+}
+
+static kn_status add_flat(kn__report *out, const kn__row *row) {
+    kn__row *flat = kn__report_row(out, &out->root, row->label);
+    if (!flat) return KN_FAIL(KN_ERR_OOM, "no memory for the report");
+    kn__row own = own_values(row);
+    bool is_kernel = flat->n_calls == 0 && row->is_kernel;
+    kn__row_add(flat, &own);
+    flat->is_kernel = is_kernel;
+    flat->is_extra = row->is_extra;
+    flat->open |= row->open;
+    if (row->first_start < flat->first_start) {
+        flat->first_start = row->first_start;
+        flat->first_ns = row->first_ns;
+    }
+    return KN_OK;
+}
+
 static kn_status flatten(kn__report *out, const kn__row *row) {
     for (; row; row = row->next) {
-        kn__row *flat = kn__report_row(out, &out->root, row->label);
-        if (!flat) return KN_FAIL(KN_ERR_OOM, "no memory for the report");
-        kn__row own = own_values(row);
-        bool is_kernel = flat->n_calls == 0 && row->is_kernel;
-        kn__row_add(flat, &own);
-        flat->is_kernel = is_kernel;
-        flat->is_extra = row->is_extra;
-        flat->open |= row->open;
-        if (row->first_start < flat->first_start) {
-            flat->first_start = row->first_start;
-            flat->first_ns = row->first_ns;
-        }
+        if (!is_path(row)) KN_TRY(add_flat(out, row));
         KN_TRY(flatten(out, row->first));
     }
     return KN_OK;

@@ -5,8 +5,8 @@
 #include "report.h"
 
 /* Keeps the rows whose path ("train/forward/conv") has the text in it or fits it as an extended
- * regular expression, with the rows above and below them; returns how many fit. Totals stay those
- * of the run. */
+ * regular expression, with the rows below them; returns how many fit. Rows above them stay as
+ * their path, with their sums and no calls. Totals stay those of the run. */
 int kn__report_filter(kn__report *report, const char *pattern);
 
 /* At every level the first n rows, and one that sums up the others. The report is sorted already.

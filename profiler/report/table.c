@@ -245,6 +245,12 @@ static bool is_heading(const kn__row *row) {
     return !row->is_kernel && !row->n_calls && !row->time_ns;
 }
 
+/* A path of rows that were filtered has none. */
+static kn__quantity own_cell(const layout *l, const kn__line *line) {
+    if (!line->row->n_calls && !line->own_ns) return dash;
+    return kn__time_cell((double)line->own_ns, l->options->ascii);
+}
+
 static kn__quantity cell_of(const layout *l, column_id id, const kn__line *line) {
     const kn__row *row = line->row;
     if (row->is_kernel && columns[id].group != GROUP_GPU) return dash;
@@ -256,7 +262,7 @@ static kn__quantity cell_of(const layout *l, column_id id, const kn__line *line)
         case TIME_PCT:
             return kn__percent_cell(ns, kn__report_whole_ns(l->report));
         case TIME_OWN:
-            return kn__time_cell((double)line->own_ns, l->options->ascii);
+            return own_cell(l, line);
         case TIME_AVG:
             return per_call(l, row, ns, true);
         case TIME_MIN:
@@ -392,7 +398,7 @@ static void add_line(kn__text *text, const layout *l, const kn__line *line) {
     kn__text_repeat(text, " ", 1 + deep);
     kn__text_label(text, line->label, l->label - deep, l->label + 2 - deep);
     uint64_t n = row->is_kernel ? row->n_gpu : row->n_calls;
-    kn__text_right(text, is_heading(row) ? "-" : kn__count_cell((double)n).text, 5);
+    kn__text_right(text, n || row->is_kernel ? kn__count_cell((double)n).text : "-", 5);
     for (column_id i = 0; i < N_COLUMNS; i++) {
         if (!l->shown[i]) continue;
         kn__quantity cell = cell_of(l, i, line);

@@ -277,6 +277,53 @@ static void a_filter_keeps_parents_and_children(void **state) {
     }
 }
 
+/* "step" has 5 calls of 100 ns: 10 in "small", 60 in "big". */
+static kn__row *make_step(kn__report *report) {
+    kn__report_init(report);
+    kn__row *step = add_row(report, NULL, "step", 5, 500, 0);
+    add_row(report, step, "small", 5, 50, 16);
+    add_row(report, step, "big", 5, 300, 64);
+    step->n_ended = 5;
+    step->ended_ns = 500;
+    kn__report_finish(report);
+    return step;
+}
+
+/* The numbers of a path are of what is shown. */
+static void rows_above_those_that_fit_have_their_sums(void **state) {
+    (void)state;
+    kn__report report, flat;
+    kn__text table = {0}, folded = {0};
+    kn__row *step = make_step(&report);
+    assert_int_equal(kn__report_filter(&report, "small"), 1);
+    assert_int_equal(step->n_calls, 0);
+    assert_int_equal(step->time_ns, 50);
+    assert_int_equal(step->alloc_bytes, 16);
+    assert_int_equal(step->max_ns, 0);
+    kn__table_add(&table, &report, &(kn__table_options){.min = 0.001});
+    assert_non_null(strstr(table.data, "\n step           -   50.0ns"));
+    assert_non_null(strstr(table.data, "\n   small        5   50.0ns"));
+    kn__folded_add(&folded, &report, KN__WEIGHT_TIME);
+    assert_string_equal(folded.data, "step;small 50\n");
+    assert_ok(kn__report_flatten(&flat, &report));
+    assert_int_equal(count_rows(flat.root.first), 1);
+    assert_int_equal(find_row(&flat, "small")->time_ns, 50);
+    kn__report_release(&flat);
+    kn__report_release(&report);
+    kn__text_release(&table);
+    kn__text_release(&folded);
+}
+
+static void rows_that_fit_stay_as_they_are(void **state) {
+    (void)state;
+    kn__report report;
+    kn__row *step = make_step(&report);
+    assert_int_equal(kn__report_filter(&report, "step"), 1);
+    assert_int_equal(step->n_calls, 5);
+    assert_int_equal(step->time_ns, 500);
+    kn__report_release(&report);
+}
+
 static void the_rows_that_top_leaves_out_are_summed_up(void **state) {
     (void)state;
     kn__report report;
@@ -465,6 +512,7 @@ int main(void) {
         TEST(a_file_cut_anywhere_is_refused), TEST(any_byte_changed_is_read_without_harm),
         TEST(nesting_has_a_bound), TEST(rows_of_one_label_are_added_up),
         TEST(a_million_rows_are_read), TEST(a_filter_keeps_parents_and_children),
+        TEST(rows_above_those_that_fit_have_their_sums), TEST(rows_that_fit_stay_as_they_are),
         TEST(the_rows_that_top_leaves_out_are_summed_up),
         TEST(leaving_out_rows_keeps_the_owners_of_the_peak), TEST(flat_rows_add_up_to_the_whole),
         TEST(the_view_of_memory_names_mark_owners_and_time));

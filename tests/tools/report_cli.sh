@@ -22,7 +22,8 @@ cmp out table.txt || fail 'the table read back differs from the one printed at e
 want 0 "$knet" report a.json --columns 2018 --depth 1;  out_has '^ forward +100 '
 want 0 "$knet" report a.json --columns spread --ascii;  out_has ' sd +first'
 want 0 "$knet" report a.json --filter 'fc1$' --depth 2 --min 0; out_has '^   fc1 '; ! grep -q fc2 out || fail 'filtered'
-want 0 "$knet" report a.json --filter 'fc1$' --depth 2; out_has '^ forward › fc1 '
+want 0 "$knet" report a.json --filter 'fc1$' --depth 2; out_has '^ forward +- '
+want 0 "$knet" report a.json --filter 'fc1$' --json;    cp out part.json; want 0 "$knet" report part.json --min 0; out_has '^   fc1 +100 '
 want 0 "$knet" report a.json --min 20%;                 out_has '^ \([0-9]+ below 20 %\) '; out_has ': small rows summed up'
 want 2 "$knet" report a.json --min 101;                 err_has "is '101', but must be a number from 0 to 100"
 want 0 "$knet" report a.json --top 1;                   out_has '\([0-9]+ more\)'
