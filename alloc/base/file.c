@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,6 +13,8 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+enum { ROOM_WAIT_MS = 5000 };
 
 /* Of this process among those of a job, as its launcher says. */
 static const char *rank_text(void) {
@@ -88,10 +91,25 @@ static void quiet_end(const quiet *q) {
     pthread_sigmask(SIG_SETMASK, &q->mask, NULL);
 }
 
+/* A pipe or terminal that others made non-blocking has no room now; a reader that reads nothing for
+ * so long must not keep the program from ending. Returns 0 or an errno. */
+static int wait_for_room(int fd) {
+    struct pollfd at = {.fd = fd, .events = POLLOUT};
+    int n;
+    do n = poll(&at, 1, ROOM_WAIT_MS);
+    while (n < 0 && errno == EINTR);
+    return n > 0 ? 0 : n < 0 ? errno : ETIMEDOUT;
+}
+
 static int write_loudly(int fd, const char *bytes, size_t length) {
     while (length > 0) {
         ssize_t n = write(fd, bytes, length);
         if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && errno == EAGAIN) {
+            int error = wait_for_room(fd);
+            if (error) return error;
+            continue;
+        }
         if (n <= 0) return n < 0 ? errno : EIO;
         bytes += n;
         length -= (size_t)n;

@@ -18,8 +18,9 @@ void kn__start_folder_set(void);
  */
 const char *kn__path_from_start(char out[KN__PATH_EXPANDED_BYTES], const char *path);
 
-/* Writes all of it; returns 0 or an errno. A reader that has gone and a file that may not grow are
- * errors, not signals: a report that can't be written must not end the program. */
+/* Writes all of it, also where fd doesn't block; returns 0 or an errno, then ETIMEDOUT if a reader
+ * takes nothing for seconds. A reader that has gone and a file that may not grow are errors, not
+ * signals: a report that can't be written must not end the program. */
 int kn__write_all(int fd, const void *bytes, size_t length);
 
 /* Opens a file to write from its start, for as long as the program runs: never as one of the three

@@ -52,6 +52,32 @@ static void a_signal_of_the_program_stays_pending(void **state) {
     pthread_sigmask(SIG_UNBLOCK, &pipe_alone, NULL);
 }
 
+enum { MUCH = 300 * 1000 }; /* more than a pipe holds */
+
+static void *read_late(void *arg) {
+    const int *fd = arg;
+    static char part[10000];
+    size_t got = 0;
+    usleep(20000);
+    for (ssize_t n; (n = read(*fd, part, sizeof part)) > 0;) got += (size_t)n;
+    assert_int_equal(got, MUCH);
+    return arg;
+}
+
+static void a_pipe_that_does_not_block_gets_all(void **state) {
+    (void)state;
+    static const char much[MUCH];
+    int ends[2];
+    pthread_t reader;
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(fcntl(ends[1], F_SETFL, O_NONBLOCK), 0);
+    assert_int_equal(pthread_create(&reader, NULL, read_late, &ends[0]), 0);
+    assert_int_equal(kn__write_all(ends[1], much, MUCH), 0);
+    close(ends[1]);
+    assert_int_equal(pthread_join(reader, NULL), 0);
+    close(ends[0]);
+}
+
 static void a_closed_file_is_an_error(void **state) {
     (void)state;
     assert_int_equal(kn__write_all(-1, "x", 1), EBADF);
@@ -278,6 +304,7 @@ static void a_relative_path_is_that_of_the_start(void **state) {
 int main(void) {
     return RUN_TESTS(TEST(a_reader_that_has_gone_is_an_error_and_no_signal),
                      TEST(a_signal_of_the_program_stays_pending), TEST(a_closed_file_is_an_error),
+                     TEST(a_pipe_that_does_not_block_gets_all),
                      TEST(a_writer_that_fails_leaves_the_old_file),
                      TEST(an_append_that_fails_leaves_the_file),
                      TEST(a_file_that_is_a_standard_stream_keeps_what_the_stream_wrote),
