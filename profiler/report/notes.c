@@ -162,7 +162,8 @@ static void add_legend(kn__text *text, const kn__report *report, const kn__table
     }
     if (lines->has_own) SAY("own: time without the rows inside");
     if (lines->has_share && kn__report_is_parallel(report)) {
-        SAY("%%tot: of the run, of 4 threads up to 400 %%");
+        unsigned long long n = (unsigned long long)report->n_threads;
+        SAY("%%tot: of the run, of %llu threads up to %llu %%", n, 100 * n);
     }
     if (lines->has_runs) SAY("least, mean, most: in one run; imbal: the slowest above the mean");
     if (report->n_runs > 1) SAY("in: the slowest run, from 0");
