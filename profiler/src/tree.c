@@ -180,6 +180,9 @@ static kn__tree *make_tree(void) {
     return tree;
 }
 
+/* This thread is one of n_threads: it may end more than once, since destructors open scopes too. */
+static _Thread_local bool is_counted;
+
 /* Under the lock. */
 static kn__tree *adopt_tree(void) {
     if (!have_exit_key && pthread_key_create(&exit_key, leave_thread) != 0) return NULL;
@@ -194,7 +197,7 @@ static kn__tree *adopt_tree(void) {
         tree->next = all_trees;
         all_trees = tree;
     }
-    n_threads++;
+    n_threads += !is_counted;
     return tree;
 }
 
@@ -203,9 +206,10 @@ kn__tree *kn__tree_get(void) {
     if (atomic_load(&kn__forked)) return NULL;
     pthread_mutex_lock(&registry_lock);
     kn__tree *tree = adopt_tree();
-    bool is_first = tree && n_threads == 1;
+    bool is_first = tree && !is_counted && n_threads == 1;
     pthread_mutex_unlock(&registry_lock);
     if (!tree) return NULL;
+    is_counted = true;
     pthread_setspecific(exit_key, tree);
     kn__tree_mine = tree;
     if (!atomic_load(&kn__prof_extras)) kn__tree_fast = tree;

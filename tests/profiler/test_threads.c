@@ -281,10 +281,41 @@ static void a_row_counts_threads_however_they_were_scheduled(void **state) {
     pthread_barrier_destroy(&barrier);
 }
 
+static void open_scope(void *value) {
+    KN_SCOPE("at the thread's end");
+    (void)value;
+}
+
+static void *end_with_a_scope(void *key) {
+    same_label_elsewhere();
+    pthread_setspecific(*(pthread_key_t *)key, key);
+    return NULL;
+}
+
+/* Its tree is another thread's by then. */
+static void a_thread_whose_destructor_opens_a_scope_is_one(void **state) {
+    (void)state;
+    kn__report report;
+    uint64_t before = kn__tree_threads();
+    pthread_key_t key; /* younger than the timer's: destroyed after it */
+    assert_int_equal(pthread_key_create(&key, open_scope), 0);
+    for (int i = 0; i < CALLERS; i++) {
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, end_with_a_scope, &key), 0);
+        pthread_join(thread, NULL);
+    }
+    take_report(&report);
+    assert_int_equal(find_row(&report, "at the thread's end")->n_calls, CALLERS);
+    assert_int_equal(kn__tree_threads() - before, CALLERS);
+    kn__report_release(&report);
+    pthread_key_delete(key);
+}
+
 int main(void) {
     return RUN_TESTS(TEST(reports_may_be_taken_while_threads_run),
                      TEST(trees_merge_to_the_same_in_any_order),
                      TEST(a_row_counts_threads_however_they_were_scheduled),
+                     TEST(a_thread_whose_destructor_opens_a_scope_is_one),
                      TEST(a_call_that_ends_while_it_is_read_counts_once),
                      TEST(a_call_that_was_over_when_it_was_shown_takes_nothing_back));
 }
