@@ -30,7 +30,7 @@ ranges)   # of both threads, nested as the program opened them
   want 0 "$knet" run --timer csv=a.csv,out=t.txt,min=0 -- "$program" elsewhere
   path=$(tr -d '"' <a.csv | cut -d, -f1 | grep after)
   [ "$path" = early/early/early/early/early/early/after ] || fail "ranges that another thread ended: $path"
-  want 0 "$knet" run --alloc help -- "$program";              want 0 env "$knet" run --help; out_has '\[OPTION\]... PROGRAM \[WORD\]...$'
+  want 0 "$knet" run --alloc help -- "$program";              want 0 env "$knet" run --help; out_has 'no child of fork'; out_has '\[OPTION\]... PROGRAM \[WORD\]...$'
   ;;
 exits)   # the program's own, its signals and its streams too
   for code in 0 1 3 77 126 255; do want $code "$knet" run --timer out=/dev/null -- "$program" exit $code; done

@@ -140,12 +140,13 @@ const kn__command kn__cmd_run = {
     .opts = table,
     .n_opts = sizeof table / sizeof *table,
     .notes =
-        "Processes that the program starts are timed too: a process that opens no range writes "
-        "nothing, and files are written by the first process alone, unless their names have %p, "
-        "the process id. The program gets LD_PRELOAD, NVTX_INJECTION64_PATH and "
-        "CUDA_INJECTION64_PATH, and LD_LIBRARY_PATH where Knet's libraries lie in a folder whose "
-        "path contains a space; programs that are linked statically or run with other rights than "
-        "their caller's ignore them. With --malloc every block that malloc, calloc, realloc, "
+        "Programs that the program starts are timed too, but no child of fork that runs no other "
+        "program (workers of Python's multiprocessing, with its start method fork). A process that "
+        "opens no range writes nothing, and files are written by the first process alone, unless "
+        "their names have %p, the process id. The program gets LD_PRELOAD, NVTX_INJECTION64_PATH "
+        "and CUDA_INJECTION64_PATH, and LD_LIBRARY_PATH where Knet's libraries lie in a folder "
+        "whose path contains a space; programs that are linked statically or run with other rights "
+        "than their caller's ignore them. With --malloc every block that malloc, calloc, realloc, "
         "memalign and their kin return belongs to the range that is open on its thread, a block "
         "that realloc changed to the one that changed it; a malloc with its free takes some 40 ns "
         "more, and 16 bytes more a block. Programs that contain a malloc of their own are not "
