@@ -6,33 +6,35 @@
 #include "roles.h"
 
 enum { WIDTH = 100, HEIGHT = 12, OWNERS = 10, OWNERS_MAX = 1000, AXIS = 10, COLUMNS_MAX = 1000 };
-enum { PATH_BYTES = 1024 };
+enum { PATH_BYTES = 1024, PATH_COLUMN = 18 };
 
 /* --- owners --- */
 
-static void add_owner(kn__text *text, const kn__row *row, double of) {
+static void add_owner(kn__text *text, const kn__row *row, double of, int width) {
+    int columns = width > 2 * PATH_COLUMN ? width - PATH_COLUMN : width > 0 ? PATH_COLUMN : 0;
     char path[PATH_BYTES];
     kn__report_path(path, sizeof path, row);
     kn__text_right(text, kn__bytes_cell((double)row->held_at_peak).text, 9);
     kn__text_right(text, kn__percent_cell((double)row->held_at_peak, of).text, 7);
     kn__text_puts(text, "  ");
-    kn__text_label(text, path, PATH_BYTES, 0);
+    kn__text_end(text, path, columns);
     kn__text_puts(text, "\n");
 }
 
-static void add_owners(kn__text *text, const kn__report *report, int wanted) {
+static void add_owners(kn__text *text, const kn__report *report, int wanted, int width) {
     const kn__row *owners[OWNERS_MAX];
     int n = kn__report_owners(owners, wanted < OWNERS_MAX ? wanted : OWNERS_MAX, report);
     double of = (double)report->memory.live_max, sum = 0;
     kn__text_puts(text, "\n owned then by\n");
     for (int i = 0; i < n; i++) {
-        add_owner(text, owners[i], of);
+        add_owner(text, owners[i], of, width);
         sum += (double)owners[i]->held_at_peak;
     }
     if (of - sum < 1) return;
     kn__text_right(text, kn__bytes_cell(of - sum).text, 9);
     kn__text_right(text, kn__percent_cell(of - sum, of).text, 7);
-    kn__text_puts(text, "  by others, or from before the timer\n");
+    kn__text_wrap(text, "by others, or from before the timer", PATH_COLUMN, PATH_COLUMN - 2,
+                  width > 0 ? width : INT_MAX);
 }
 
 /* --- graph --- */
@@ -121,7 +123,9 @@ static void add_axis(kn__text *text, const graph *g, bool ascii) {
 static void add_graph(kn__text *text, const kn__report *report, const kn__memory_view *view) {
     int width = view->width ? view->width : WIDTH, height = view->height ? view->height : HEIGHT;
     graph g = make_graph(report, width);
-    kn__text_puts(text, "\n live bytes over time (^ the high-water mark)\n\n");
+    kn__text_puts(text, "\n");
+    kn__text_wrap(text, "live bytes over time (^ the high-water mark)", 1, 0, width);
+    kn__text_puts(text, "\n");
     for (int line = height - 1; line >= 0; line--) {
         add_graph_line(text, &g, line, height, view->ascii);
     }
@@ -129,6 +133,14 @@ static void add_graph(kn__text *text, const kn__report *report, const kn__memory
 }
 
 /* --- all --- */
+
+static void add_mark(kn__text *text, const kn__report *report, bool ascii) {
+    kn__text_printf(text, " high-water mark %s",
+                    kn__bytes_text((double)report->memory.live_max).text);
+    kn__text_printf(text, ", %s after the start",
+                    kn__time_cell((double)report->live.max_at, ascii).text);
+    kn__text_printf(text, " (of %s)\n", kn__time_cell((double)report->wall_ns, ascii).text);
+}
 
 static void add_pools(kn__text *text, const kn__report *report) {
     for (int i = 0; i < report->memory.n_pools; i++) {
@@ -154,13 +166,11 @@ void kn__memory_add(kn__text *text, const kn__report *report, const kn__memory_v
                                 : " this profile has no memory in it: KNET_TIMER=nomem\n");
         return;
     }
-    kn__text_printf(text, " high-water mark %s",
-                    kn__bytes_text((double)report->memory.live_max).text);
-    kn__text_printf(text, ", %s after the start",
-                    kn__time_cell((double)report->live.max_at, view->ascii).text);
-    kn__text_printf(text, " (of %s)\n", kn__time_cell((double)report->wall_ns, view->ascii).text);
-    add_pools(text, report);
-    add_owners(text, report, view->owners ? view->owners : OWNERS);
-    kn__roles_add(text, report, view->limit_bytes);
+    kn__text lines = {0};
+    add_mark(&lines, report, view->ascii);
+    add_pools(&lines, report);
+    kn__text_wrapped(text, &lines, view->width);
+    add_owners(text, report, view->owners ? view->owners : OWNERS, view->width);
+    kn__roles_add(text, report, view->limit_bytes, view->width);
     add_graph(text, report, view);
 }

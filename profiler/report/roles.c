@@ -1,6 +1,7 @@
 #include "roles.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include "units.h"
 
 enum { LAYER_BYTES = 96, ENTRIES_MAX = 1024, LAYERS_SHOWN = 4, DEPTH_MAX = 256 };
+enum { NAME_COLUMN = 18, LAYER_COLUMN = 37, WIDE = 60 };
 
 static const char *const role_names[KN__ROLES] = {
     "weights",    "gradients",  "optimizer state", "data", "values of backward",
@@ -127,14 +129,26 @@ static void add_layers(kn__text *text, const sums *s, kn__role role) {
 }
 
 static void add_role(kn__text *text, const kn__report *report, int64_t bytes, const char *name) {
-    kn__text_right(text, kn__bytes_cell((double)bytes).text, 9);
+    kn__text_right(text, kn__bytes_cell((double)bytes).text, NAME_COLUMN - 9);
     kn__text_right(text, kn__percent_cell((double)bytes, (double)report->memory.live_max).text, 7);
-    kn__text_printf(text, "  %-19s", name);
+    kn__text_printf(text, "  %s", name);
 }
 
-static void end_row(kn__text *text) {
-    while (text->length && text->data[text->length - 1] == ' ') text->length--;
-    kn__text_puts(text, "\n");
+/* With its layers, beside the names or, where that leaves little room, below them. */
+static void add_row(kn__text *text, const kn__report *report, const sums *s, kn__role role,
+                    int width) {
+    kn__text layers = {0};
+    bool is_wide = width <= 0 || width >= WIDE;
+    add_role(text, report, s->role[role], role_names[role]);
+    add_layers(&layers, s, role);
+    if (layers.length) {
+        kn__text_wrap(text, layers.data, is_wide ? LAYER_COLUMN : NAME_COLUMN,
+                      NAME_COLUMN + (int)strlen(role_names[role]), width > 0 ? width : INT_MAX);
+    } else {
+        kn__text_puts(text, "\n");
+    }
+    text->failed |= layers.failed;
+    kn__text_release(&layers);
 }
 
 /* The number of a note "batch=128" of the run; 0: none. */
@@ -145,22 +159,26 @@ static int64_t batch_of(const kn__report *report) {
 
 /* What grows with the batch: all but the weights, their gradients, the optimiser, and what has no
  * scope. */
-static void add_fit(kn__text *text, const kn__report *report, const sums *s, uint64_t limit) {
+static void add_fit(kn__text *text, const kn__report *report, const sums *s, uint64_t limit,
+                    int width) {
+    kn__text lines = {0};
     int64_t batch = batch_of(report);
     double grows = (double)s->role[KN__ROLE_DATA] + (double)s->role[KN__ROLE_BACKWARD] +
                    (double)s->role[KN__ROLE_WORK] + (double)s->role[KN__ROLE_ACTIVATIONS];
     double fixed = (double)report->memory.live_max - grows;
     if (batch <= 0 || grows <= 0) return;
-    kn__text_printf(text, " a batch of %" PRId64 ": %s a sample, %s that don't grow with it\n",
+    kn__text_printf(&lines, " a batch of %" PRId64 ": %s a sample, %s that don't grow with it\n",
                     batch, kn__bytes_text(grows / (double)batch).text, kn__bytes_text(fixed).text);
-    if (!limit) return;
     double room = ((double)limit - fixed) / (grows / (double)batch);
     if (room > 0x1p62) room = 0x1p62;
-    kn__text_printf(text, " in %s a batch of %" PRId64 " would fit\n",
-                    kn__bytes_text((double)limit).text, room < 0 ? 0 : (int64_t)room);
+    if (limit) {
+        kn__text_printf(&lines, " in %s a batch of %" PRId64 " would fit\n",
+                        kn__bytes_text((double)limit).text, room < 0 ? 0 : (int64_t)room);
+    }
+    kn__text_wrapped(text, &lines, width);
 }
 
-void kn__roles_add(kn__text *text, const kn__report *report, uint64_t limit) {
+void kn__roles_add(kn__text *text, const kn__report *report, uint64_t limit, int width) {
     sums s = {.entries = calloc(ENTRIES_MAX, sizeof *s.entries)};
     if (!s.entries) {
         text->failed = true;
@@ -174,16 +192,14 @@ void kn__roles_add(kn__text *text, const kn__report *report, uint64_t limit) {
         int64_t left = report->memory.live_max;
         for (int r = 0; r < KN__ROLES; r++) {
             if (!s.role[r]) continue;
-            add_role(text, report, s.role[r], role_names[r]);
-            add_layers(text, &s, (kn__role)r);
-            end_row(text);
+            add_row(text, report, &s, (kn__role)r, width);
             left -= s.role[r];
         }
         if (left > 0) {
             add_role(text, report, left, "no scope");
-            end_row(text);
+            kn__text_puts(text, "\n");
         }
-        add_fit(text, report, &s, limit);
+        add_fit(text, report, &s, limit, width);
     }
     free(s.entries);
 }

@@ -25,9 +25,9 @@ kn__role kn__role_of(const kn__row *row);
  * none. */
 void kn__role_layer(char *out, size_t out_bytes, const kn__row *row);
 
-/* Adds a table: bytes of each role and the layers that hold most of them, which with "no scope" add
- * up to the peak; nothing for a program
- * that trains nothing. With a limit, and a batch in the run's notes, what batch would fit. */
-void kn__roles_add(kn__text *text, const kn__report *report, uint64_t limit_bytes);
+/* Adds a table of `width` columns (0: any): bytes of each role and the layers that hold most of
+ * them, which with "no scope" add up to the peak; nothing for a program that trains nothing. With a
+ * limit, and a batch in the run's notes, what batch would fit. */
+void kn__roles_add(kn__text *text, const kn__report *report, uint64_t limit_bytes, int width);
 
 #endif

@@ -58,7 +58,7 @@ static void the_table_sums_up_roles_and_says_what_fits(void **state) {
     row_of(&r, "forward/fc1/linear/work space", 1000);
     r.memory.live_max += 2000; /* of blocks that no scope holds */
     r.run.notes = "data=x, batch=10";
-    kn__roles_add(&text, &r, 48000);
+    kn__roles_add(&text, &r, 48000, 0);
     assert_string_equal(text.data,
                         "\n live then, by role and layer\n"
                         "  3.91KiB  20.0%  weights\n"
@@ -71,8 +71,19 @@ static void the_table_sums_up_roles_and_says_what_fits(void **state) {
                         " a batch of 10: 0.98 KiB a sample, 9.77 KiB that don't grow with it\n"
                         " in 46.9 KiB a batch of 38 would fit\n");
     kn__text_release(&text);
+    kn__roles_add(&text, &r, 48000, 44);
+    assert_non_null(strstr(text.data,
+                           "  1.95KiB  10.0%  values of backward fc2\n"
+                           "                  1.95KiB\n"
+                           "  0.98KiB  5.00%  work space fc1 0.98KiB\n"
+                           "  5.86KiB  30.0%  activations fc1 2.93KiB,\n"
+                           "                  fc2 1.95KiB\n"));
+    assert_non_null(strstr(text.data,
+                           " a batch of 10: 0.98 KiB a sample, 9.77 KiB\n"
+                           " that don't grow with it\n"));
+    kn__text_release(&text);
     r.run.notes = "rebatch=10";
-    kn__roles_add(&text, &r, 48000);
+    kn__roles_add(&text, &r, 48000, 0);
     assert_null(strstr(text.data, "would fit"));
     kn__text_release(&text);
     kn__report_release(&r);
@@ -84,7 +95,7 @@ static void programs_that_train_nothing_have_no_roles(void **state) {
     kn__text text = {0};
     kn__report_init(&r);
     row_of(&r, "forward/fc1/linear", 3000);
-    kn__roles_add(&text, &r, 0);
+    kn__roles_add(&text, &r, 0, 0);
     assert_int_equal(text.length, 0);
     kn__report_release(&r);
 }
