@@ -1,8 +1,12 @@
 #include "thread.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "mute.h"
 
@@ -37,4 +41,14 @@ int kn__thread_start(pthread_t *out, void *(*run)(void *), void *arg) {
     kn__unmute();
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return error;
+}
+
+void kn__thread_name(char *out, size_t out_bytes, long tid) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/task/%ld/comm", tid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, out, out_bytes - 1) : 0;
+    if (fd >= 0) close(fd);
+    out[n > 0 ? n : 0] = '\0';
+    out[strcspn(out, "\n")] = '\0';
 }

@@ -77,10 +77,15 @@ bool kn__trace_is_on(void) { return atomic_load_explicit(&on, memory_order_relax
 /* --- file --- */
 
 /* A tree serves one thread after the other. */
-static void see_thread(struct kn__trace_buffer *b, const chunk *c) {
-    if (b->trace == n_traces && b->thread.tid == c->tid) return;
+static void see_thread(struct kn__trace_buffer *b, long tid, const char *name) {
+    if (b->trace == n_traces && b->thread.tid == tid) return;
     b->trace = n_traces;
-    kn__trace_put_thread(&file.writer, &b->thread, c->tid, c->name);
+    kn__trace_put_thread(&file.writer, &b->thread, tid, name);
+}
+
+static void write_events(struct kn__trace_buffer *b, const kn__trace_event *events, size_t n) {
+    kn__trace_file_events(&file, &b->thread, events, n);
+    if (is_shown) kn__shown_events(&b->thread, events, n);
 }
 
 static void write_chunk(chunk *c) {
@@ -90,9 +95,8 @@ static void write_chunk(chunk *c) {
     if (n == from || file.to.fd < 0) return;
     if (file.writer.clock.tick_ns == 0)
         file.writer.clock.tick_ns = kn__clock_tick_ns(); /* one for all of it */
-    see_thread(c->of, c);
-    kn__trace_file_events(&file, &c->of->thread, c->events + from, (size_t)(n - from));
-    if (is_shown) kn__shown_events(&c->of->thread, c->events + from, (size_t)(n - from));
+    see_thread(c->of, c->tid, c->name);
+    write_events(c->of, c->events + from, (size_t)(n - from));
 }
 
 static chunk *take_queued(void) {
@@ -473,14 +477,18 @@ kn_status kn__trace_start(const char *path, uint64_t max) {
     return KN_OK;
 }
 
-/* Scopes of this thread that nothing will end any more. */
-static void add_open_scopes(void) {
-    kn__tree *tree = kn__tree_mine;
-    uint64_t now = kn__clock_now();
-    for (kn__tree_node *node = tree ? tree->current : NULL; node && node->parent;
-         node = node->parent) {
-        add_event(tree, (kn__trace_event){&node->name, node->start, now});
-    }
+/* Scopes that nothing will end any more. The thread may have had no event yet. */
+static void write_open_scopes(const kn__tree *tree) {
+    kn__trace_event events[KN__DEPTH_MAX];
+    struct kn__trace_buffer unseen = {0}, *b = KN__LOAD(tree->trace);
+    char name[KN__TRACE_NAME_BYTES];
+    long tid = KN__LOAD(tree->tid);
+    int n = kn__tree_open(events, tree);
+    if (n == 0) return;
+    if (!b) b = &unseen;
+    kn__thread_name(name, sizeof name, tid);
+    see_thread(b, tid, name);
+    write_events(b, events, (size_t)n);
 }
 
 static void stop_writer(void) {
@@ -494,8 +502,12 @@ static void stop_writer(void) {
 }
 
 static int finish_file(void) {
-    write_kept(keep.slow_ns ? UINT64_MAX : kept_from());
-    atomic_store(&on, false);
+    uint64_t from = keep.slow_ns ? UINT64_MAX : kept_from();
+    write_kept(from);
+    if (atomic_exchange(&on, false) && !keep.slow_ns) {
+        write_since(from); /* what came meanwhile */
+        for (kn__tree *tree = kn__tree_first(); tree; tree = tree->next) write_open_scopes(tree);
+    }
     kn__trace_file_flush(&file);
     kn__trace_file_end(&file, file.n_skipped + atomic_load(&n_unbuffered));
     complete = in_memory ? file.to : kn__kept_file_of(-1);
@@ -507,7 +519,6 @@ static int finish_file(void) {
 }
 
 kn_status kn__trace_finish(void) {
-    if (kn__trace_is_on()) add_open_scopes();
     stop_writer();
     pthread_mutex_lock(&lock);
     int error = file.to.fd >= 0 ? finish_file() : 0;

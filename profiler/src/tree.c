@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "budget.h"
 #include "cells.h"
@@ -210,6 +211,7 @@ kn__tree *kn__tree_get(void) {
     pthread_mutex_unlock(&registry_lock);
     if (!tree) return NULL;
     is_counted = true;
+    KN__STORE(tree->tid, (long)gettid());
     pthread_setspecific(exit_key, tree);
     kn__tree_mine = tree;
     if (!atomic_load(&kn__prof_extras)) kn__tree_fast = tree;
@@ -222,6 +224,25 @@ kn__tree *kn__tree_first(void) {
     kn__tree *tree = all_trees;
     pthread_mutex_unlock(&registry_lock);
     return tree;
+}
+
+static const kn__tree_node *open_child(const kn__tree_node *node) {
+    const kn__tree_node *child = KN__LOAD(node->first_child);
+    while (child && !KN__LOAD(child->start)) child = KN__LOAD(child->next);
+    return child;
+}
+
+int kn__tree_open(kn__trace_event *out, const kn__tree *tree) {
+    const kn__tree_node *chain[KN__DEPTH_MAX], *node = open_child(&tree->root);
+    int n = 0, n_open = 0;
+    for (; node && n < KN__DEPTH_MAX; node = open_child(node)) chain[n++] = node;
+    uint64_t now = kn__clock_now();
+    while (n--) {
+        uint64_t start = KN__LOAD(chain[n]->start);
+        if (start)
+            out[n_open++] = (kn__trace_event){&chain[n]->name, start, now > start ? now : start};
+    }
+    return n_open;
 }
 
 uint64_t kn__tree_threads(void) {

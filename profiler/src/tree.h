@@ -114,6 +114,7 @@ struct kn__tree {
     kn__hash children; /* of kn__child */
     struct kn__tree_chunk *chunks;
     kn__tree *next, *next_idle;
+    long tid;                       /* of the thread that has it, or had it last; KN__STORE */
     struct kn__launch_ring *ring;   /* of launches (activity.c); KN__LOAD */
     struct kn__trace_buffer *trace; /* events (trace.c); KN__LOAD */
     kn__count n_unrecorded;         /* scopes opened too deep or beyond the number of nodes */
@@ -162,6 +163,10 @@ void *kn__tree_bytes(kn__tree *tree, size_t bytes, size_t align);
 
 /* All trees, newest first; never freed. */
 kn__tree *kn__tree_first(void);
+
+/* The scopes that are open, the innermost one first, as if they ended now, KN__DEPTH_MAX at most;
+ * returns how many. Any thread: of a tree whose thread runs some may have ended just now. */
+int kn__tree_open(kn__trace_event *out, const kn__tree *tree);
 
 /* How many threads have opened a scope so far. */
 uint64_t kn__tree_threads(void);

@@ -150,7 +150,7 @@ static void a_signal_that_ends_the_program_ends_it_after_the_report(void **state
         assert_int_equal(occurrences(o.err, "Section"), 1);
         assert_row(o.err, "\n ended ", "1");
         cJSON_Delete(written_json("data.json"));
-        cJSON_Delete(written_json("trace.json"));
+        assert_int_equal(occurrences(written("trace.json"), "\"name\":\"ended\""), 1);
     }
     outcome o = run("term", "1");
     assert_int_equal(o.signal, SIGTERM);

@@ -57,6 +57,17 @@ static int count(const char *key, const char *value) {
     return n;
 }
 
+static const cJSON *find(const char *ph, const char *name) {
+    const cJSON *event;
+    cJSON_ArrayForEach(event, get(json, "traceEvents")) {
+        if (strcmp(string(event, "ph"), ph) == 0 && strcmp(string(event, "name"), name) == 0) {
+            return event;
+        }
+    }
+    fail_msg("no event %s of kind %s", name, ph);
+    return NULL;
+}
+
 static void *run_scopes(void *arg) {
     for (int i = 0; i < 5000; i++) { /* more than a buffer */
         KN_SCOPE("outer");
@@ -112,6 +123,45 @@ static void scopes_of_all_threads_are_valid_nested_events(void **state) {
     assert_nested();
 }
 
+static pthread_barrier_t held, finished;
+
+static void *hold_scopes(void *label) {
+    kn_scope outer = kn_scope_begin(label), inner = kn_scope_begin("held inside");
+    if (strcmp(label, "with events") == 0) run_scopes(NULL);
+    pthread_barrier_wait(&held);
+    pthread_barrier_wait(&finished);
+    kn_scope_end(&inner);
+    kn_scope_end(&outer);
+    return NULL;
+}
+
+/* As at an exit while other threads run, one of which had no event yet. */
+static void open_scopes_of_other_threads_are_events(void **state) {
+    (void)state;
+    static char *labels[] = {"with events", "alone"};
+    pthread_t threads[2];
+    pthread_barrier_init(&held, NULL, 3);
+    pthread_barrier_init(&finished, NULL, 3);
+    assert_ok(kn__trace_start(path, 0));
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, hold_scopes, labels[i]), 0);
+        pthread_setname_np(threads[i], labels[i]);
+    }
+    pthread_barrier_wait(&held);
+    assert_ok(kn__trace_finish());
+    pthread_barrier_wait(&finished);
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    parse();
+    assert_int_equal(count("name", "held inside"), 2);
+    assert_int_equal(count("name", "with events"), 1);
+    assert_int_equal(count("name", "outer"), 5000);
+    assert_true(number(find("X", "alone"), "tid") != number(find("X", "with events"), "tid"));
+    assert_int_equal(count("name", "thread_name"), 2);
+    assert_nested();
+    pthread_barrier_destroy(&held);
+    pthread_barrier_destroy(&finished);
+}
+
 static void gpu_work_and_live_bytes_are_events(void **state) {
     (void)state;
     assert_ok(kn__trace_start(path, 0));
@@ -155,17 +205,6 @@ static void gpu_work_and_live_bytes_are_events(void **state) {
         assert_int_equal(number(args, "registers per thread"), 40);
         assert_int_equal(number(args, "shared memory"), 2048);
     }
-}
-
-static const cJSON *find(const char *ph, const char *name) {
-    const cJSON *event;
-    cJSON_ArrayForEach(event, get(json, "traceEvents")) {
-        if (strcmp(string(event, "ph"), ph) == 0 && strcmp(string(event, "name"), name) == 0) {
-            return event;
-        }
-    }
-    fail_msg("no event %s of kind %s", name, ph);
-    return NULL;
 }
 
 static void arrows_go_from_a_launch_to_its_kernel(void **state) {
@@ -501,6 +540,7 @@ int main(void) {
     close(fd);
     const struct CMUnitTest tests[] = {
         TEST_WITH(scopes_of_all_threads_are_valid_nested_events, setup, teardown),
+        TEST_WITH(open_scopes_of_other_threads_are_events, setup, teardown),
         TEST_WITH(gpu_work_and_live_bytes_are_events, setup, teardown),
         TEST_WITH(arrows_go_from_a_launch_to_its_kernel, setup, teardown),
         TEST_WITH(threads_streams_and_devices_have_names, setup, teardown),
