@@ -192,6 +192,7 @@ void kn__json_add(kn__text *text, const kn__report *report) {
     add_unsigned(text, "measured_ns", report->root.time_ns);
     add_fields(text, kn__run_fields, report);
     add_bool(text, "buffer_full", report->buffer_full);
+    if (report->trace_cut) add_bool(text, "trace_cut", true);
     add_run(text, report);
     kn__counters_add_json(text, &report->counters);
     kn__text_puts(text, ",\n\"steps\":{");

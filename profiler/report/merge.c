@@ -65,6 +65,7 @@ kn_status kn__report_merge(kn__report *into, const kn__report *run) {
     into->buffer_bytes = kn__max_u64(into->buffer_bytes, run->buffer_bytes);
     into->has_memory |= run->has_memory;
     into->buffer_full |= run->buffer_full;
+    into->trace_cut |= run->trace_cut;
     into->memory.live_max = kn__max_i64(into->memory.live_max, run->memory.live_max);
     merge_steps(&into->steps, &run->steps);
     add_run(into, &into->root, &run->root);

@@ -76,6 +76,8 @@ static void add_skipped(kn__text *text, const kn__report *r) {
                         : r->n_events_unbuffered == n ? "buf="
                         : r->n_events_unbuffered == 0 ? "trace_max="
                                                       : "trace_max= and buf=";
+    if (r->trace_cut)
+        kn__text_puts(text, " the trace is cut off: its program was killed, or still runs\n");
     if (n) {
         kn__text_printf(text, " the trace lacks %llu events: raise KNET_TIMER=%s\n",
                         (unsigned long long)n, words);

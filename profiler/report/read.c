@@ -12,6 +12,7 @@
 #include "fields.h"
 #include "json.h"
 #include "read_trace.h"
+#include "trace_format.h"
 
 /* Where we are, for messages; the first thing that is wrong is kept in `status`. */
 typedef struct reader {
@@ -378,6 +379,7 @@ static void read_all(reader *r, const cJSON *json) {
     read_fields(r, report, json, kn__run_fields);
     read_run(r, get(json, "run"));
     report->buffer_full = is_true(json, "buffer_full");
+    report->trace_cut = is_true(json, "trace_cut");
     read_fields(r, &report->steps, get(json, "steps"), kn__steps_fields);
     read_pool_memory(r, get(json, "memory"));
     read_gpu(r, get(json, "gpu"));
@@ -399,12 +401,41 @@ static kn_status not_json(const char *name, const char *text, size_t n, const ch
                    "%s is no JSON, is cut off or nested too deep: at byte %zu of %zu", name, at, n);
 }
 
+/* Bytes of a text without what separates its last line from the next. */
+static size_t without_separator(const char *text, size_t n) {
+    while (n > 0 && (text[n - 1] == ',' || text[n - 1] == '\n')) n--;
+    return n;
+}
+
+/* A trace of ours that has no end: complete lines, of an event each, and perhaps a part of one.
+ * NULL: it is none. */
+static cJSON *parse_cut(const char *text, size_t n) {
+    static const char head[] = KN__TRACE_JSON_HEAD, end[] = KN__TRACE_JSON_END "0}";
+    if (n < sizeof head || memcmp(text, head, sizeof head - 1) != 0) return NULL;
+    char *whole = malloc(n + sizeof end);
+    cJSON *json = NULL;
+    for (int part = 0; whole && !json && part < 2; part++) {
+        while (part && n > 0 && text[n - 1] != '\n') n--;
+        n = without_separator(text, n);
+        memcpy(whole, text, n);
+        memcpy(whole + n, end, sizeof end - 1);
+        json = cJSON_ParseWithLength(whole, n + sizeof end - 1);
+    }
+    free(whole);
+    return json;
+}
+
 kn_status kn__report_parse(kn__report *out, const char *name, const char *text, size_t n) {
     kn__report_init(out);
     const char *end = NULL;
     cJSON *json = cJSON_ParseWithLengthOpts(text, n, &end, 0);
-    if (!json) return not_json(name, text, n, end);
     reader r = {.name = name, .report = out};
+    if (!json) {
+        json = parse_cut(text, n);
+        if (!json) return not_json(name, text, n, end);
+        out->trace_cut = true;
+        end = text + n;
+    }
     while (end < text + n && strchr(" \t\r\n", *end) && *end) end++;
     if (end < text + n) {
         r.status =

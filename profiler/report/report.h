@@ -252,6 +252,7 @@ struct kn__report {
     bool buffer_full;      /* and it was reached */
     /* Events that the trace lacks, and those of them that there was no memory for. */
     uint64_t n_events_skipped, n_events_unbuffered;
+    bool trace_cut;  /* it has no end: the program was killed, or runs */
     kn__row outside; /* memory allocated with no scope open */
     kn__memory_totals memory;
     kn__series live; /* over time, ns */

@@ -103,6 +103,11 @@ typedef struct kn__trace_format {
 } kn__trace_format;
 
 enum { KN__TRACE_TAIL_BYTES = 256 };
+/* How a trace in JSON begins; the number of events that it lacks ends it. */
+#define KN__TRACE_JSON_HEAD                                                                        \
+    "{\"schemaVersion\":1,\"deviceProperties\":[],\"displayTimeUnit\":\"ms\","                     \
+    "\"baseTimeNanoseconds\":"
+#define KN__TRACE_JSON_END "\n],\"knetEventsSkipped\":"
 
 extern const kn__trace_format kn__trace_json, kn__trace_perfetto;
 extern const kn__trace_format kn__trace_none; /* writes nothing */

@@ -53,8 +53,7 @@ static void put_name(kn__text *out, const char *name) {
 
 static void start(kn__trace_writer *w) {
     kn__text *out = &w->out;
-    PUT("{\"schemaVersion\":1,\"deviceProperties\":[],\"displayTimeUnit\":\"ms\","
-        "\"baseTimeNanoseconds\":");
+    PUT(KN__TRACE_JSON_HEAD);
     put_number(out, w->clock.start_realtime_ns);
     PUT(",\"traceEvents\":[\n{\"ph\":\"M\",\"name\":\"process_name\"");
     PUT_KEY("pid", w->pid);
@@ -268,7 +267,7 @@ static void put_record(kn__trace_writer *w, kn__trace_stream *stream, const kn__
 
 static void finish(kn__trace_writer *w, uint64_t n_skipped) {
     kn__text *out = &w->out;
-    PUT("\n],\"knetEventsSkipped\":");
+    PUT(KN__TRACE_JSON_END);
     put_number(out, n_skipped);
     PUT("}\n");
 }

@@ -19,7 +19,7 @@
 #include "trace_kept.h"
 #include "trace_shown.h"
 
-enum { EVENTS = 1 << 12 };
+enum { EVENTS = 1 << 12, WRITE_EVERY_NS = 1000000000 };
 
 /* Events of one thread. Written by it alone until they are queued; the end of the process reads
  * the rest. */
@@ -124,17 +124,25 @@ static bool write_queued(void) {
     return true;
 }
 
+static void write_since(uint64_t from);
+
+/* Every so often what threads have collected is written too: a program that is killed loses no more
+ * than that. */
 static void *write_on(void *arg) {
+    uint64_t due = kn__now_ns(CLOCK_MONOTONIC) + WRITE_EVERY_NS;
     pthread_mutex_lock(&queue_lock);
     while (!queue.ending) {
-        if (!queue.first) {
-            pthread_cond_wait(&queued, &queue_lock);
+        struct timespec until = kn__time_after((struct timespec){0}, due);
+        bool is_due = kn__now_ns(CLOCK_MONOTONIC) >= due;
+        if (!queue.first && !is_due) {
+            pthread_cond_clockwait(&queued, &queue_lock, CLOCK_MONOTONIC, &until);
             continue;
         }
         pthread_mutex_unlock(&queue_lock);
         pthread_mutex_lock(&lock);
-        write_queued();
+        is_due ? write_since(0) : (void)write_queued();
         pthread_mutex_unlock(&lock);
+        if (is_due) due = kn__now_ns(CLOCK_MONOTONIC) + WRITE_EVERY_NS;
         pthread_mutex_lock(&queue_lock);
     }
     pthread_mutex_unlock(&queue_lock);
@@ -191,17 +199,28 @@ static void write_from(chunk *c, uint64_t from) {
 
 static void put_record(const kn__record *record, uint32_t launch);
 
+/* The chunk that a thread fills, once none waits: then all of its events before that one's are
+ * written. It is not freed as long as this thread has the file's lock. */
+static chunk *write_before_now(struct kn__trace_buffer *b, uint64_t from) {
+    for (;;) {
+        pthread_mutex_lock(&queue_lock);
+        chunk *waits = queue.first, *now = b->now;
+        if (waits) queue.first = waits->next;
+        pthread_mutex_unlock(&queue_lock);
+        if (!waits) return now;
+        write_from(waits, from);
+        free_chunk(waits);
+    }
+}
+
 /* What threads have collected. */
 static void write_since(uint64_t from) {
-    for (chunk *c; (c = take_queued());) {
-        write_from(c, from);
-        free_chunk(c);
-    }
     for (kn__tree *tree = kn__tree_first(); tree; tree = tree->next) {
         struct kn__trace_buffer *b = KN__LOAD(tree->trace);
-        chunk *c = b ? KN__LOAD(b->now) : NULL;
-        if (c) write_from(c, from);
+        chunk *now = b ? write_before_now(b, from) : NULL;
+        if (now) write_from(now, from);
     }
+    kn__trace_file_flush(&file);
 }
 
 static void put_kept_records(void) {
@@ -268,21 +287,22 @@ static chunk *next_chunk(struct kn__trace_buffer *b) {
     c->n = c->n_written = 0;
     c->tid = (long)gettid();
     if (prctl(PR_GET_NAME, c->name) != 0) c->name[0] = '\0';
-    KN__STORE(b->now, c);
     return c;
 }
 
-static void enqueue(chunk *c) {
+/* The chunk that the thread has filled waits for the writer. */
+static chunk *fill_next(struct kn__trace_buffer *b, chunk *next) {
     pthread_mutex_lock(&queue_lock);
-    c->next = NULL;
-    if (queue.first) {
-        queue.last->next = c;
-    } else {
-        queue.first = c;
+    chunk *c = b->now;
+    if (c) {
+        c->next = NULL;
+        *(queue.first ? &queue.last->next : &queue.first) = c;
+        queue.last = c;
     }
-    queue.last = c;
+    KN__STORE(b->now, next);
     pthread_cond_signal(&queued);
     pthread_mutex_unlock(&queue_lock);
+    return next;
 }
 
 /* The writer is behind and there is no memory: this thread waits for its turn and writes. */
@@ -334,15 +354,13 @@ static chunk *find_chunk(kn__tree *tree) {
     struct kn__trace_buffer *b = tree->trace ? tree->trace : make_buffer(tree);
     if (!b) return NULL;
     chunk *c = b->now;
-    if (!c) return first_chunk(b);
+    if (!c) return fill_next(b, first_chunk(b));
     chunk *next = keep.n || has_writer() ? next_chunk(b) : NULL;
     if (!next && keep.n) {
         forget_oldest();
         next = next_chunk(b);
     }
-    if (!next) return write_mine(c);
-    enqueue(c);
-    return next;
+    return next ? fill_next(b, next) : write_mine(c);
 }
 
 static chunk *find_room(kn__tree *tree) {
@@ -367,10 +385,7 @@ static void add_event(kn__tree *tree, kn__trace_event e) {
 
 void kn__trace_flush(kn__tree *tree) {
     struct kn__trace_buffer *b = tree->trace;
-    chunk *c = b ? b->now : NULL;
-    if (!c) return;
-    KN__STORE(b->now, NULL); /* the next thread that takes the tree has another name */
-    enqueue(c);
+    if (b && b->now) fill_next(b, NULL); /* the next thread that takes the tree has another name */
 }
 
 void kn__trace_scope(kn__tree *tree, const kn__tree_node *node, uint64_t start, uint64_t end) {

@@ -483,12 +483,42 @@ static void events_that_a_trace_lacks_are_passed_on(void **state) {
     kn__text_release(&trace);
 }
 
+/* As a program that is killed leaves it: "a" is complete, of "b" at most a part. */
+static void a_trace_of_ours_that_is_cut_has_its_complete_events(void **state) {
+    (void)state;
+    static const char text[] = KN__TRACE_JSON_HEAD
+        "5,\"traceEvents\":[\n{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":1}"
+        ",\n" SPAN("a", 1, 10, 5);
+    static const char rest[] = ",\n{\"ph\":\"X\",\"name\":\"b\",\"args\":{\"file\":\"x\"}";
+    char cut[sizeof text + sizeof rest];
+    for (size_t n = 0; n < sizeof rest; n++) {
+        kn__text table = {0};
+        snprintf(cut, sizeof cut, "%s%.*s", text, (int)n, rest);
+        read_trace(cut);
+        assert_true(report.trace_cut);
+        assert_int_equal(row_at("a")->n_calls, 1);
+        assert_false(has_row("b"));
+        kn__table_add(&table, &report, &(kn__table_options){0});
+        assert_non_null(strstr(table.data, " the trace is cut off: its program was killed, or"));
+        kn__text_release(&table);
+        kn__report_release(&report);
+    }
+    snprintf(cut, sizeof cut, "%s\n]}", text);
+    read_trace(cut);
+    assert_false(report.trace_cut);
+    kn__report_release(&report);
+    assert_fails(parse(KN__TRACE_JSON_HEAD "5,\"traceEvents\":[\nx,\n" SPAN("a", 1, 10, 5)),
+                 KN_ERR_FORMAT, "is no JSON");
+    assert_fails(parse("{\"traceEvents\":[" SPAN("a", 1, 10, 5)), KN_ERR_FORMAT, "cut off");
+}
+
 int main(void) {
     return RUN_TESTS(TEST_WITH(events_are_written_in_the_order_of_their_ends, NULL, teardown),
                      TEST_WITH(a_scope_that_ends_before_it_starts_has_no_length, NULL, teardown),
                      TEST_WITH(live_bytes_are_kept_with_their_mark, NULL, teardown),
                      TEST_WITH(arrows_of_our_traces_join_launch_and_work, NULL, teardown),
                      TEST_WITH(the_longer_of_two_that_start_together_is_outside, NULL, teardown),
+                     TEST_WITH(a_trace_of_ours_that_is_cut_has_its_complete_events, NULL, teardown),
                      TEST_WITH(spans_in_each_other_are_a_path, NULL, teardown),
                      TEST_WITH(a_row_stands_in_the_line_of_its_first_span, NULL, teardown),
                      TEST_WITH(equal_times_nest_and_moments_stay_inside, NULL, teardown),

@@ -162,6 +162,27 @@ static void open_scopes_of_other_threads_are_events(void **state) {
     pthread_barrier_destroy(&finished);
 }
 
+/* What a program that is killed leaves. */
+static void few_events_are_in_the_file_before_the_end(void **state) {
+    (void)state;
+    char text[2000] = "";
+    assert_ok(kn__trace_start(path, 0));
+    { KN_SCOPE("early"); }
+    for (int i = 0; i < 500 && !strstr(text, "\"early\""); i++) {
+        usleep(20000);
+        FILE *file = fopen(path, "rb");
+        assert_non_null(file);
+        text[fread(text, 1, sizeof text - 1, file)] = '\0';
+        fclose(file);
+    }
+    assert_non_null(strstr(text, "\"early\""));
+    { KN_SCOPE("late"); }
+    assert_ok(kn__trace_finish());
+    parse();
+    assert_int_equal(count("name", "early"), 1);
+    assert_int_equal(count("name", "late"), 1);
+}
+
 static void gpu_work_and_live_bytes_are_events(void **state) {
     (void)state;
     assert_ok(kn__trace_start(path, 0));
@@ -541,6 +562,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST_WITH(scopes_of_all_threads_are_valid_nested_events, setup, teardown),
         TEST_WITH(open_scopes_of_other_threads_are_events, setup, teardown),
+        TEST_WITH(few_events_are_in_the_file_before_the_end, setup, teardown),
         TEST_WITH(gpu_work_and_live_bytes_are_events, setup, teardown),
         TEST_WITH(arrows_go_from_a_launch_to_its_kernel, setup, teardown),
         TEST_WITH(threads_streams_and_devices_have_names, setup, teardown),
