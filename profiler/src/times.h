@@ -29,7 +29,7 @@ extern const uint8_t kn__times_eighth[128];
 
 static inline uint64_t kn__times_bin(uint64_t ticks) {
     unsigned zeros = (unsigned)__builtin_clzll(ticks | 1);
-    return (63 - zeros) * 8 + kn__times_eighth[(ticks | 1) << zeros >> 56 & 127];
+    return (63 - zeros) * 8 + kn__times_eighth[ticks << zeros >> 56 & 127];
 }
 
 /* Counts one call; the node's thread alone. What goes into a bin is the call before: which one that

@@ -80,6 +80,21 @@ static void percentiles_are_within_five_percent(void **state) {
     }
 }
 
+/* Every tick counts where there are few. */
+static void short_times_are_within_five_percent_too(void **state) {
+    (void)state;
+    for (uint64_t ticks = 1; ticks < 300; ticks++) {
+        kn__report_init(&report);
+        kn__row *row = add_row(&report, NULL, "row", 1, 1, 0);
+        row->min_ns = 0;
+        row->max_ns = UINT64_MAX;
+        assert_ok(kn__times_read(&report, row, node_of(ticks, ticks), 1000.0));
+        double exact = 1000 * (double)ticks, got = kn__row_percentile(row, 0.5);
+        if (fabs(got - exact) > 0.05 * exact) fail_msg("%g, not %g", got, exact);
+        kn__report_release(&report);
+    }
+}
+
 static void bins_of_threads_add_up(void **state) {
     (void)state;
     kn__report_init(&report);
@@ -183,6 +198,7 @@ static void a_scope_has_bins_after_some_calls(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST_WITH(percentiles_are_within_five_percent, timer_setup, timer_teardown),
+        TEST_WITH(short_times_are_within_five_percent_too, timer_setup, timer_teardown),
         TEST_WITH(bins_of_threads_add_up, timer_setup, timer_teardown),
         TEST_WITH(calls_far_from_the_first_ones_have_bins, timer_setup, timer_teardown),
         TEST_WITH(a_scope_that_starts_fast_has_the_median_of_all, timer_setup, timer_teardown),
