@@ -223,6 +223,41 @@ static void models_learn_in_mixed_precision(void **state) {
     }
 }
 
+/* --- batches and frames of other dtypes --- */
+
+static void trained_named(trained *t, const char *name) {
+    int i = 0;
+    while (small_model_at(&t->small, i) && strcmp(t->small.kind.name, name) != 0) i++;
+    assert_true(trained_init(t, i, 1));
+}
+
+static void characters_may_be_integers_of_any_size(void **state) {
+    (void)state;
+    enum { B = 2, T = 3, L = 5, N = B * T * L };
+    static const kn_dtype dtypes[] = {KN_I64, KN_I32, KN_U8};
+    trained t;
+    int64_t numbers[N];
+    float want[B * T * 3];
+    trained_named(&t, "tagger_chars");
+    for (int k = 0; k < N; k++) numbers[k] = k % L == 0 ? k % 13 : k % L < 4 ? k % 7 : 0;
+    {
+        KN_FRAME(.record = KN_OFF);
+        kn_tensor *x = kn_tensor_from(numbers, KN_I64, KN_SHAPE(B, T, L));
+        for (int k = 0; k < 3; k++) {
+            kn_tensor *y = kn_model_logits(t.model, kn_cast(x, dtypes[k]));
+            assert_ok(kn_check());
+            assert_int_equal(kn_tensor_numel(y), B * T * 3);
+            if (k == 0) memcpy(want, kn_data(y), sizeof want);
+            assert_memory_equal(kn_data(y), want, sizeof want);
+        }
+        assert_null(kn_model_logits(t.model, kn_cast(x, KN_F32)));
+        assert_fails(kn_check(), KN_ERR_DTYPE, "f32");
+        assert_null(kn_model_logits(t.model, kn_reshape(x, KN_SHAPE(B, T * L))));
+        assert_fails(kn_check(), KN_ERR_SHAPE, "tagger_chars: x is [B,T,1+L]");
+    }
+    trained_release(&t);
+}
+
 /* --- optimisers, data --- */
 
 static void the_optimiser_of_the_record_steps(void **state) {
@@ -284,6 +319,7 @@ int main(void) {
         TEST_LONG(parameters_are_as_many_as_published),
         TEST_LONG(an_epoch_lowers_the_loss_and_a_file_keeps_the_model),
         TEST(gradients_in_mixed_precision_move_as_by_rounded_parameters),
-        TEST_LONG(models_learn_in_mixed_precision), TEST(the_optimiser_of_the_record_steps),
-        TEST(a_kind_without_facts_makes_no_data), TEST(a_text_makes_samples_of_both_splits));
+        TEST_LONG(models_learn_in_mixed_precision), TEST(characters_may_be_integers_of_any_size),
+        TEST(the_optimiser_of_the_record_steps), TEST(a_kind_without_facts_makes_no_data),
+        TEST(a_text_makes_samples_of_both_splits));
 }

@@ -110,11 +110,13 @@ static kn_tensor *spelled(kn_layer *net, const rare *r, kn_device *device, int64
 static kn_tensor *chars_predict(void *model, kn_layer *net, const kn_batch *batch) {
     const kn__tagger_sizes *s = model;
     kn_shape shape = kn_tensor_shape(batch->x);
-    const int64_t *x = kn_data(kn_to(batch->x, kn_device_host()));
-    if (!x || shape.n_dims != 3)
+    if (shape.n_dims != 3)
         return kn_pending() ? NULL : KN_FAIL_NULL(KN_ERR_SHAPE, "tagger_chars: x is [B,T,1+L]");
     kn_tensor *index = kn__time_first(kn_select(batch->x, 0, 2)); /* [T,B] */
     kn_tensor *words = kn__layer_apply(net, "words", index);      /* [T,B,embed] */
+    if (!words) return NULL;                                      /* of what isn't integers too */
+    const int64_t *x = kn_data(kn_cast(kn_to(batch->x, kn_device_host()), KN_I64));
+    if (kn_pending()) return NULL;
     rare r;
     if (!rare_find(&r, x, shape)) {
         rare_release(&r);
