@@ -225,6 +225,42 @@ static void models_learn_in_mixed_precision(void **state) {
 
 /* --- batches and frames of other dtypes --- */
 
+static void assert_runs_in_f64(const small_model *small) {
+    kn_params *params = NULL;
+    kn_model *model = NULL;
+    kn_dataset *data = NULL;
+    kn_loader *loader = NULL;
+    kn_batch b;
+    assert_ok(kn_params_create(&params, &(kn_params_options){.seed = 1, .dtype = KN_F64}));
+    assert_ok(kn_model_create_kind(&model, &small->kind, params));
+    assert_ok(kn_model_data_make(&data, &small->kind, 8, KN_TRAIN));
+    assert_ok(kn_loader_create_from(&loader, data, &(kn_loader_options){.batch = 4}));
+    assert_true(kn_loader_next(loader, &b));
+    {
+        KN_TAPE();
+        if (kn_tensor_dtype(b.x) == KN_F32) b.x = kn_cast(b.x, KN_F64);
+        if (kn_tensor_dtype(b.y) == KN_F32) b.y = kn_cast(b.y, KN_F64);
+        kn_tensor *loss =
+            small->kind.turns ? kn_model_turn_loss(model, &b, 0) : kn_model_loss(model, &b);
+        assert_ok(kn_backward(loss));
+        assert_int_equal(kn_tensor_dtype(loss), KN_F64);
+        if (small->kind.predict)
+            assert_int_equal(kn_tensor_dtype(kn_model_predict(model, &b)), KN_F64);
+        assert_ok(kn_check());
+    }
+    kn_loader_destroy(loader);
+    kn_dataset_destroy(data);
+    kn_model_destroy(model);
+    kn_params_destroy(params);
+}
+
+/* What a model makes itself, such as first states, noise and places, has the parameters' dtype. */
+static void parameters_of_f64_need_no_frame_of_f64(void **state) {
+    (void)state;
+    small_model small;
+    for (int i = 0; small_model_at(&small, i); i++) assert_runs_in_f64(&small);
+}
+
 static void trained_named(trained *t, const char *name) {
     int i = 0;
     while (small_model_at(&t->small, i) && strcmp(t->small.kind.name, name) != 0) i++;
@@ -319,7 +355,7 @@ int main(void) {
         TEST_LONG(parameters_are_as_many_as_published),
         TEST_LONG(an_epoch_lowers_the_loss_and_a_file_keeps_the_model),
         TEST(gradients_in_mixed_precision_move_as_by_rounded_parameters),
-        TEST_LONG(models_learn_in_mixed_precision), TEST(characters_may_be_integers_of_any_size),
-        TEST(the_optimiser_of_the_record_steps), TEST(a_kind_without_facts_makes_no_data),
-        TEST(a_text_makes_samples_of_both_splits));
+        TEST_LONG(models_learn_in_mixed_precision), TEST(parameters_of_f64_need_no_frame_of_f64),
+        TEST(characters_may_be_integers_of_any_size), TEST(the_optimiser_of_the_record_steps),
+        TEST(a_kind_without_facts_makes_no_data), TEST(a_text_makes_samples_of_both_splits));
 }

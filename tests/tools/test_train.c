@@ -358,6 +358,10 @@ static void missing_objects_are_errors(void **state) {
     assert_true(kn_loader_next(f.train, &b));
     assert_null(kn_model_loss(NULL, &b));
     assert_fails(kn_check(), KN_ERR_INVALID, "kn_model_loss: model is NULL");
+    assert_null(kn_model_loss(f.model, &(kn_batch){.n = 1}));
+    assert_fails(kn_check(), KN_ERR_INVALID, "kn_model_loss: x is NULL");
+    assert_null(kn_model_logits(f.model, NULL));
+    assert_fails(kn_check(), KN_ERR_INVALID, "kn_model_predict: x is NULL");
     assert_null(kn_layer_find(NULL, "fc1"));
     assert_fails(kn_check(), KN_ERR_INVALID, "kn_layer_find: layer is NULL");
     assert_null(kn_model_kind_find(NULL));

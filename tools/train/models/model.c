@@ -108,27 +108,29 @@ static kn_tensor *at_batch(kn_tensor *y, const kn_batch *batch) {
 
 static kn_tensor *predict(void *ctx, const kn_batch *batch) {
     const kn_model *model = ctx;
+    KN_FRAME(.dtype = kn_params_dtype(model->params));
     kn_tensor *y = model->kind->predict ? model->kind->predict(model->self, model->net, batch)
                                         : kn_layer_forward(model->net, batch->x);
-    return at_batch(y, batch);
+    return kn_keep(at_batch(y, batch));
 }
 
-static bool has_both(const kn_model *model, const kn_batch *batch, const char *who) {
-    if (model && batch) return true;
-    (void)KN_FAIL_NULL(KN_ERR_INVALID, "%s: %s is NULL", who, model ? "batch" : "model");
+static bool has_all(const kn_model *model, const kn_batch *batch, const char *who) {
+    const char *missing = !model ? "model" : !batch ? "batch" : !batch->x ? "x" : NULL;
+    if (!missing) return true;
+    if (!kn_pending()) (void)KN_FAIL_NULL(KN_ERR_INVALID, "%s: %s is NULL", who, missing);
     return false;
 }
 
 kn_tensor *kn_model_predict(const kn_model *model, const kn_batch *batch) {
-    if (!has_both(model, batch, "kn_model_predict")) return NULL;
+    if (!has_all(model, batch, "kn_model_predict")) return NULL;
     const kn__predict how = {predict, (void *)(uintptr_t)model, model->self,
                              model->kind->size_bytes};
     return kn__replays_run(model->net, &how, batch);
 }
 
 kn_tensor *kn_model_loss(const kn_model *model, const kn_batch *batch) {
-    if (!has_both(model, batch, "kn_model_loss")) return NULL;
-    KN_FRAME(.recompute = model->recomputes);
+    if (!has_all(model, batch, "kn_model_loss")) return NULL;
+    KN_FRAME(.dtype = kn_params_dtype(model->params), .recompute = model->recomputes);
     if (model->kind->loss)
         return kn_keep(at_batch(model->kind->loss(model->self, model->net, batch), batch));
     return kn_keep(kn_cross_entropy(kn_model_predict(model, batch), batch->y));
@@ -139,7 +141,7 @@ kn_tensor *kn_model_turn_loss(const kn_model *model, const kn_batch *batch, int 
     if (!turns || turn < 0 || turn >= turns->n)
         return KN_FAIL_NULL(KN_ERR_INVALID, "the model %s has %d turns, not turn %d",
                             model->kind->name, turns ? turns->n : 0, turn);
-    KN_FRAME(.recompute = model->recomputes);
+    KN_FRAME(.dtype = kn_params_dtype(model->params), .recompute = model->recomputes);
     return kn_keep(turns->loss(model->self, model->net, batch, turn));
 }
 

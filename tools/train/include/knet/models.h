@@ -112,7 +112,7 @@ KN_API void *kn_model_self(const kn_model *model);
 KN_API void kn_model_recompute_set(kn_model *model, bool on);
 KN_API bool kn_model_recompute(const kn_model *model);
 
-/* The kind's loss and prediction. */
+/* The kind's loss and prediction, in a frame of the parameters' dtype. */
 KN_API kn_tensor *kn_model_loss(const kn_model *model, const kn_batch *batch);
 KN_API kn_tensor *kn_model_predict(const kn_model *model, const kn_batch *batch);
 /* The loss of a turn, under the tape; INVALID for a model without. */
