@@ -319,6 +319,28 @@ static void a_vocabulary_is_a_line_of_ascii_and_back(void **state) {
     assert_fails(kn_vocab_parse(&v, "words a%+1 b"), KN_ERR_FORMAT, "'%+1' is not a byte");
 }
 
+/* Encoding a text could never find it. */
+static void a_line_has_no_word_that_no_text_has(void **state) {
+    (void)state;
+    static const char *const words[] = {"words A", "words a%20b", "words a%00", "words ab,",
+                                        "words 'a"};
+    static const char *const characters[] = {"characters a%00b", "characters abc",
+                                             "characters %C3%A9%C3"};
+    kn_vocab *v = NULL;
+    for (int i = 0; i < 5; i++)
+        assert_fails(kn_vocab_parse(&v, words[i]), KN_ERR_FORMAT, "is not one of the words");
+    for (int i = 0; i < 3; i++)
+        assert_fails(kn_vocab_parse(&v, characters[i]), KN_ERR_FORMAT,
+                     "is not one of the characters");
+    assert_null(v);
+    assert_ok(kn_vocab_parse(&v, "characters %00 %C3 %C3%A9 ' A"));
+    assert_int_equal(kn_vocab_find(v, "\xc3\xa9", 2), 4);
+    kn_vocab_destroy(v);
+    assert_ok(kn_vocab_parse(&v, "words the cat's ' %C3%A9"));
+    assert_int_equal(kn_vocab_find(v, "cat's", 5), 3);
+    kn_vocab_destroy(v);
+}
+
 static void rare_words_are_left_out(void **state) {
     (void)state;
     static const char text[] = "a a a b b c c d";
@@ -493,8 +515,9 @@ int main(int argc, char **argv) {
         IN_DIR(targets_may_be_numbers_or_missing), IN_DIR(bad_tables_are_errors_with_the_line),
         IN_DIR(a_pipe_is_not_a_regular_file), TEST(files_are_read_to_their_end),
         TEST(words_are_numbered_by_frequency), TEST(words_may_have_any_length),
-        TEST(a_vocabulary_is_a_line_of_ascii_and_back), TEST(rare_words_are_left_out),
-        TEST(characters_are_those_of_utf8), IN_DIR(a_text_is_cut_into_samples_and_what_follows),
+        TEST(a_vocabulary_is_a_line_of_ascii_and_back), TEST(a_line_has_no_word_that_no_text_has),
+        TEST(rare_words_are_left_out), TEST(characters_are_those_of_utf8),
+        IN_DIR(a_text_is_cut_into_samples_and_what_follows),
         TEST(kerass_file_has_words_from_three_on), IN_DIR(folders_of_reviews_are_read),
         IN_DIR(the_order_of_reviews_is_the_same_in_every_locale), TEST(a_missing_path_is_named),
         IN_DIR(a_missing_data_set_says_where_it_is));

@@ -275,12 +275,25 @@ static kn_status word_take(size_t *n, const char **line, char *bytes) {
     return *n ? KN_OK : KN_FAIL(KN_ERR_FORMAT, "kn_vocab_parse: a word is empty");
 }
 
+/* A word that no text is cut into would never be found. */
+static kn_status word_check(kn_vocab_unit unit, const char *bytes, size_t n) {
+    cutter c = {.at = bytes, .end = bytes + n, .unit = unit};
+    bool is_word = cutter_next(&c) && c.n == n && memcmp(c.word, bytes, n) == 0;
+    free(c.word);
+    if (c.failed) return KN_FAIL(KN_ERR_OOM, "kn_vocab_parse: no memory for a word");
+    if (is_word) return KN_OK;
+    return KN_FAIL(KN_ERR_FORMAT,
+                   "kn_vocab_parse: '%.*s' is not one of the %s that texts are cut into",
+                   n < 40 ? (int)n : 40, bytes, unit_names[unit]);
+}
+
 /* The words get counts that number them in this order. */
 static kn_status words_parse(kn_vocab *v, const char *line, char *bytes) {
     int64_t left = INT64_MAX - 1;
     while (*line) {
         size_t n = 0;
         KN_TRY(word_take(&n, &line, bytes));
+        KN_TRY(word_check(v->unit, bytes, n));
         KN_TRY(word_count(&v->words, bytes, n));
         word *w = slot_find(&v->words, bytes, n);
         if (w->count != 1)

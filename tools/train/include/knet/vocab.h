@@ -45,7 +45,8 @@ KN_API int64_t kn_vocab_find(const kn_vocab *vocab, const char *word, size_t wor
 /* The vocabulary as a line of printable ASCII, malloc'd, which kn_vocab_parse reads: for files.
  * NULL: no memory, an error that is pending. */
 KN_API char *kn_vocab_text(const kn_vocab *vocab);
-/* Makes the vocabulary of such a line. Errors: FORMAT. */
+/* Makes the vocabulary of such a line. Errors: FORMAT, also for what kn_vocab_encode never cuts a
+ * text into, such as a word with capitals or a blank, and for two characters as one. */
 KN_API KN_MUST_CHECK kn_status kn_vocab_parse(kn_vocab **out, const char *text);
 /* The numbers of a text: *index is malloc'd, the caller frees it. */
 KN_API KN_MUST_CHECK kn_status kn_vocab_encode(int64_t **index, int64_t *n, const kn_vocab *vocab,
