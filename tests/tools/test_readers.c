@@ -487,6 +487,10 @@ static void a_missing_path_is_named(void **state) {
                  "kn_dataset_read_csv: path is NULL");
     assert_fails(kn_dataset_read_text(&data, &v, NULL, 3, NULL), KN_ERR_INVALID,
                  "kn_dataset_read_text: path is NULL");
+    assert_fails(kn_dataset_read_text(&data, NULL, "a.txt", 3, NULL), KN_ERR_INVALID,
+                 "kn_dataset_read_text: vocab is NULL");
+    assert_fails(kn_dataset_read_text(&data, &v, "a.txt", 0, NULL), KN_ERR_INVALID,
+                 "kn_dataset_read_text: length 0 must be 1 or more");
     assert_fails(kn_dataset_read_imdb(&data, NULL, KN_TRAIN, NULL), KN_ERR_INVALID,
                  "kn_dataset_read_imdb: path is NULL");
     assert_fails(kn_dataset_read_npz(&data, NULL, "x", NULL), KN_ERR_INVALID, "NULL");

@@ -52,9 +52,10 @@ kn_status kn_dataset_read_text(kn_dataset **out, kn_vocab **vocab, const char *p
                                const kn_vocab_options *options) {
     char *text = NULL;
     size_t n_bytes = 0;
-    if (!vocab || length < 1)
-        return KN_FAIL(KN_ERR_INVALID, "kn_dataset_read_text: %s, length %" PRId64,
-                       vocab ? "vocab" : "vocab is NULL", length);
+    if (!vocab) return KN_FAIL(KN_ERR_INVALID, "kn_dataset_read_text: vocab is NULL");
+    if (length < 1)
+        return KN_FAIL(KN_ERR_INVALID, "kn_dataset_read_text: length %" PRId64 " must be 1 or more",
+                       length);
     if (!path) return KN_FAIL(KN_ERR_INVALID, "kn_dataset_read_text: path is NULL");
     KN_TRY(kn__file_whole(&text, &n_bytes, path));
     kn_vocab *made = NULL;
