@@ -46,7 +46,7 @@ case $case in
     want 2 "$knet" train mlp --seed -1;        err_has 'must be a whole number from 0'
     want 2 "$knet" train mlp --limit 3XB;      err_has 'such as 512MiB'
     want 2 "$knet" train mlp --quiet=yes;      err_has '--quiet takes no value'
-    want 2 "$knet" train mlp --synthetic --batch 20000; err_has 'batch 20000 .*only 12800 images' ;;
+    want 2 "$knet" train mlp --synthetic --batch 20000; err_has 'batch 20000 .*only 12800 samples' ;;
   results)
     want 0 "$knet" "${small[@]}"
     err_is_empty
@@ -101,7 +101,7 @@ case $case in
     }
     set_of 7 3 # fewer than a batch
     want 2 "$knet" train mlp --data "$work/set"
-    tail -n 1 err | grep -q 'batch 128 of 1 rank: the data has only 7 images' || fail 'the last line lacks the numbers'
+    tail -n 1 err | grep -q 'batch 128 of 1 rank: the data has only 7 samples' || fail 'the last line lacks the numbers'
     want 0 "$knet" train mlp --data "$work/set" --batch 7 --epochs 1 --json
     [ "$(json steps)" = 1 ] || fail "$(json steps) steps"
     set_of 7 11 # a class that no model has

@@ -446,7 +446,7 @@ static void other_programs_files_are_refused_and_change_nothing(void **state) {
     assert_ok(kn_loader_create_synthetic(&small, 500, &(kn_loader_options){.batch = 25}));
     c.train = small;
     assert_fails(kn_checkpoint_load(&c, path), KN_ERR_INVALID,
-                 "is of 500 images in batches of 50; the loader has 500 in batches of 25");
+                 "is of 500 samples in batches of 50; the loader has 500 in batches of 25");
     assert_close(first_weight(&b), before, 0, 0);
     c = all_of(&b);
     assert_ok(kn_checkpoint_load(&c, path));

@@ -316,7 +316,7 @@ static void options_that_do_not_fit_are_refused_with_their_values(void **state) 
     (void)state;
     files_dataset(dir, 20, false);
     assert_refused(dir, (kn_loader_options){.batch = 21}, KN_ERR_INVALID,
-                   "batch 21 of 1 rank: the data has only 20 images");
+                   "batch 21 of 1 rank: the data has only 20 samples");
     assert_refused(dir, (kn_loader_options){.batch = -4}, KN_ERR_INVALID, "batch -4");
     assert_refused(dir, (kn_loader_options){.rank = 2, .n_ranks = 2}, KN_ERR_INVALID,
                    "rank 2 of 2");
@@ -334,7 +334,7 @@ static void fewer_images_than_ranks_are_refused_by_all(void **state) {
     for (int rank = 0; rank < 4; rank++)
         assert_refused(
             dir, (kn_loader_options){.split = KN_TEST, .rank = rank, .n_ranks = 4, .partial = 1},
-            KN_ERR_INVALID, "batch 100 of 4 ranks: the data has only 3 images");
+            KN_ERR_INVALID, "batch 100 of 4 ranks: the data has only 3 samples");
 }
 
 #define IN_DIR(fn) TEST_WITH(fn, dir_setup, dir_teardown)

@@ -427,7 +427,7 @@ static kn_status data_check(state *s, kn_checkpoint *c, kn_file *f, const char *
     KN_TRY(numbers_get(s->data, 5, f, path, "knet.data"));
     if (s->data[3] != (uint64_t)l->data->n || s->data[4] != (uint64_t)l->options.batch)
         return KN_FAIL(KN_ERR_INVALID,
-                       "%s is of %" PRIu64 " images in batches of %" PRIu64
+                       "%s is of %" PRIu64 " samples in batches of %" PRIu64
                        "; the loader has %" PRId64 " in batches of %" PRId64,
                        path, s->data[3], s->data[4], l->data->n, l->options.batch);
     if (s->data[2] / (uint64_t)l->options.n_ranks > (uint64_t)l->n_batches)

@@ -40,7 +40,7 @@ static kn_status fits_data(const kn_loader *l) {
     char text[128];
     if (batches_of(o, d->n / o->n_ranks) == 0 || d->n > UINT32_MAX)
         return KN_FAIL(KN_ERR_INVALID,
-                       "batch %" PRId64 " of %d rank%s: the data has only %" PRId64 " images",
+                       "batch %" PRId64 " of %d rank%s: the data has only %" PRId64 " samples",
                        o->batch, o->n_ranks, o->n_ranks == 1 ? "" : "s", d->n);
     if (o->packed && !d->offset)
         return KN_FAIL(KN_ERR_INVALID, "packed: the data has no sequences");
@@ -99,7 +99,7 @@ static kn_status buffers_alloc(kn_loader *l) {
     l->order = malloc((size_t)d->n * sizeof *l->order);
     l->scratch = l->options.augment ? malloc(x_bytes_max(l) / (size_t)n_max(l)) : NULL;
     if (!l->order || (l->options.augment && !l->scratch))
-        return KN_FAIL(KN_ERR_OOM, "no memory to order %" PRId64 " images", d->n);
+        return KN_FAIL(KN_ERR_OOM, "no memory to order %" PRId64 " samples", d->n);
     for (int64_t i = 0; i < d->n; i++) l->order[i] = (uint32_t)i;
     for (int i = 0; i < l->n_buffers; i++) {
         kn__batch_buffer *b = &l->buffer[i];
@@ -343,7 +343,7 @@ kn_status kn_loader_place_get(kn_loader_place *out, kn_loader *l) {
 kn_status kn_loader_place_set(kn_loader *l, const kn_loader_place *place) {
     if (place->n_images != l->data->n || place->batch != l->options.batch)
         return KN_FAIL(KN_ERR_INVALID,
-                       "the place is of %" PRId64 " images in batches of %" PRId64
+                       "the place is of %" PRId64 " samples in batches of %" PRId64
                        "; the loader has %" PRId64 " in batches of %" PRId64,
                        place->n_images, place->batch, l->data->n, l->options.batch);
     int64_t index = place->index / l->options.n_ranks; /* saved with another number, perhaps */
