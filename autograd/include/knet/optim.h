@@ -111,7 +111,7 @@ KN_API int kn_optim_turn_count(const kn_optim *optim);
 KN_API KN_MUST_CHECK kn_status kn_optim_turn_step(kn_optim *optim, int i);
 
 /* --- a part of the state, as kn_parallel_shard of parallel.h uses it --- */
-/* Elements [begin, end) of the arena of kn_params_grad. */
+/* Elements [begin, end) of the arena of kn_params_grad: the zeros between gradients count too. */
 typedef struct kn_optim_range {
     int64_t begin; /* the first element */
     int64_t end;   /* the one after the last */

@@ -136,8 +136,10 @@ KN_API void kn_params_on_grad(kn_params *params, kn_grad_ready_fn fn, void *ctx)
  * step become zeros after that. kn_last_error() says why it fails. NULL: no more. */
 typedef void (*kn_grad_void_fn)(void *ctx);
 KN_API void kn_params_on_void(kn_params *params, kn_grad_void_fn fn, void *ctx);
-KN_API kn_tensor *kn_params_grad(
-    kn_params *params); /* all dense gradients, one flat view; borrowed */
+/* All dense gradients as one flat view, the arena, in the order of kn_params_order; borrowed. Each
+ * begins at a multiple of 256 bytes, with zeros between them, so there may be more elements than
+ * kn_params_numel counts. */
+KN_API kn_tensor *kn_params_grad(kn_params *params);
 /* Makes all gradients zeros if there was no backward since the last step, as the next backward
  * would; otherwise a no-op. */
 KN_API void kn_params_grad_begin(kn_params *params);
