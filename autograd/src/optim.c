@@ -34,7 +34,19 @@ static kn_status make_hyper(kn_optim *optim, double lr) {
     return KN_OK;
 }
 
+static kn_status check_sparse(kn_op op, const kn_params *set) {
+    for (int i = 0; op == KN_OP_lamb_step && i < set->n; i++) {
+        const kn__param *p = set->param[i];
+        if (p->is_sparse)
+            return KN_FAIL(KN_ERR_UNSUPPORTED,
+                           "LAMB moves whole parameters; the gradient of %s is row-sparse",
+                           p->name);
+    }
+    return KN_OK;
+}
+
 static kn_status create_one(kn_optim **out, kn_params *params, double lr, const kn_optim *like) {
+    KN_TRY(check_sparse(like->op, params));
     kn_optim *optim = malloc(sizeof *optim);
     if (!optim) return KN_FAIL(KN_ERR_OOM, "no host memory for an optimiser");
     *optim = *like;
@@ -307,22 +319,11 @@ static kn_status make_rows_state(kn_optim *optim) {
     return KN_OK;
 }
 
-static kn_status check_sparse(const kn_optim *optim) {
-    for (int i = 0; kn__is_lamb(optim) && i < optim->set->n; i++) {
-        const kn__param *p = optim->set->param[i];
-        if (p->is_sparse)
-            return KN_FAIL(KN_ERR_UNSUPPORTED,
-                           "LAMB moves whole parameters; the gradient of %s is row-sparse",
-                           p->name);
-    }
-    return KN_OK;
-}
-
 /* State and parts go by the arena's offsets, which are final from here on. */
 kn_status kn__optim_prepare(kn_optim *optim) {
     KN_SCOPE("optimizer state");
     kn_params *set = optim->set;
-    KN_TRY(check_sparse(optim));
+    KN_TRY(check_sparse(optim->op, set));
     KN_TRY(kn__params_freeze(set));
     if (optim->has_m && optim->m == KN_NONE) KN_TRY(kn__optim_state_make(&optim->m, set->flat));
     if (optim->has_v && optim->v == KN_NONE) KN_TRY(kn__optim_state_make(&optim->v, set->flat));

@@ -424,7 +424,14 @@ static void wrong_calls_have_messages(void **state) {
     assert_null(kn_grad(m.table));
     assert_fails(kn_check(), KN_ERR_INVALID, "kn_grad_rows");
     assert_ok(kn_param_sparse(m.table)); /* twice is once */
+    kn_optim *lamb = NULL;
+    assert_fails(kn_lamb_create(&lamb, m.set, 0.1, NULL), KN_ERR_UNSUPPORTED,
+                 "LAMB moves whole parameters; the gradient of table is row-sparse");
+    assert_null(lamb);
+    words_close(&m);
+    words_open(&m, false, NULL);
     assert_ok(kn_lamb_create(&m.optim, m.set, 0.1, NULL));
+    assert_ok(kn_param_sparse(m.table)); /* after its optimiser: its step says so */
     assert_fails(kn_optim_step(m.optim), KN_ERR_UNSUPPORTED, "row-sparse");
     words_close(&m);
 }

@@ -68,7 +68,8 @@ KN_API KN_MUST_CHECK kn_status kn_adam_create(kn_optim **out, kn_params *params,
 
 /* LAMB: You et al. 2020. With Adam's r = m̂/(√v̂ + eps) + weight_decay·w of each parameter:
  * w -= lr·|w|/|r|·r, and w -= lr·r where one of the norms is zero. Two launches for all
- * parameters. */
+ * parameters. Errors: UNSUPPORTED for a parameter with a row-sparse gradient; of one that becomes
+ * so later the first step says it. */
 KN_API KN_MUST_CHECK kn_status kn_lamb_create(kn_optim **out, kn_params *params, double lr,
                                               const kn_adam_options *options);
 

@@ -115,8 +115,9 @@ KN_API kn_tensor *kn_grad(kn_tensor *w); /* borrowed; zeros before the first bac
 /* From now on the gradient of w [V,…] is kept for the rows alone that kn_embedding or
  * kn_index_select takes from it, and kn_optim_step updates those rows alone, with their momentum
  * and averages; weight decay too reaches no other row. So step and memory go by the rows of a
- * batch, not by V. Other uses of w reach all rows. A captured step can't have such a gradient:
- * kn_backward returns UNSUPPORTED. Errors: INVALID after the first backward, step or kn_grad. */
+ * batch, not by V. Other uses of w reach all rows. LAMB has no such step: UNSUPPORTED. A captured
+ * step can't have such a gradient: kn_backward returns UNSUPPORTED. Errors: INVALID after the first
+ * backward, step or kn_grad. */
 KN_API KN_MUST_CHECK kn_status kn_param_sparse(kn_tensor *w);
 /* Whether w is a parameter with a row-sparse gradient. */
 KN_API bool kn_param_is_sparse(const kn_tensor *w);
