@@ -294,6 +294,25 @@ static void characters_may_be_integers_of_any_size(void **state) {
     trained_release(&t);
 }
 
+static void trees_without_nodes_are_an_error(void **state) {
+    (void)state;
+    static const int64_t late[] = {-1, 1, 2, 5, -1, -1, 6, -1, -1}; /* the root comes first */
+    static const int64_t padding[] = {-1, -1, -1};
+    trained t;
+    trained_named(&t, "tree_lstm");
+    {
+        KN_FRAME(.record = KN_OFF);
+        assert_null(kn_model_logits(t.model, kn_tensor_from(late, KN_I64, KN_SHAPE(1, 3, 3))));
+        assert_fails(kn_check(), KN_ERR_INVALID, "children come before their parents");
+        for (int64_t B = 0; B < 2; B++) {
+            kn_tensor *x = kn_tensor_from(padding, KN_I64, KN_SHAPE(B, 1, 3));
+            assert_null(kn_model_logits(t.model, x));
+            assert_fails(kn_check(), KN_ERR_INVALID, "tree_lstm: x has no words");
+        }
+    }
+    trained_release(&t);
+}
+
 /* --- optimisers, data --- */
 
 static void the_optimiser_of_the_record_steps(void **state) {
@@ -356,6 +375,7 @@ int main(void) {
         TEST_LONG(an_epoch_lowers_the_loss_and_a_file_keeps_the_model),
         TEST(gradients_in_mixed_precision_move_as_by_rounded_parameters),
         TEST_LONG(models_learn_in_mixed_precision), TEST(parameters_of_f64_need_no_frame_of_f64),
-        TEST(characters_may_be_integers_of_any_size), TEST(the_optimiser_of_the_record_steps),
-        TEST(a_kind_without_facts_makes_no_data), TEST(a_text_makes_samples_of_both_splits));
+        TEST(characters_may_be_integers_of_any_size), TEST(trees_without_nodes_are_an_error),
+        TEST(the_optimiser_of_the_record_steps), TEST(a_kind_without_facts_makes_no_data),
+        TEST(a_text_makes_samples_of_both_splits));
 }

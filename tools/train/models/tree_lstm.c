@@ -60,7 +60,7 @@ static bool levels_find(int64_t *level, int64_t *highest, const int64_t *x, int6
         }
         if (level[k] > *highest) *highest = level[k];
     }
-    return *highest >= 0;
+    return true;
 }
 
 /* x [B,N,3] on the host. */
@@ -84,7 +84,7 @@ static kn_status forest_read(forest *f, kn_tensor *x) {
     kn_shape s = kn_tensor_shape(x);
     const int64_t *data = x ? kn_data(kn_to(x, kn_device_host())) : NULL;
     KN_TRY(kn_check());
-    if (!data || s.n_dims != 3 || s.dim[2] != FIELDS || kn_tensor_dtype(x) != KN_I64)
+    if (!x || s.n_dims != 3 || s.dim[2] != FIELDS || kn_tensor_dtype(x) != KN_I64)
         return KN_FAIL(KN_ERR_SHAPE, "tree_lstm: x is i64 [B,N,3]: word, left and right child");
     int64_t all = s.dim[0] * s.dim[1], highest = 0;
     int64_t *level = calloc((size_t)all + 1, 8);
@@ -93,6 +93,8 @@ static kn_status forest_read(forest *f, kn_tensor *x) {
         status = KN_FAIL(KN_ERR_OOM, "tree_lstm: no memory for %lld nodes", (long long)all);
     else if (!levels_find(level, &highest, data, s.dim[0], s.dim[1]))
         status = KN_FAIL(KN_ERR_INVALID, "tree_lstm: children come before their parents in x");
+    else if (highest < 0)
+        status = KN_FAIL(KN_ERR_INVALID, "tree_lstm: x has no words");
     f->levels = highest + 1;
     if (status == KN_OK) forest_fill(f, level, data, s.dim[0], s.dim[1]);
     free(level);
