@@ -2,10 +2,10 @@
  * differentiated again. */
 #include "rules.h"
 
-static kn_status no_second(const kn__back *b) {
+/* name: of the function that users call. */
+static kn_status no_second(const kn__back *b, const char *name) {
     if (!b->pass->again) return KN_OK;
-    return KN_FAIL(KN_ERR_UNSUPPORTED, "kn_%s: its gradient can't be differentiated again",
-                   kn__node_name(b->node));
+    return KN_FAIL(KN_ERR_UNSUPPORTED, "%s: its gradient can't be differentiated again", name);
 }
 
 /* The gradient of result r; KN_NONE: it has none. */
@@ -36,7 +36,7 @@ static kn_status deliver(kn__back *b, kn_op_call *call, int n) {
 kn_status kn__rule_rnn(kn__back *b) {
     kn_attr_rnn *attr = kn__back_attr(b);
     kn_op_call call;
-    KN_TRY(no_second(b));
+    KN_TRY(no_second(b, "kn_rnn"));
     kn_op_call_init(
         &call, KN_OP_rnn_back, attr,
         KN_LIST_(kn__saved_in(b, 0), kn__saved_in(b, 1), kn__saved_out(b, 0), kn__saved_out(b, 3),
@@ -48,7 +48,7 @@ kn_status kn__rule_rnn(kn__back *b) {
 
 kn_status kn__rule_attention(kn__back *b) {
     kn_op_call call;
-    KN_TRY(no_second(b));
+    KN_TRY(no_second(b, "kn_attention"));
     kn_op_call_init(
         &call, KN_OP_attention_back, kn__back_attr(b),
         KN_LIST_(kn__saved_in(b, 0), kn__saved_in(b, 1), kn__saved_in(b, 2), kn__saved_in(b, 3),
@@ -59,7 +59,7 @@ kn_status kn__rule_attention(kn__back *b) {
 
 kn_status kn__rule_grid_sample(kn__back *b) {
     kn_op_call call;
-    KN_TRY(no_second(b));
+    KN_TRY(no_second(b, "kn_grid_sample"));
     kn_op_call_init(&call, KN_OP_grid_sample_back, kn__back_attr(b),
                     KN_LIST_(kn__saved_in(b, 0), kn__saved_in(b, 1), b->g), 3);
     return deliver(b, &call, 2);
@@ -67,7 +67,7 @@ kn_status kn__rule_grid_sample(kn__back *b) {
 
 /* d [T,B,C], of each loss; g [B] */
 kn_status kn__rule_ctc(kn__back *b) {
-    KN_TRY(no_second(b));
+    KN_TRY(no_second(b, "kn_ctc_loss"));
     kn_tensor *g = kn_unsqueeze(b->g, 1), *dx = kn_mul(kn__saved_out(b, 1), g);
     return dx ? kn__back_deliver(b, 0, dx) : kn_check();
 }

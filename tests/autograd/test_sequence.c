@@ -41,6 +41,15 @@ static void an_infinite_loss_has_a_gradient_of_nan(void **state) {
     assert_true(ops_at(dx, 2 * CTC_B * CTC_C) == 0); /* beyond the sequence */
 }
 
+static void the_ctc_loss_has_no_second_derivative(void **state) {
+    (void)state;
+    KN_TAPE();
+    kn_tensor *x = kn_watch(ctc_logits(KN_F32)), *dx = NULL;
+    kn_tensor *y = kn_ctc_loss(x, ctc_labels(KN_I64, 0), NULL);
+    assert_fails(kn_gradients(&dx, y, &x, 1, &(kn_gradients_options){.again = 1}),
+                 KN_ERR_UNSUPPORTED, "kn_ctc_loss: its gradient can't be differentiated again");
+}
+
 /* What image.py's made() makes. */
 static kn_tensor *made(kn_dtype dtype, kn_shape shape, int a, int b, int m, double scale,
                        double shift) {
@@ -283,6 +292,7 @@ static void a_network_without_inputs_has_the_gradients_of_its_states(void **stat
 int main(void) {
     return RUN_TESTS(OPS_TEST(gradients_of_the_ctc_loss_equal_those_of_pytorch),
                      OPS_TEST(an_infinite_loss_has_a_gradient_of_nan),
+                     OPS_TEST(the_ctc_loss_has_no_second_derivative),
                      OPS_TEST(gradients_of_images_equal_those_of_pytorch),
                      OPS_TEST(gradients_of_large_scores_equal_those_of_small_ops),
                      OPS_TEST(the_gradient_of_a_mask_does_not_depend_on_the_scale),
