@@ -80,16 +80,11 @@ static void make_key(void) {
     kn__host.forks_watch();
 }
 
-/* An unloaded library must not be called at the end of a thread. */
+/* An unloaded library must not be called at the end of a thread. The records of ended threads stay:
+ * at the process's end other threads may still take them and leave more. */
 __attribute__((destructor)) static void delete_key(void) {
     if (key_made) pthread_key_delete(key);
     key_made = false;
-    for (kn_edge next; left; left = next) {
-        next = ((kn_tensor *)left)->grad;
-        free((void *)left);
-    }
-    left_last = &left;
-    n_left = 0;
 }
 
 kn__ops_thread *kn__ops_thread_make(void) {
