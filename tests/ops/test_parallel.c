@@ -1,5 +1,6 @@
 /* Loops over helper threads that all callers share. */
 #include <dirent.h>
+#include <fenv.h>
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
@@ -238,6 +239,63 @@ static void a_helper_sleeps_off_the_callers_processor_and_works_anywhere(void **
     assert_int_equal(p.n_right, 2);
 }
 
+/* What one third is, in the arithmetic of float and of long double. */
+typedef struct thirds {
+    meeting meeting;
+    float of_float[2];
+    long double of_long[2];
+} thirds;
+
+static void divide(void *ctx, int64_t i) {
+    thirds *t = ctx;
+    volatile float one = 1, three = 3;
+    volatile long double long_one = 1, long_three = 3;
+    meet(&t->meeting, i);
+    t->of_float[i] = one / three;
+    t->of_long[i] = long_one / long_three;
+}
+
+static thirds divide_on_both(int rounding) {
+    thirds t = {0};
+    pthread_barrier_init(&t.meeting.barrier, NULL, 2);
+    fesetround(rounding);
+    kn__parallel_for(2, 2, divide, &t);
+    fesetround(FE_TONEAREST);
+    pthread_barrier_destroy(&t.meeting.barrier);
+    return t;
+}
+
+static void helpers_round_as_the_caller_does(void **state) {
+    (void)state;
+    assert_true(loop_is_whole(2, N)); /* the helper was made in the usual mode */
+    thirds down = divide_on_both(FE_DOWNWARD), up = divide_on_both(FE_UPWARD);
+    thirds nearest = divide_on_both(FE_TONEAREST);
+    assert_true(down.of_float[0] < up.of_float[0] && down.of_long[0] < up.of_long[0]);
+    const thirds *each[] = {&down, &up, &nearest};
+    for (int i = 0; i < 3; i++) {
+        assert_true(each[i]->of_float[1] == each[i]->of_float[0]);
+        assert_true(each[i]->of_long[1] == each[i]->of_long[0]);
+    }
+}
+
+static void divide_by(void *ctx, int64_t i) {
+    volatile long double zero = 0, by = *(int *)ctx, result;
+    (void)i;
+    result = zero / by;
+    (void)result;
+}
+
+/* Flags of an earlier loop must not trap in one that traps. */
+static void helpers_trap_only_what_happens_in_the_loop(void **state) {
+    (void)state;
+    for (int by = 0; by < 2; by++) {
+        if (by == 1) feenableexcept(FE_INVALID);
+        for (int i = 0; i < 100; i++) kn__parallel_for(2, 1000, divide_by, &by);
+        fedisableexcept(FE_ALL_EXCEPT);
+        feclearexcept(FE_ALL_EXCEPT);
+    }
+}
+
 /* Which piece each of two threads begins with, and the first of the others. */
 typedef struct order {
     pthread_barrier_t both_began;
@@ -286,6 +344,7 @@ int main(void) {
                      TEST(threads_keep_their_ends_and_turn_round_at_each_loop),
                      TEST(a_caller_finishes_alone_when_no_helper_is_free),
                      TEST(callers_share_the_helpers), TEST(a_forked_child_can_loop_and_end),
-                     TEST(helpers_block_all_signals),
+                     TEST(helpers_block_all_signals), TEST(helpers_round_as_the_caller_does),
+                     TEST(helpers_trap_only_what_happens_in_the_loop),
                      TEST(a_helper_sleeps_off_the_callers_processor_and_works_anywhere));
 }

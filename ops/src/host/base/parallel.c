@@ -18,6 +18,7 @@
 #include <stdatomic.h>
 
 #include "host/base/chunks.h"
+#include "host/base/float_mode.h"
 #include "kernel.h"
 #include "libgomp.h"
 #include "relax.h"
@@ -36,6 +37,7 @@ typedef struct range {
 typedef struct loop {
     kn__body_fn body;
     void *ctx;
+    kn__float_mode float_mode; /* the caller's: results are the same on any thread */
     int n_ranges;
     bool backward;
     _Atomic bool is_spent; /* every piece is taken */
@@ -123,6 +125,7 @@ static void help_locked(loop *l, int thread) {
     l->n_wanted--;
     atomic_fetch_add_explicit(&l->n_inside, 1, memory_order_relaxed);
     pthread_mutex_unlock(&team.lock);
+    kn__float_mode_adopt(l->float_mode);
     run_pieces(l, thread);
     pthread_mutex_lock(&team.lock);
     /* Released: the caller reads what the bodies wrote. The loop may be gone after this. */
@@ -216,6 +219,7 @@ void kn__parallel_for(int threads, int64_t n, kn__body_fn body, void *ctx) {
     pthread_once(&fork_once, watch_forks);
     static _Thread_local bool backward;
     loop l = {.body = body, .ctx = ctx, .n_wanted = threads - 1, .backward = backward = !backward};
+    l.float_mode = kn__float_mode_get();
     l.n_ranges = threads < RANGES_MAX ? threads : RANGES_MAX;
     for (int i = 0; i < l.n_ranges; i++) {
         l.range[i].first = kn__part(n, l.n_ranges, i);
