@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "libgomp.h"
 
@@ -90,16 +91,42 @@ int kn__cgroup_cores(const char *root) {
     return cores;
 }
 
+/* --- affinity --- */
+
+static void add_place(cpu_set_t *out, int place) {
+    int ids[CPU_SETSIZE], n = omp_get_place_num_procs(place);
+    if (n < 0 || n > CPU_SETSIZE) return;
+    omp_get_place_proc_ids(place, ids);
+    for (int i = 0; i < n; i++) CPU_SET((size_t)ids[i], out);
+}
+
+bool kn__cores_allowed(cpu_set_t *out) {
+    cpu_set_t main_thread;
+    if (sched_getaffinity(0, sizeof *out, out) < 0) return false;
+    if (sched_getaffinity(getpid(), sizeof main_thread, &main_thread) == 0)
+        CPU_OR(out, out, &main_thread);
+    for (int i = 0; i < omp_get_num_places(); i++) add_place(out, i);
+    return true;
+}
+
+/* --- the default --- */
+
 static pthread_once_t limit_once = PTHREAD_ONCE_INIT;
+static bool is_set;
 static int limit;
 
 static void limit_read(void) {
     const char *set = getenv("OMP_NUM_THREADS");
-    if (!set || !*set) limit = kn__cgroup_cores("");
+    is_set = set && *set;
+    if (!is_set) limit = kn__cgroup_cores("");
 }
 
 int kn__threads_default(void) {
     pthread_once(&limit_once, limit_read);
+    cpu_set_t allowed;
     int threads = omp_get_max_threads();
-    return limit > 0 && limit < threads ? limit : threads;
+    if (is_set) return threads;
+    /* OpenMP's number is that of the time when it was loaded. */
+    int now = kn__cores_allowed(&allowed) ? CPU_COUNT(&allowed) : 0;
+    return smaller_limit(threads, smaller_limit(limit, now));
 }

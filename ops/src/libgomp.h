@@ -7,5 +7,8 @@
 int omp_get_max_threads(void);
 void omp_set_num_threads(int n);
 int omp_in_parallel(void);
+int omp_get_num_places(void);
+int omp_get_place_num_procs(int place);
+void omp_get_place_proc_ids(int place, int *ids);
 
 #endif

@@ -4,6 +4,8 @@
 #include <knet/frame.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "test.h"
 
@@ -90,6 +92,23 @@ static void damaged_files_are_no_limit(void **state) {
     assert_int_equal(kn__cgroup_cores(root), 0);
 }
 
+/* As it is at the thread's first op, not when OpenMP was loaded. */
+static void affinity_is_a_limit(void **state) {
+    (void)state;
+    int how = 0;
+    pid_t child = fork();
+    if (child == 0) {
+        cpu_set_t one;
+        CPU_ZERO(&one);
+        CPU_SET((size_t)sched_getcpu(), &one);
+        unsetenv("OMP_NUM_THREADS");
+        _exit(sched_setaffinity(0, sizeof one, &one) == 0 ? kn__threads_default() : 99);
+    }
+    assert_int_equal(waitpid(child, &how, 0), child);
+    assert_true(WIFEXITED(how));
+    assert_int_equal(WEXITSTATUS(how), 1);
+}
+
 static void omp_num_threads_overrides_the_limit(void **state) {
     (void)state;
     const char *set = getenv("OMP_NUM_THREADS");
@@ -100,9 +119,9 @@ static void omp_num_threads_overrides_the_limit(void **state) {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, begin, end)
 
 int main(void) {
-    return RUN_TESTS(CASE(no_file_is_no_limit),
-                     CASE(version_2_divides_quota_by_period_and_rounds_up),
-                     CASE(the_least_limit_up_to_the_root_counts),
-                     CASE(version_1_has_quota_and_period_in_two_files),
-                     CASE(damaged_files_are_no_limit), CASE(omp_num_threads_overrides_the_limit));
+    return RUN_TESTS(
+        CASE(no_file_is_no_limit), CASE(version_2_divides_quota_by_period_and_rounds_up),
+        CASE(the_least_limit_up_to_the_root_counts),
+        CASE(version_1_has_quota_and_period_in_two_files), CASE(damaged_files_are_no_limit),
+        CASE(affinity_is_a_limit), CASE(omp_num_threads_overrides_the_limit));
 }

@@ -10,9 +10,12 @@
 #include <unistd.h>
 
 #include "kernel.h"
+#include "libgomp.h"
 #include "test.h"
 
 enum { N = 10000 };
+
+int omp_get_num_procs(void);
 
 static void count(void *ctx, int64_t i) { ((int *)ctx)[i]++; }
 
@@ -239,6 +242,64 @@ static void a_helper_sleeps_off_the_callers_processor_and_works_anywhere(void **
     assert_int_equal(p.n_right, 2);
 }
 
+typedef struct bound {
+    meeting meeting;
+    pthread_t caller;
+    int n_allowed; /* processors of the helper */
+} bound;
+
+static void count_allowed(void *ctx, int64_t i) {
+    bound *b = ctx;
+    cpu_set_t own;
+    meet(&b->meeting, i);
+    if (!pthread_equal(pthread_self(), b->caller) && sched_getaffinity(0, sizeof own, &own) == 0)
+        b->n_allowed = CPU_COUNT(&own);
+}
+
+static void bind_to(int processor) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET((size_t)processor, &set);
+    sched_setaffinity(0, sizeof set, &set);
+}
+
+static void *loop_bound(void *ctx) {
+    bound *b = ctx;
+    bind_to(sched_getcpu());
+    b->caller = pthread_self();
+    kn__parallel_for(2, 2, count_allowed, b);
+    return NULL;
+}
+
+/* In a child, which has no helpers yet. */
+static int processors_of_a_helper(bool binds_all) {
+    int how = 0;
+    pid_t child = fork();
+    if (child == 0) {
+        bound b = {0};
+        pthread_t thread;
+        alarm(60);
+        pthread_barrier_init(&b.meeting.barrier, NULL, 2);
+        if (binds_all) bind_to(sched_getcpu());
+        pthread_create(&thread, NULL, loop_bound, &b);
+        pthread_join(thread, NULL);
+        _exit(b.n_allowed);
+    }
+    return waitpid(child, &how, 0) == child && WIFEXITED(how) ? WEXITSTATUS(how) : -1;
+}
+
+/* CTest runs this once more with threads bound by OpenMP. */
+static void helpers_are_not_bound_as_their_first_caller(void **state) {
+    (void)state;
+#ifdef __SANITIZE_THREAD__
+    skip(); /* it takes no new threads in a child */
+#endif
+    int all = omp_get_num_procs();
+    if (all < 2 || all > 255) skip();
+    assert_int_equal(processors_of_a_helper(false), all);
+    if (omp_get_num_places() == 0) assert_int_equal(processors_of_a_helper(true), 1);
+}
+
 /* What one third is, in the arithmetic of float and of long double. */
 typedef struct thirds {
     meeting meeting;
@@ -346,5 +407,6 @@ int main(void) {
                      TEST(callers_share_the_helpers), TEST(a_forked_child_can_loop_and_end),
                      TEST(helpers_block_all_signals), TEST(helpers_round_as_the_caller_does),
                      TEST(helpers_trap_only_what_happens_in_the_loop),
+                     TEST(helpers_are_not_bound_as_their_first_caller),
                      TEST(a_helper_sleeps_off_the_callers_processor_and_works_anywhere));
 }
