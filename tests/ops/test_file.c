@@ -146,6 +146,14 @@ static void what_is_written_is_read_back(void **state) {
     assert_reads_back(in_folder("a.npy"), named, 1);
 }
 
+/* An open that waits for a writer would never end. */
+static void a_pipe_is_not_a_regular_file(void **state) {
+    (void)state;
+    kn_file *f = NULL;
+    assert_int_equal(mkfifo(in_folder("pipe"), 0600), 0);
+    assert_fails(kn_file_open(&f, in_folder("pipe")), KN_ERR_IO, "pipe: not a regular file");
+}
+
 static void bf16_is_for_safetensors_alone(void **state) {
     (void)state;
     KN_FRAME();
@@ -441,6 +449,7 @@ int main(void) {
         OPS_TEST(a_dtype_without_ours_fails_when_it_is_read),
         OPS_TEST(missing_files_and_folders_are_io_errors),
         OPS_TEST(what_is_written_is_read_back),
+        OPS_TEST(a_pipe_is_not_a_regular_file),
         OPS_TEST(bf16_is_for_safetensors_alone),
         OPS_TEST(a_mapped_tensor_outlives_its_file_and_leaves_it_alone),
         OPS_TEST(wrong_arguments_of_writers_name_the_tensor),

@@ -33,7 +33,7 @@ static void bytes_drop(void *ctx) {
 
 static kn_status bytes_map(kn__bytes *b, const char *path) {
     struct stat file;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* of a pipe it would await a writer */
     kn_status status = KN_OK;
     if (fd < 0 || fstat(fd, &file) != 0) {
         status = KN_FAIL(KN_ERR_IO, "%s: %s", path, strerror(errno));
