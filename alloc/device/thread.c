@@ -12,7 +12,7 @@ _Thread_local kn__thread *kn__self __attribute__((tls_model("initial-exec")));
 
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
-static bool key_made;
+static _Atomic bool key_made; /* cleared while other threads may still run */
 
 typedef void (*end_fn)(kn__thread *thread);
 static _Atomic(end_fn) ends[KN__THREAD_ENDS];

@@ -82,7 +82,7 @@ static void tape_free(void *value) {
 
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
-static bool key_made;
+static _Atomic bool key_made; /* cleared while other threads may still run */
 
 static void make_key(void) { key_made = pthread_key_create(&key, tape_free) == 0; }
 

@@ -14,7 +14,7 @@ _Atomic uint32_t kn__n_recordings;
 
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
-static bool key_made;
+static _Atomic bool key_made; /* cleared while other threads may still run */
 
 /* --- records of threads that ended --- */
 
