@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "c_locale.h"
 #include "utf8.h"
 
 kn__text kn__text_in(char *buffer, size_t bytes) {
@@ -67,6 +68,7 @@ void kn__text_printf(kn__text *text, const char *fmt, ...) {
     va_list args, again;
     va_start(args, fmt);
     va_copy(again, args);
+    locale_t before = kn__c_locale_enter();
     size_t room = text->failed ? 0 : text->size - text->length;
     char *at = room ? text->data + text->length : NULL;
     int length = vsnprintf(at, room, fmt, args);
@@ -79,6 +81,7 @@ void kn__text_printf(kn__text *text, const char *fmt, ...) {
     } else if (room && text->room == KN__TEXT_FIXED) {
         text->length += strlen(at); /* what fitted */
     }
+    kn__c_locale_leave(before);
     va_end(again);
 }
 

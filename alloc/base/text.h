@@ -23,6 +23,7 @@ void kn__text_release(kn__text *text); /* frees its own memory, empties it */
 void kn__text_add(kn__text *text, const char *bytes, size_t length);
 void kn__text_puts(kn__text *text, const char *string);
 void kn__text_repeat(kn__text *text, const char *string, int times);
+/* Numbers have a decimal point in every locale. */
 void kn__text_printf(kn__text *text, const char *fmt, ...) KN_PRINTF(2, 3);
 
 /* The string; in this and the next two a byte that is not UTF-8 becomes "\xE9", its value. */

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "text.h"
+
 enum { NANO = 1000000000 };
 
 typedef struct unit {
@@ -74,7 +76,8 @@ kn__quantity kn__three_digits(double x, const char *suffix) {
         return q;
     }
     int digits = round(x) >= 100 ? 0 : round(10 * x) >= 100 ? 1 : 2;
-    snprintf(q.text, sizeof q.text, "%.*f%s", digits, x, suffix);
+    kn__text text = kn__text_in(q.text, sizeof q.text);
+    kn__text_printf(&text, "%.*f%s", digits, x, suffix);
     return q;
 }
 

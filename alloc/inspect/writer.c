@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "c_locale.h"
 #include "file.h"
 #include "units.h"
 
@@ -24,7 +25,9 @@ void kn__write(kn__writer *w, const char *fmt, ...) {
     char text[1024];
     va_list args;
     va_start(args, fmt);
+    locale_t before = kn__c_locale_enter();
     vsnprintf(text, sizeof text, fmt, args);
+    kn__c_locale_leave(before);
     va_end(args);
     kn__text_puts(&w->text, text);
 }

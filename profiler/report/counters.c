@@ -79,7 +79,8 @@ static amount first_shown(int width, int name) {
 
 void kn__counter_cell(char cell[KN__COUNTER_CELL_BYTES], double x) {
     bool is_plain = x == 0 || (fabs(x) >= 1e-3 && fabs(x) < 1e6);
-    snprintf(cell, KN__COUNTER_CELL_BYTES, is_plain ? "%.6g" : "%.4g", x);
+    kn__text text = kn__text_in(cell, KN__COUNTER_CELL_BYTES);
+    kn__text_printf(&text, is_plain ? "%.6g" : "%.4g", x);
 }
 
 static void add_line(kn__text *text, const kn__counter *c, int name_width, amount from) {

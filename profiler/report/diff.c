@@ -335,9 +335,12 @@ static kn__quantity cell_of(const kn__change *change, double value, bool ascii) 
 }
 
 static void add_percent(kn__text *text, const kn__change *change) {
-    char percent[32] = "-";
+    char percent[32];
+    kn__text cell = kn__text_in(percent, sizeof percent);
     if (change->a > 0 && change->b > 0) {
-        snprintf(percent, sizeof percent, "%+.1f%%", 100 * (change->b - change->a) / change->a);
+        kn__text_printf(&cell, "%+.1f%%", 100 * (change->b - change->a) / change->a);
+    } else {
+        kn__text_puts(&cell, "-");
     }
     kn__text_right(text, percent, 10);
 }

@@ -79,9 +79,13 @@ static void add_values(kn__text *text, const kn__counter_pair *p, const shape *s
     const kn__counter *a = p->a ? p->a : &none, *b = p->b ? p->b : &none;
     long double before = is_last ? a->last : a->mean, after = is_last ? b->last : b->mean;
     double percent = (double)(100 * (after - before) / fabsl(before));
-    char change[32] = "-";
-    if (a->n && b->n && before != 0)
-        snprintf(change, sizeof change, fabs(percent) < 1e5 ? "%+.1f%%" : "%+.2g%%", percent);
+    char change[32];
+    kn__text cell = kn__text_in(change, sizeof change);
+    if (a->n && b->n && before != 0) {
+        kn__text_printf(&cell, fabs(percent) < 1e5 ? "%+.1f%%" : "%+.2g%%", percent);
+    } else {
+        kn__text_puts(&cell, "-");
+    }
     bool is_alone = !p->a || !p->b;
     if (s->has_before) add_value(text, a, before);
     add_value(text, b, after);

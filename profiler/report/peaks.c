@@ -6,7 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "c_locale.h"
 #include "file.h"
+#include "text.h"
 
 enum { LINE_BYTES = 512, HOST_BYTES = 256 };
 
@@ -31,7 +33,10 @@ kn__rates kn__peaks_read(void) {
     add_machine(machine, sizeof machine);
     size_t length = strlen(machine);
     if (strncmp(line, machine, length) != 0) return peaks;
-    if (sscanf(line + length, "%lf %lf", &peaks.flops, &peaks.bytes) != 2) return (kn__rates){0};
+    locale_t before = kn__c_locale_enter();
+    int n_read = sscanf(line + length, "%lf %lf", &peaks.flops, &peaks.bytes);
+    kn__c_locale_leave(before);
+    if (n_read != 2) return (kn__rates){0};
     bool valid = peaks.flops > 0 && peaks.flops < 1e18 && peaks.bytes > 0 && peaks.bytes < 1e18;
     return valid ? peaks : (kn__rates){0};
 }
@@ -45,8 +50,10 @@ kn_status kn__peaks_write(kn__rates peaks) {
     kn__make_parents(path, 0700); /* for the user alone */
     add_machine(line, sizeof line);
     size_t n = strlen(line);
-    n += (size_t)snprintf(line + n, sizeof line - n, "%.4g %.4g\n", peaks.flops, peaks.bytes);
-    if (n >= sizeof line) return KN_FAIL(KN_ERR_INVALID, "the name of the machine is too long");
+    kn__text rates = kn__text_in(line + n, sizeof line - n);
+    kn__text_printf(&rates, "%.4g %.4g\n", peaks.flops, peaks.bytes);
+    n += rates.length;
+    if (rates.failed) return KN_FAIL(KN_ERR_INVALID, "the name of the machine is too long");
     int error = kn__file_write(path, line, n);
     if (!error) return KN_OK;
     return KN_FAIL(KN_ERR_IO, "could not write %s: %s", path, strerror(error));

@@ -1,6 +1,8 @@
 /* Strings that grow, and the repair of text that is not UTF-8. */
+#include <locale.h>
 #include <string.h>
 
+#include "comma_locale.h"
 #include "test.h"
 #include "text.h"
 #include "utf8.h"
@@ -160,10 +162,27 @@ static void characters_are_those_of_the_standard(void **state) {
     }
 }
 
+static void numbers_have_a_point_in_every_locale(void **state) {
+    (void)state;
+    char buffer[64], shown[64];
+    kn__text t = kn__text_in(buffer, sizeof buffer), long_one = {0};
+    bool is_set = comma_locale_set();
+    kn__text_printf(&t, "%.2f %g %.1Lf", 0.25, 1e-7, 2.5L);
+    kn__text_printf(&long_one, "%.6000f", 0.5); /* in two attempts */
+    snprintf(shown, sizeof shown, "%.1f", 0.5); /* the program's own locale stays */
+    setlocale(LC_NUMERIC, "C");
+    assert_string_equal(buffer, "0.25 1e-07 2.5");
+    assert_int_equal(strncmp(long_one.data, "0.50", 4), 0);
+    kn__text_release(&long_one);
+    if (!is_set) skip();
+    assert_string_equal(shown, "0,5");
+}
+
 int main(void) {
     return RUN_TESTS(TEST(text_grows_in_each_kind_of_room), TEST(a_buffer_keeps_what_fits),
                      TEST(json_strings_are_repaired), TEST(text_of_files_and_of_xml_is_repaired),
                      TEST(text_is_shown_with_no_control_characters),
-                     TEST(characters_are_those_of_the_standard), TEST(text_is_wrapped_at_a_width),
+                     TEST(characters_are_those_of_the_standard),
+                     TEST(numbers_have_a_point_in_every_locale), TEST(text_is_wrapped_at_a_width),
                      TEST(characters_take_the_columns_of_a_terminal));
 }

@@ -1,11 +1,15 @@
 #include "export.h"
 
 #include <cjson/cJSON.h>
+#include <locale.h>
 
+#include "comma_locale.h"
+#include "json.h"
 #include "metrics.h"
 #include "protobuf.h"
 #include "report_maker.h"
 #include "stacks.h"
+#include "table.h"
 #include "test.h"
 
 static kn__report report;
@@ -297,12 +301,37 @@ static void labels_that_differ_have_metrics_of_their_own(void **state) {
     kn__report_release(&report);
 }
 
+/* Texts with numbers that have a fraction. */
+static void add_every_format(kn__text *text) {
+    kn__csv_add(text, &report);
+    kn__json_add(text, &report);
+    kn__metrics_add(text, &report);
+    kn__flame_add(text, &report, KN__WEIGHT_TIME);
+    kn__table_add(text, &report, &(kn__table_options){.ascii = true});
+}
+
+static void reports_are_the_same_in_a_locale_with_a_comma(void **state) {
+    (void)state;
+    kn__text point = {0}, comma = {0};
+    kn__row *conv = (kn__row *)find_row(&report, "train/conv, \"3x3\"; <relu> & more");
+    conv->flops = 1234567;
+    add_every_format(&point);
+    bool is_set = comma_locale_set();
+    add_every_format(&comma);
+    setlocale(LC_NUMERIC, "C");
+    assert_string_equal(comma.data, point.data);
+    kn__text_release(&point);
+    kn__text_release(&comma);
+    if (!is_set) skip();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST_WITH(csv_is_read_back, make_report, drop_report),
         TEST_WITH(folded_stacks_sum_up_to_the_total, make_report, drop_report),
         TEST_WITH(flame_graph_is_well_formed_and_complete, make_report, drop_report),
         TEST_WITH(stacks_have_every_row_once, make_report, drop_report),
+        TEST_WITH(reports_are_the_same_in_a_locale_with_a_comma, make_report, drop_report),
         TEST(paths_in_csv_have_one_reading),
         TEST(labels_that_are_not_utf8_are_repaired),
         TEST(labels_that_differ_have_metrics_of_their_own),

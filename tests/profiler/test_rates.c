@@ -1,10 +1,12 @@
 /* What scopes computed and moved, by their time; and the machine's peaks. */
 #include <knet/prof_metric.h>
+#include <locale.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "cells.h"
+#include "comma_locale.h"
 #include "export.h"
 #include "html.h"
 #include "json.h"
@@ -236,6 +238,22 @@ static void peaks_are_kept_for_this_machine(void **state) {
     unlink(path);
 }
 
+static void peaks_are_read_in_another_locale(void **state) {
+    (void)state;
+    char path[KN__PEAKS_PATH_BYTES];
+    bool is_set = comma_locale_set();
+    kn_status written = kn__peaks_write((kn__rates){1.5e11, 2.25e10});
+    kn__rates same = kn__peaks_read();
+    setlocale(LC_NUMERIC, "C");
+    assert_ok(written);
+    assert_close(same.bytes, 2.25e10, 0, 0);
+    assert_close(kn__peaks_read().flops, 1.5e11, 0, 0);
+    assert_close(kn__peaks_read().bytes, 2.25e10, 0, 0);
+    assert_true(kn__peaks_path(path, sizeof path));
+    unlink(path);
+    if (!is_set) skip();
+}
+
 static void peaks_go_to_the_users_cache(void **state) {
     (void)state;
     char path[KN__PEAKS_PATH_BYTES], cache[64];
@@ -269,5 +287,5 @@ int main(void) {
         TEST(a_rate_is_work_by_time), TEST(the_table_shows_rates_where_there_are_some),
         TEST(other_formats_have_the_work), TEST(work_survives_reading_merging_and_flattening),
         TEST(rates_have_three_digits_and_a_prefix), TEST(peaks_are_kept_for_this_machine),
-        TEST(peaks_go_to_the_users_cache));
+        TEST(peaks_are_read_in_another_locale), TEST(peaks_go_to_the_users_cache));
 }

@@ -21,7 +21,7 @@ uint8_t *files_idx(size_t *size_bytes, uint32_t magic, int n_dims, const uint32_
  * label is i % 10. */
 void files_dataset(const char *dir, uint32_t n, bool gzip);
 
-/* Sets a category of the locale to one of glibc's sources, as "de_DE", compiled for it in UTF-8.
+/* Sets a category of the locale to one of glibc's sources, as "en_US", compiled for it in UTF-8.
  * False where localedef or the source is missing. */
 bool files_locale_set(int category, const char *name);
 
