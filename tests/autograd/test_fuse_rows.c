@@ -2,6 +2,7 @@
  * the steps after, give the bits of single ops. With KNET_FUSE=all, so that short rows wait too. */
 #include <knet/op_watch.h>
 #include <knet/prof_heap.h>
+#include <pthread.h>
 
 #include "autograd_test.h"
 
@@ -208,10 +209,35 @@ static void a_row_is_reduced_before_it_is_written(void **state) {
     assert_close(ops_at(y, 3), 7, 0, 0);
 }
 
+/* A pass, and a reduction that reads the tiles of one. */
+static void *compute_fused(void *out) {
+    KN_FRAME(.fuse = 1);
+    kn_tensor *x = kn_exp(kn_zeros(KN_SHAPE(70, 70))), *y = kn_mul(kn_add(x, x), x);
+    float *sums = out;
+    return kn_data(x) && kn_copy_out(sums, sizeof *sums, kn_sum(y, KN_ALL, false)) == KN_OK ? out
+                                                                                            : NULL;
+}
+
+static void threads_with_small_stacks_compute(void **state) {
+    (void)state;
+    float sum = 0;
+    void *done = NULL;
+    pthread_t thread;
+    pthread_attr_t small;
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 256 << 10);
+    assert_int_equal(pthread_create(&thread, &small, compute_fused, &sum), 0);
+    assert_int_equal(pthread_join(thread, &done), 0);
+    pthread_attr_destroy(&small);
+    assert_non_null(done);
+    assert_close(sum, 2 * 70 * 70, 0, 0);
+}
+
 int main(void) {
     setenv("KNET_FUSE", "all", 1);
     return RUN_TESTS(OPS_TEST(links_give_the_bits_of_single_ops),
                      OPS_TEST(rows_that_are_reduced_and_go_on_give_the_same_bits),
                      OPS_TEST(a_normalization_of_small_ops_is_one_pass),
-                     OPS_TEST(a_row_is_reduced_before_it_is_written));
+                     OPS_TEST(a_row_is_reduced_before_it_is_written),
+                     TEST_LONG(threads_with_small_stacks_compute)); /* sanitizers need more */
 }

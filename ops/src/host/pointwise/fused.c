@@ -1,5 +1,7 @@
 #include "host/pointwise/fused.h"
 
+#include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "host/base/chunks.h"
@@ -151,9 +153,39 @@ const void *kn__fused_block(const kn__fused *f, kn__tile tiles[], int64_t from, 
     return y;
 }
 
+/* --- the tiles of a thread --- */
+
+static pthread_key_t key;
+static bool key_made;
+static pthread_once_t key_once = PTHREAD_ONCE_INIT;
+static _Thread_local kn__tile *own_tiles;
+
+static void tiles_free(void *tiles) {
+    free(tiles);
+    own_tiles = NULL;
+}
+
+static void key_make(void) { key_made = pthread_key_create(&key, tiles_free) == 0; }
+
+static __attribute__((noinline)) kn__tile *tiles_make(void) {
+    pthread_once(&key_once, key_make);
+    kn__tile *tiles = key_made ? malloc(KN__FUSED_STEPS * sizeof *tiles) : NULL;
+    if (tiles && pthread_setspecific(key, tiles) != 0) {
+        free(tiles);
+        tiles = NULL;
+    }
+    own_tiles = tiles;
+    return tiles;
+}
+
+kn__tile *kn__fused_tiles(void) { return own_tiles ? own_tiles : tiles_make(); }
+
+/* --- a pass --- */
+
 static void run_part(void *ctx, int64_t i) {
     const kn__fused *f = ctx;
-    kn__tile tiles[KN__FUSED_STEPS];
+    kn__tile *tiles = kn__fused_tiles();
+    if (!tiles) tiles = __builtin_alloca(KN__FUSED_STEPS * sizeof *tiles);
     int64_t end = (i + 1) * f->grain < f->n ? (i + 1) * f->grain : f->n;
     int64_t most = f->whole_row ? kn__fused_rows(f->whole_row) * f->whole_row
                    : f->is_free ? f->grain

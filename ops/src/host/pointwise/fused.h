@@ -100,6 +100,9 @@ static inline int64_t kn__fused_rows(int64_t row) {
     return row >= KN__ROW_BLOCK / 8 ? 1 : KN__ROW_BLOCK / row;
 }
 void kn__fused_run(const kn__fused *f);
+/* KN__FUSED_STEPS tiles, which the calling thread keeps until it ends: 256 KiB, more than the whole
+ * stack of some threads. NULL: no memory; the stack is what is left. */
+kn__tile *kn__fused_tiles(void);
 /* Elements from … from + n - 1, at most a tile. Returns where the last step's are: in `tiles`
  * (KN__FUSED_STEPS of them), or in its result. */
 const void *kn__fused_block(const kn__fused *f, kn__tile tiles[], int64_t from, int64_t n);

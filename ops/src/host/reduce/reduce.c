@@ -122,11 +122,6 @@ static void plan_chunks(plan *p) {
 
 /* --- one tile --- */
 
-typedef struct tile_space {
-    kn__tile tiles[KN__FUSED_STEPS];
-    float f32[KN__ROW_BLOCK];
-} tile_space;
-
 static int64_t offset(const group_list *list, int64_t i) {
     if (list->n == 0) return 0;
     if (list->n == 1) return i * list->stride[0];
@@ -165,29 +160,31 @@ static void fold_halves(const plan *p, kn__cell *cells, const uint16_t *x, int64
 
 /* Rows from a tile of the chain: of a long row one of the loops' blocks, so that the bits are those
  * of the whole row; short ones that lie together. */
-static void fold_tile(const plan *p, tile_space *space, kn__cell *cells, int64_t at, int64_t n,
+static void fold_tile(const plan *p, kn__tile tiles[], kn__cell *cells, int64_t at, int64_t n,
                       int64_t down) {
-    const void *x = kn__fused_block(p->source, space->tiles, at, n * down);
+    float f32[KN__ROW_BLOCK];
+    const void *x = kn__fused_block(p->source, tiles, at, n * down);
     if (p->dtype == KN_F16 || p->dtype == KN_BF16) {
-        kn__loops(KN_F32)->cast_from(space->f32, x, p->dtype, n * down);
-        x = space->f32;
+        kn__loops(KN_F32)->cast_from(f32, x, p->dtype, n * down);
+        x = f32;
     }
     p->folds->rows[p->fold](cells, x, n, down, down, NULL, p->recipe.p);
 }
 
 static __attribute__((noinline)) void fold_fused(const plan *p, kn__cell *cells, int64_t at,
                                                  int64_t n, int64_t down) {
-    tile_space space;
+    kn__tile *tiles = kn__fused_tiles();
+    if (!tiles) tiles = __builtin_alloca(KN__FUSED_STEPS * sizeof *tiles);
     int64_t block = p->dtype == KN_F64 ? KN_FOLD_BLOCK_BYTES / 8 : KN_FOLD_BLOCK_BYTES / 4;
     int64_t together = down == p->stride ? KN__ROW_BLOCK / down : 0;
     if (together > 1) {
         for (int64_t o = 0; o < n; o += together)
-            fold_tile(p, &space, cells + o, at + o * down, at_most(n - o, together), down);
+            fold_tile(p, tiles, cells + o, at + o * down, at_most(n - o, together), down);
         return;
     }
     for (int64_t o = 0; o < n; o++) {
         for (int64_t d = 0; d < down; d += block)
-            fold_tile(p, &space, cells + o, at + o * p->stride + d, 1, at_most(down - d, block));
+            fold_tile(p, tiles, cells + o, at + o * p->stride + d, 1, at_most(down - d, block));
     }
 }
 
