@@ -311,12 +311,25 @@ static void slot_put(kn_pool *pool, kn__cache *cache, kn__slab *slab, kn__slot *
     }
 }
 
+/* Ends a slot's life and returns its use; 0: it had none. Of two threads that free a block at the
+ * same moment one gets 0 in checked builds. The exchange takes as long as the rest of kn_free:
+ * where it is not checked, a few instructions are left in which both may get its use. */
+static inline uint32_t slot_end(kn__slot *slot) {
+#if KN_CHECKED >= 1
+    return atomic_exchange_explicit(&slot->use, 0, memory_order_relaxed);
+#else
+    uint32_t use = KN__READ(slot->use);
+    KN__WRITE(slot->use, 0);
+    return use;
+#endif
+}
+
 static kn_status free_slot(kn_pool *pool, kn__slab *slab, char *ptr) {
-    if (KN__UNLIKELY(!kn__slot_is_live(slab, ptr))) {
+    kn__slot *slot = &slab->slots[kn__slab_index(slab, ptr)];
+    uint32_t use = kn__slot_is_live(slab, ptr) ? slot_end(slot) : 0;
+    if (KN__UNLIKELY(!use)) {
         return kn__misuse(pool, "kn_free", ptr, kn__slot_misuse(slab, ptr));
     }
-    kn__slot *slot = &slab->slots[kn__slab_index(slab, ptr)];
-    uint32_t use = KN__READ(slot->use);
     size_t live = slab->slot_bytes, requested = kn__slot_requested(use);
     bool shared = use & KN__SLOT_SHARED, pushed = false;
     unsigned tag = kn__slot_tag(use);
@@ -328,10 +341,7 @@ static kn_status free_slot(kn_pool *pool, kn__slab *slab, char *ptr) {
     if (rack) {
         kn__stack *stack = &rack->stacks[slab->size_class];
         pushed = rack->stream == slab->stream && kn__stack_bytes(stack) < slab->depth_bytes;
-        if (pushed) {
-            KN__WRITE(slot->use, 0);
-            kn__stack_push(rack, stack, (kn__slot_ref){ptr, slot});
-        }
+        if (pushed) kn__stack_push(rack, stack, (kn__slot_ref){ptr, slot});
         kn__gate_leave(&cache->gate);
     }
     if (pushed) {
@@ -341,7 +351,6 @@ static kn_status free_slot(kn_pool *pool, kn__slab *slab, char *ptr) {
     }
     kn__pool_lock(pool);
     kn__count_locked(pool, cache, tag, -(int64_t)live, -(int64_t)requested);
-    KN__WRITE(slot->use, 0);
     slot_put(pool, cache, slab, slot, ptr, shared);
     kn__pool_unlock(pool);
     return KN_OK;
@@ -383,9 +392,15 @@ kn_status kn_free(kn_pool *pool, void *ptr) {
         kn__gate_leave(&cache->gate);
         return free_slow(pool, ptr);
     }
+    if (KN_CHECKED < 1) {
+        KN__WRITE(slot->use, 0); /* read above */
+    } else if (!slot_end(slot)) {
+        const char *why = kn__slot_misuse(slab, ptr);
+        kn__gate_leave(&cache->gate);
+        return kn__misuse(pool, "kn_free", ptr, why);
+    }
     size_t live = slab->slot_bytes; /* outside the gate the slab may be gone */
     KN__POISON_FAST(kn__poison_free(pool, ptr, kn__slot_requested(use), live));
-    KN__WRITE(slot->use, 0);
     kn__stack_push(rack, stack, (kn__slot_ref){ptr, slot});
     kn__gate_leave(&cache->gate);
     if (KN__UNLIKELY(kn__slot_tag(use))) return count_tagged(cache, live, use);

@@ -1,6 +1,7 @@
 /* Threads: own pairs, blocks handed from one to another, pools that outlive threads and threads
  * that outlive pools. Assertions are made on the main thread only. */
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -446,8 +447,58 @@ static void observer_attached_meanwhile_hears_of_a_pool_once(void **state) {
     pthread_barrier_destroy(&together);
 }
 
+/* --- two threads free one block --- */
+
+static _Atomic int n_frees_told;
+static _Atomic bool second_is_done;
+
+/* Holds the first thread up inside kn_free until the second one is through. */
+static void wait_for_second(kn_pool *pool, void *ptr, size_t size, uint32_t owner) {
+    (void)pool, (void)ptr, (void)size, (void)owner;
+    if (atomic_fetch_add(&n_frees_told, 1)) return;
+    while (!atomic_load(&second_is_done)) sched_yield();
+}
+
+static void drop_log(void *ctx, int level, const char *text) { (void)ctx, (void)level, (void)text; }
+
+typedef struct first_free {
+    kn_pool *pool;
+    void *block;
+    kn_status status;
+} first_free;
+
+static void *free_first(void *ctx) {
+    first_free *first = ctx;
+    first->status = kn_free(first->pool, first->block);
+    return NULL;
+}
+
+static void the_second_of_two_frees_at_the_same_moment_is_an_error(void **state) {
+    (void)state;
+    static const kn_observer observer = {.on_free = wait_for_second};
+    fixture f = fixture_make(1 * GiB, false, NULL);
+    first_free first = {.pool = f.pool, .block = must_alloc(f.pool, 1000, NULL)};
+    pthread_t thread;
+    assert_ok(kn_observer_attach(&observer));
+    kn_log_attach(drop_log, NULL);
+    assert_int_equal(pthread_create(&thread, NULL, free_first, &first), 0);
+    while (!atomic_load(&n_frees_told)) sched_yield();
+    kn_status second = kn_free(f.pool, first.block);
+    atomic_store(&second_is_done, true);
+    pthread_join(thread, NULL);
+    kn_log_attach(NULL, NULL);
+    assert_ok(kn_observer_attach(NULL));
+    assert_int_equal(second, KN_ERR_INVALID);
+    assert_ok(first.status);
+    assert_int_equal(n_frees_told, 1);
+    assert_int_equal(stats_of(f.pool).n_misuses, 1);
+    assert_ok(kn_pool_check(f.pool));
+    fixture_end(&f);
+}
+
 int main(void) {
-    return RUN_TESTS(TEST(threads_with_their_own_blocks), TEST(blocks_are_freed_on_other_threads),
+    return RUN_TESTS(TEST(the_second_of_two_frees_at_the_same_moment_is_an_error),
+                     TEST(threads_with_their_own_blocks), TEST(blocks_are_freed_on_other_threads),
                      TEST(crowded_threads_never_get_memory_in_use),
                      TEST(no_two_threads_hold_the_same_bytes),
                      TEST(work_on_blocks_that_are_handed_over_is_never_disturbed),

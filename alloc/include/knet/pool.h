@@ -147,7 +147,9 @@ KN_API KN_MUST_CHECK kn_status kn_alloc_aligned(void **out, kn_pool *pool, size_
                                                 size_t align, kn_stream stream);
 /* Frees a block in the order of its stream; does not wait. A pointer that is not a live block of
  * this pool is an INVALID error: it is logged and counted, and changes nothing, so the result may
- * be ignored. No-op if ptr is NULL, whatever the pool; INVALID if the pool alone is. */
+ * be ignored. No-op if ptr is NULL, whatever the pool; INVALID if the pool alone is. Of two threads
+ * that free a small block at the same moment builds with KNET_CHECKED find the second; in others it
+ * may be missed, and the pool would hand the block out twice. */
 KN_API kn_status kn_free(kn_pool *pool, void *ptr);
 /* Marks a use on another stream; call it after you enqueued that use and before kn_free. The other
  * stream must first wait for the block's own stream (with an event): the memory is safe there only
