@@ -34,7 +34,7 @@ bool kn__reserved_fit(kn_op op, uint32_t unused, const uint64_t reserved[], int 
     return true;
 }
 
-const char *kn__input_name(char out[KN__INPUT_NAME_BYTES], kn_op op, int i) {
+const char *kn__name_of_input(char out[KN__INPUT_NAME_BYTES], kn_op op, int i) {
     const char *const *as = kn__ops_self ? kn__ops_self->as : NULL;
     if (as && i < KN__AS_NAMES - 1 && as[1 + i]) return as[1 + i];
     const kn_op_info *info = &kn_op_table[op];
@@ -57,7 +57,7 @@ static void list_inputs(char *out, size_t out_bytes, kn_op op, kn_tensor *const 
         char name[KN__INPUT_NAME_BYTES], shape[256];
         kn_shape_text(shape, sizeof shape, kn_tensor_shape(in[i]));
         at += (size_t)snprintf(out + at, out_bytes - at, "%s%s %s", at ? ", " : " (",
-                               kn__input_name(name, op, i), shape);
+                               kn__name_of_input(name, op, i), shape);
     }
     if (at && at < out_bytes) snprintf(out + at, out_bytes - at, ")");
 }
@@ -79,7 +79,8 @@ bool kn_op_call_fail(const kn_op_call *call, kn_status status, const char *fmt, 
 static bool unreadable(kn_op op, kn_tensor *const in[], int i) {
     if (kn_pending()) return false;
     char name[KN__INPUT_NAME_BYTES], text[64];
-    snprintf(text, sizeof text, "kn_%s: %s", kn__name_in_errors(op), kn__input_name(name, op, i));
+    snprintf(text, sizeof text, "kn_%s: %s", kn__name_in_errors(op),
+             kn__name_of_input(name, op, i));
     kn_error_defer(kn__fail_unreadable(text, in[i]));
     kn_error_op(kn__name_in_errors(op));
     return false;
@@ -118,10 +119,10 @@ static bool unfit(const kn_op_call *call, int i, int first) {
     const kn_op_info *info = &kn_op_table[call->op];
     const kn_tensor *t = call->in[i];
     char name[KN__INPUT_NAME_BYTES], other[KN__INPUT_NAME_BYTES];
-    const char *it = kn__input_name(name, (kn_op)call->op, i);
+    const char *it = kn__name_of_input(name, (kn_op)call->op, i);
     if (t->storage->device != call->device) {
         return kn_op_call_fail(call, KN_ERR_DEVICE, "%s is on %s, %s on %s; see kn_to",
-                               kn__input_name(other, (kn_op)call->op, 0),
+                               kn__name_of_input(other, (kn_op)call->op, 0),
                                kn_device_name(call->device), it,
                                kn_device_name(t->storage->device));
     }
@@ -130,7 +131,7 @@ static bool unfit(const kn_op_call *call, int i, int first) {
                                kn_dtype_name((kn_dtype)t->dtype), class_text(class_of(info, i)));
     }
     return kn_op_call_fail(call, KN_ERR_DTYPE, "%s is %s, %s is %s; see kn_cast",
-                           kn__input_name(other, (kn_op)call->op, first),
+                           kn__name_of_input(other, (kn_op)call->op, first),
                            kn_dtype_name((kn_dtype)call->dtype), it,
                            kn_dtype_name((kn_dtype)t->dtype));
 }

@@ -46,7 +46,7 @@ static inline void kn__as_end(const bool *is_outermost) {
 const char *kn__name_in_errors(kn_op op);
 /* Of its input i. Room for KN__INPUT_NAME_BYTES is for those that are counted. */
 enum { KN__INPUT_NAME_BYTES = 32 };
-const char *kn__input_name(char out[KN__INPUT_NAME_BYTES], kn_op op, int i);
+const char *kn__name_of_input(char out[KN__INPUT_NAME_BYTES], kn_op op, int i);
 
 /* --- argument checks --- */
 
