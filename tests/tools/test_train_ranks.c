@@ -15,13 +15,13 @@ typedef struct trained {
     kn_params *params;
     kn_model *model;
     kn_optim *optim;
+    kn_dataset *data;
     kn_loader *loader;
     kn_train_more more;
 } trained;
 
 /* 200 images, 3 batches of each rank. */
 static const char *create(trained *t, kn_comm *comm, const other *o) {
-    kn_dataset *data = NULL;
     const kn_augment augment = {.flip = 1};
     bool is_other = kn_comm_rank(comm) == 1;
     const kn_loader_options options = {.batch = is_other && o->batch ? o->batch : 32,
@@ -32,8 +32,8 @@ static const char *create(trained *t, kn_comm *comm, const other *o) {
     RANK_OK(kn_model_create(&t->model, "softmax", t->params));
     RANK_OK(kn_sgd_create(&t->optim, t->params, 0.1, NULL));
     RANK_OK(kn_dataset_create_synthetic(
-        &data, 200, &(kn_synthetic_options){.shape = KN_SHAPE(1, 28, 28), .n_classes = 10}));
-    RANK_OK(kn_loader_create_from(&t->loader, data, &options));
+        &t->data, 200, &(kn_synthetic_options){.shape = KN_SHAPE(1, 28, 28), .n_classes = 10}));
+    RANK_OK(kn_loader_create_from(&t->loader, t->data, &options));
     RANK_OK(kn_parallel_create(&t->more.parallel, t->params, comm, NULL));
     if (is_other && o->averages) RANK_OK(kn_ema_create(&t->more.ema, t->params, 0.9));
     if (is_other && o->scales) RANK_OK(kn_loss_scale_create(&t->more.scale, t->params, NULL));
@@ -55,6 +55,7 @@ static const char *train(kn_comm *comm, void *ctx) {
     kn_ema_destroy(t.more.ema);
     kn_parallel_destroy(t.more.parallel);
     kn_loader_destroy(t.loader);
+    kn_dataset_destroy(t.data);
     kn_optim_destroy(t.optim);
     kn_model_destroy(t.model);
     kn_params_destroy(t.params);
