@@ -169,7 +169,8 @@ static void key_make(void) { key_made = pthread_key_create(&key, tiles_free) == 
 
 static __attribute__((noinline)) kn__tile *tiles_make(void) {
     pthread_once(&key_once, key_make);
-    kn__tile *tiles = key_made ? malloc(KN__FUSED_STEPS * sizeof *tiles) : NULL;
+    kn__tile *tiles =
+        key_made ? aligned_alloc(_Alignof(kn__tile), KN__FUSED_STEPS * sizeof *tiles) : NULL;
     if (tiles && pthread_setspecific(key, tiles) != 0) {
         free(tiles);
         tiles = NULL;
@@ -185,7 +186,9 @@ kn__tile *kn__fused_tiles(void) { return own_tiles ? own_tiles : tiles_make(); }
 static void run_part(void *ctx, int64_t i) {
     const kn__fused *f = ctx;
     kn__tile *tiles = kn__fused_tiles();
-    if (!tiles) tiles = __builtin_alloca(KN__FUSED_STEPS * sizeof *tiles);
+    if (!tiles)
+        tiles =
+            __builtin_alloca_with_align(KN__FUSED_STEPS * sizeof *tiles, 8 * _Alignof(kn__tile));
     int64_t end = (i + 1) * f->grain < f->n ? (i + 1) * f->grain : f->n;
     int64_t most = f->whole_row ? kn__fused_rows(f->whole_row) * f->whole_row
                    : f->is_free ? f->grain

@@ -33,11 +33,10 @@ typedef struct kn__row_job {
     kn__walk walk[KN__ROW_OPERANDS];
 } kn__row_job;
 
-/* A tile. */
+/* A tile: vectors lie within cache lines. */
 typedef union kn__tile {
-    char bytes[KN__ROW_BLOCK * sizeof(double)];
+    _Alignas(64) char bytes[KN__ROW_BLOCK * sizeof(double)];
     float f32[KN__ROW_BLOCK];
-    double align;
 } kn__tile;
 
 /* Elements from … from + n - 1, at most a tile. in: where element `from` of a whole operand lies,

@@ -174,7 +174,9 @@ static void fold_tile(const plan *p, kn__tile tiles[], kn__cell *cells, int64_t 
 static __attribute__((noinline)) void fold_fused(const plan *p, kn__cell *cells, int64_t at,
                                                  int64_t n, int64_t down) {
     kn__tile *tiles = kn__fused_tiles();
-    if (!tiles) tiles = __builtin_alloca(KN__FUSED_STEPS * sizeof *tiles);
+    if (!tiles)
+        tiles =
+            __builtin_alloca_with_align(KN__FUSED_STEPS * sizeof *tiles, 8 * _Alignof(kn__tile));
     int64_t block = p->dtype == KN_F64 ? KN_FOLD_BLOCK_BYTES / 8 : KN_FOLD_BLOCK_BYTES / 4;
     int64_t together = down == p->stride ? KN__ROW_BLOCK / down : 0;
     if (together > 1) {
