@@ -141,6 +141,21 @@ static void calls_far_from_the_first_ones_have_bins(void **state) {
     }
 }
 
+/* Those that have no bins; one between them is no record. */
+static void first_calls_far_apart_have_bins_between_them(void **state) {
+    (void)state;
+    kn__tree_node *node = node_of(1000, 1ull << 40);
+    for (int k = 0; k < 99; k++) count(node, 1ull << 39);
+    kn__report_init(&report);
+    kn__row *row = add_row(&report, NULL, "row", 100, 1, 0);
+    row->min_ns = 0;
+    row->max_ns = UINT64_MAX;
+    assert_ok(kn__times_read(&report, row, node, 1.0));
+    assert_true(fabs(kn__row_percentile(row, 0.5) / (double)(1ull << 39) - 1) <= 0.05);
+    assert_int_equal(row->times->n, 2);
+    kn__report_release(&report);
+}
+
 static void work(uint64_t ns) {
     KN_SCOPE("uneven");
     for (uint64_t start = kn__now_ns(CLOCK_MONOTONIC);
@@ -200,6 +215,7 @@ int main(void) {
         TEST_WITH(percentiles_are_within_five_percent, timer_setup, timer_teardown),
         TEST_WITH(short_times_are_within_five_percent_too, timer_setup, timer_teardown),
         TEST_WITH(bins_of_threads_add_up, timer_setup, timer_teardown),
+        TEST_WITH(first_calls_far_apart_have_bins_between_them, timer_setup, timer_teardown),
         TEST_WITH(calls_far_from_the_first_ones_have_bins, timer_setup, timer_teardown),
         TEST_WITH(a_scope_that_starts_fast_has_the_median_of_all, timer_setup, timer_teardown),
         TEST_WITH(without_memory_for_bins_there_are_none, timer_setup, timer_teardown),
