@@ -42,9 +42,10 @@ static kn__tree_node *node_of(uint64_t least, uint64_t first) {
 
 /* As a scope that ends (scope.c). */
 static void count(kn__tree_node *node, uint64_t ticks) {
+    bool is_record = ticks < node->ticks_min || ticks > node->ticks_max;
     if (ticks < node->ticks_min) node->ticks_min = ticks;
     if (ticks > node->ticks_max) node->ticks_max = ticks;
-    kn__times_cover(kn__tree_get(), node);
+    if (is_record) kn__times_cover(kn__tree_get(), node);
     kn__times_count(node->times, ticks);
 }
 
