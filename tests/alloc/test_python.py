@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 try:
     import _ctypes
@@ -82,6 +83,8 @@ def again(path):
             thread = threading.Thread(target=use, args=(api, b"sim", False))
             thread.start()
             thread.join()
+            while os.path.exists(f"/proc/self/task/{thread.native_id}"):
+                time.sleep(0.001)  # it runs the copy's destructors after join() has returned
             _ctypes.dlclose(api.lib._handle)
             with open("/proc/self/maps") as maps:
                 assert folder not in maps.read()
