@@ -153,7 +153,7 @@ static inline int64_t *fill_result(kn__node *n, int r, kn_tensor *t, int64_t *di
     result->dtype = t->dtype;
     bool is_float = kn__dtype_is_float(t->dtype);
     if (is_float) t->grad = kn__edge_to(n, r);
-    /* Of the end of others, which have no edge, nobody tells the node. */
+    /* Others have no edge, so that the node does not hear of their end. */
     if (is_float || n->saves >> (KN_NEED_OUT + r) & 1) result->out = t;
     for (int d = 0; d < t->n_dims; d++) *dim++ = t->dim[d];
     return dim;

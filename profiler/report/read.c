@@ -408,7 +408,7 @@ static size_t without_separator(const char *text, size_t n) {
 }
 
 /* A trace of ours that has no end: complete lines, of an event each, and perhaps a part of one.
- * NULL: it is none. */
+ * NULL: it is no such file. */
 static cJSON *parse_cut(const char *text, size_t n) {
     static const char head[] = KN__TRACE_JSON_HEAD, end[] = KN__TRACE_JSON_END "0}";
     if (n < sizeof head || memcmp(text, head, sizeof head - 1) != 0) return NULL;

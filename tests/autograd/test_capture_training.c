@@ -349,7 +349,7 @@ static kn_status read_alone(kn_tensor *out[], kn_tensor *const in[], void *ctx) 
 }
 
 /* Of each turn the gradients and values of a and c. before: what a backward outside reaches; 0:
- * there is none, 1: a, 2: both, 3: one that fails. */
+ * no backward, 1: a, 2: both, 3: one that fails. */
 static void take_turns(double out[TURNS][4], const int before[TURNS], kn_capture_fn step,
                        kn_capture *capture) {
     pair p;

@@ -281,23 +281,26 @@ static void the_first_replay_comes_after_the_recording(void **state) {
     streams_end(&s);
 }
 
+/* Records and launches the step on stream a; what b, which is held, reads of its result. */
+static kn_tensor *launch_and_read(const two_streams *s, kn_tensor *const in[2]) {
+    assert_ok(kn_capture_begin(s->capture, in, 2));
+    kn_tensor *y = solved(in);
+    assert_ok(kn_capture_end(s->capture, &y, 1));
+    assert_ok(kn_capture_launch(s->capture, in, 2));
+    KN_FRAME(.device = gpu, .stream = s->b);
+    kn_tensor *one = kn_ones(KN_SHAPE(2, 2));
+    assert_ok(kn_stream_sync(gpu, s->b));
+    fake_cuda_hold((cu_stream)s->b);
+    kn_tensor *late[] = {one, kn_capture_out(s->capture, 0)};
+    return kn_keep(solved(late));
+}
+
 static void results_that_another_stream_reads_keep_their_memory(void **state) {
     (void)state;
     two_streams s = streams_make();
     KN_FRAME(.device = gpu, .stream = s.a);
-    kn_tensor *in[] = {kn_ones(KN_SHAPE(2, 2)), numbers(1)}, *y, *read;
-    assert_ok(kn_capture_begin(s.capture, in, 2));
-    y = solved(in);
-    assert_ok(kn_capture_end(s.capture, &y, 1));
-    assert_ok(kn_capture_launch(s.capture, in, 2));
-    {
-        KN_FRAME(.device = gpu, .stream = s.b);
-        kn_tensor *one = kn_ones(KN_SHAPE(2, 2));
-        assert_ok(kn_stream_sync(gpu, s.b));
-        fake_cuda_hold((cu_stream)s.b);
-        kn_tensor *late[] = {one, kn_capture_out(s.capture, 0)};
-        read = kn_keep(solved(late));
-    }
+    kn_tensor *in[] = {kn_ones(KN_SHAPE(2, 2)), numbers(1)};
+    kn_tensor *read = launch_and_read(&s, in);
     kn_capture_stats stats;
     kn_capture_stats_read(&stats, sizeof stats, s.capture);
     kn_capture_destroy(s.capture);
@@ -316,20 +319,9 @@ static void a_launch_waits_for_readers_of_its_results(void **state) {
     (void)state;
     two_streams s = streams_make();
     KN_FRAME(.device = gpu, .stream = s.a);
-    kn_tensor *in[] = {kn_ones(KN_SHAPE(2, 2)), numbers(1)}, *y, *read;
+    kn_tensor *in[] = {kn_ones(KN_SHAPE(2, 2)), numbers(1)};
     kn_tensor *next[] = {in[0], numbers(20)};
-    assert_ok(kn_capture_begin(s.capture, in, 2));
-    y = solved(in);
-    assert_ok(kn_capture_end(s.capture, &y, 1));
-    assert_ok(kn_capture_launch(s.capture, in, 2));
-    {
-        KN_FRAME(.device = gpu, .stream = s.b);
-        kn_tensor *one = kn_ones(KN_SHAPE(2, 2));
-        assert_ok(kn_stream_sync(gpu, s.b));
-        fake_cuda_hold((cu_stream)s.b);
-        kn_tensor *late[] = {one, kn_capture_out(s.capture, 0)};
-        read = kn_keep(solved(late));
-    }
+    kn_tensor *read = launch_and_read(&s, in);
     assert_ok(kn_capture_launch(s.capture, next, 2));
     fake_cuda_release((cu_stream)s.b);
     assert_ok(kn_stream_sync(gpu, s.a));

@@ -289,7 +289,7 @@ static kn__row *make_step(kn__report *report) {
     return step;
 }
 
-/* The numbers of a path are of what is shown. */
+/* A path has the sums of the shown rows. */
 static void rows_above_those_that_fit_have_their_sums(void **state) {
     (void)state;
     kn__report report, flat;

@@ -85,7 +85,7 @@ static const kn__opt table[] = {
      .remark = "0: show every row on a line of its own"},
     {"filter", KN__OPT_TEXT, AT(filter), .value_name = "TEXT",
      .help = "show rows whose path contains TEXT, or matches it as a regular expression",
-     .remark = "rows above them have the sums of what is shown, and no calls"},
+     .remark = "rows above them have the sums of the shown rows, and no calls"},
     {"flatten", KN__OPT_FLAG, AT(flatten),
      .help = "show no tree, but one row per label, with its own time and bytes"},
     {"columns", KN__OPT_CHOICE, AT(columns), .value_name = "SET", .choices = column_sets,

@@ -69,7 +69,7 @@ static void add_bash_command(kn__text *text, const kn__command *c) {
     kn__text_puts(text, ";; esac ;;\n");
 }
 
-/* What follows another program's name is that program's; bash-completion knows how to go on. */
+/* Words after another program's name belong to that program; bash-completion completes them. */
 static void add_bash_program(kn__text *text, const kn__command *c) {
     const kn__opt *opt;
     kn__text_printf(text, "  if [ \"${COMP_WORDS[1]}\" = %s ]; then\n", c->name);

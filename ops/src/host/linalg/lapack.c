@@ -165,7 +165,7 @@ static void svd_one(factor *f, int64_t i, char *space) {
                                    (int *)(void *)(space + f->iwork_at), &info, 1);
     }
     if (finite && !info) return;
-    fill_nan(u, m * k, f->is_double); /* it did not converge, or there is nothing to solve */
+    fill_nan(u, m * k, f->is_double); /* it did not converge, or was not called */
     fill_nan(s, k, f->is_double), fill_nan(vt, k * n, f->is_double);
 }
 

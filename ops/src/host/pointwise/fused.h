@@ -100,7 +100,7 @@ static inline int64_t kn__fused_rows(int64_t row) {
 }
 void kn__fused_run(const kn__fused *f);
 /* KN__FUSED_STEPS tiles, which the calling thread keeps until it ends: 256 KiB, more than the whole
- * stack of some threads. NULL: no memory; the stack is what is left. */
+ * stack of some threads. NULL: no memory; then use the stack. */
 kn__tile *kn__fused_tiles(void);
 /* Elements from … from + n - 1, at most a tile. Returns where the last step's are: in `tiles`
  * (KN__FUSED_STEPS of them), or in its result. */
