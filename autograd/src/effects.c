@@ -19,6 +19,12 @@ static void apply(void *ctx) {
     for (int i = 0; i < e->n; i++) set->param[e->index[i]]->cycle = set->cycle;
 }
 
+/* The replay failed in the backward pass that this began. */
+static void undo(void *ctx) {
+    const effect *e = ctx;
+    kn__params_void(e->set);
+}
+
 static void release(void *ctx) {
     effect *e = ctx;
     kn__params_release(e->set);
@@ -64,17 +70,17 @@ void kn__params_effect_begin(kn_params *set) {
     if (!kn_capture_records()) return;
     effect *e = effect_new(set, set->stepped);
     if (e) e->begins = !e->n, e->stepped = false;
-    kn_capture_effect_add((kn_capture_effect){apply, release, fits_backward, set, e});
+    kn_capture_effect_add((kn_capture_effect){apply, release, undo, fits_backward, set, e});
 }
 
 void kn__params_effect_read(kn_params *set) {
     if (!kn_capture_records()) return;
     effect *e = effect_new(set, false);
-    kn_capture_effect_add((kn_capture_effect){apply, release, fits_reader, set, e});
+    kn_capture_effect_add((kn_capture_effect){apply, release, NULL, fits_reader, set, e});
 }
 
 void kn__params_effect(kn_params *set) {
     if (!kn_capture_records()) return;
     effect *e = effect_new(set, false);
-    kn_capture_effect_add((kn_capture_effect){apply, release, NULL, set, e});
+    kn_capture_effect_add((kn_capture_effect){apply, release, NULL, NULL, set, e});
 }

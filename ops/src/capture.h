@@ -163,7 +163,7 @@ typedef struct kn__plan {
     struct kn__plan_chunk *chunks; /* what calls point to */
     size_t chunk_left;
     kn__effect *effects;
-    int n_effects;
+    int n_effects, n_applied; /* in the replay that runs, or ran last */
     kn_storage **outside; /* written storages, whose versions continue, then those that are read */
     uint32_t n_written, n_outside;
     kn__plan_memory *region;

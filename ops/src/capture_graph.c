@@ -38,11 +38,30 @@ static kn_status calls_between(kn__plan *plan, int32_t at, int32_t end_at) {
 /* What a graph is made of are calls alone: its effects follow each launch. */
 static int n_effects_of(const kn__plan *plan) { return plan->on_gpu ? 0 : plan->n_effects; }
 
+static void effect_apply(kn__plan *plan) {
+    const kn_capture_effect *e = &plan->effects[plan->n_applied++].effect;
+    e->apply(e->ctx);
+}
+
+static bool is_last_applied(const kn__plan *plan, int i) {
+    for (int later = i + 1; later < plan->n_applied; later++)
+        if (plan->effects[later].effect.of == plan->effects[i].effect.of) return false;
+    return true;
+}
+
+/* Objects that the replay left in the middle of something. */
+static void effects_undo(kn__plan *plan) {
+    for (int i = 0; i < plan->n_applied; i++) {
+        const kn_capture_effect *e = &plan->effects[i].effect;
+        if (e->undo && is_last_applied(plan, i)) e->undo(e->ctx);
+    }
+}
+
 static kn_status calls_run(kn__plan *plan) {
     int32_t at = 0;
     for (int i = 0, n = n_effects_of(plan); i < n; at = plan->effects[i++].at) {
         KN_TRY(calls_between(plan, at, plan->effects[i].at));
-        plan->effects[i].effect.apply(plan->effects[i].effect.ctx);
+        effect_apply(plan);
     }
     return calls_between(plan, at, plan->n_calls);
 }
@@ -65,10 +84,9 @@ static kn_status calls_run_timed(kn__plan *plan) {
     open.n = 0;
     kn_scope own = plan->has_scopes ? (kn_scope){0} : kn_scope_begin_static("replay");
     kn_status status = KN_OK;
-    int next = 0, n = n_effects_of(plan);
+    int n = n_effects_of(plan);
     for (int32_t i = 0; i <= plan->n_calls && status == KN_OK; i++) {
-        for (; next < n && plan->effects[next].at == i; next++)
-            plan->effects[next].effect.apply(plan->effects[next].effect.ctx);
+        while (plan->n_applied < n && plan->effects[plan->n_applied].at == i) effect_apply(plan);
         if (i == plan->n_calls) break;
         kn__scopes_move(&open, plan, plan->calls[i].scope);
         status = run_timed(plan, &plan->calls[i]);
@@ -79,7 +97,10 @@ static kn_status calls_run_timed(kn__plan *plan) {
 }
 
 kn_status kn__plan_calls_run(kn__plan *plan) {
-    return kn_prof_is_on_(KN_PROF_GRAD_) ? calls_run_timed(plan) : calls_run(plan);
+    plan->n_applied = 0;
+    kn_status status = kn_prof_is_on_(KN_PROF_GRAD_) ? calls_run_timed(plan) : calls_run(plan);
+    if (status < 0) effects_undo(plan);
+    return status;
 }
 
 /* --- a graph --- */

@@ -97,7 +97,7 @@ static void place_note(const kn_rng *rng) {
     if (!plan) return;
     place *p = malloc(sizeof *p);
     if (p) *p = (place){rng, rng->state->storage};
-    kn_capture_effect_add((kn_capture_effect){no_effect, free, is_in_place, rng, p});
+    kn_capture_effect_add((kn_capture_effect){no_effect, free, NULL, is_in_place, rng, p});
 }
 
 static bool is_state(const kn_op_call *call, const kn_tensor *state) {

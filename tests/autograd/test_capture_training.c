@@ -414,6 +414,58 @@ static void plans_recorded_after_a_failed_backward_begin_a_cycle(void **state) {
     turns_as_plain((const int[TURNS]){2, 3, 0, 3, 2, 3, 2, 0}, reach_both, 2);
 }
 
+/* --- a replay that fails in the middle of its backward pass --- */
+
+static kn_status pick_forward(kn_tensor **y, kn_call *call, kn_tensor *const x[]) {
+    (void)call;
+    *y = kn_affine(x[0], 1, 0);
+    return kn_check();
+}
+/* ctx: the index, which only the backward pass reads */
+static kn_status pick_backward(kn_tensor *dx[], kn_call *call, kn_tensor *dy) {
+    kn_tensor *table = kn_affine(kn_ones(KN_SHAPE(4)), 3, 0);
+    dx[0] = kn_mul(dy, kn_index_select(table, kn_call_ctx(call), 0));
+    return kn_check();
+}
+static const kn_rule pick = {.name = "pick", .forward = pick_forward, .backward = pick_backward};
+
+/* c's gradient is there before a's fails. */
+static kn_status picked_step(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
+    const pair *p = ctx;
+    KN_TAPE();
+    kn_tensor *a = kn_apply(&pick, &p->a, 1, in[0], NULL);
+    kn_tensor *loss = kn_sum(kn_add(a, kn_mul(p->c, kn_affine(p->c, 0, 1))), KN_ALL, false);
+    KN_TRY(kn_backward(loss));
+    out[0] = kn_keep(loss);
+    return kn_check();
+}
+
+static void a_replay_that_fails_in_backward_leaves_no_part_of_it(void **state) {
+    (void)state;
+    pair p;
+    kn_capture *capture = NULL;
+    KN_FRAME();
+    assert_ok(kn_params_create(&p.params, NULL));
+    p.a = kn_param(p.params, KN_SHAPE(2), (kn_init){.kind = KN_INIT_ZEROS}, "a");
+    p.c = kn_param(p.params, KN_SHAPE(2), (kn_init){.kind = KN_INIT_ZEROS}, "c");
+    assert_ok(kn_sgd_create(&p.optim, p.params, 0, NULL));
+    assert_ok(kn_capture_create(&capture, NULL));
+    kn_tensor *good = I64(KN_SHAPE(2), 0, 3), *bad = I64(KN_SHAPE(2), 0, 9), *loss = NULL;
+    for (int i = 1; i <= 4; i++) {
+        assert_ok(kn_capture_run(&loss, 1, capture, &good, 1, picked_step, &p));
+        assert_values(kn_grad(p.a), 3 * i, 3 * i);
+        assert_values(kn_grad(p.c), i, i);
+    }
+    assert_fails(kn_capture_launch(capture, &bad, 1), KN_ERR_INVALID, "9");
+    assert_values(kn_grad(p.c), 0, 0);
+    assert_ok(kn_capture_run(&loss, 1, capture, &good, 1, picked_step, &p));
+    assert_values(kn_grad(p.a), 3, 3);
+    assert_values(kn_grad(p.c), 1, 1);
+    kn_capture_destroy(capture);
+    kn_optim_destroy(p.optim);
+    kn_params_destroy(p.params);
+}
+
 /* --- a loss scale: its factor changes between replays --- */
 
 typedef struct scaled {
@@ -533,6 +585,7 @@ int main(void) {
                      OPS_TEST(a_launch_for_other_gradients_is_an_error),
                      OPS_TEST(plans_know_which_parameters_have_gradients),
                      OPS_TEST(plans_recorded_after_a_failed_backward_begin_a_cycle),
+                     OPS_TEST(a_replay_that_fails_in_backward_leaves_no_part_of_it),
                      OPS_TEST(replays_use_the_loss_scale_of_their_time),
                      OPS_TEST(what_only_the_host_can_decide_is_an_error_inside),
                      OPS_TEST(the_first_step_of_all_may_be_the_recorded_one));

@@ -546,6 +546,9 @@ typedef struct kn_capture_effect {
     /* At its place among a replay's kernels, on a GPU after them: changes the host's state. */
     void (*apply)(void *ctx);
     void (*release)(void *ctx); /* when the plan goes */
+    /* After the kernel of a replay failed, of the last applied effect of an object; NULL: it left
+     * nothing half done. */
+    void (*undo)(void *ctx);
     /* Whether the state that `of` has is as it was when the step was recorded; NULL: it doesn't
      * matter. Else the plan can't be replayed. Asked of an object's first effect. */
     bool (*fits)(const void *ctx);
