@@ -97,12 +97,23 @@ kn_tensor *kn__rule_norm(kn__back *b, int i) {
                    full(b, kn_mul(b->g, kn_pow_scalar(nonzero(y, 1), 1 - p))));
 }
 
-/* g·e^(x - y); where all x are -infinity: 0. */
+/* g·e^(x - y); where all x are -infinity: 0. Of 16 bits in f32, with y computed again: what
+ * rounding does to y would scale all elements. */
 kn_tensor *kn__rule_logsumexp(kn__back *b, int i) {
-    kn_tensor *x = kn__saved_in(b, 0), *y = kn__saved_out(b, 0);
-    double lowest = y->dtype == KN_F64 ? -DBL_MAX : y->dtype == KN_F16 ? -65504 : -3e38;
+    kn_tensor *x = kn__saved_in(b, 0), *y = kn__saved_out(b, 0), *g = full(b, b->g);
+    kn_attr_cast back = {(int32_t)x->dtype};
+    bool is_real = KN_CLASS_REAL >> x->dtype & 1;
+    if (!is_real) {
+        kn_attr_axes axes = *axes_of(b);
+        x = kn_cast(x, KN_F32), g = kn_cast(g, KN_F32);
+        y = KN_CALL(logsumexp, &axes, x);
+    }
+    if (!y) return NULL;
+    double lowest = y->dtype == KN_F64 ? -DBL_MAX : -3e38;
     y = full(b, kn_maximum(y, kn_filled_like(y, lowest)));
-    return KN_GIVE(b, i, mul, NULL, kn_exp(kn_sub(x, y)), full(b, b->g));
+    kn_tensor *share = kn_exp(kn_sub(x, y));
+    if (is_real) return KN_GIVE(b, i, mul, NULL, share, g);
+    return KN_GIVE(b, i, cast, &back, kn_mul(share, g));
 }
 
 /* --- var and std: Σ(x - m)²/d and its root --- */

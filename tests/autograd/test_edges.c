@@ -115,8 +115,27 @@ static void a_bias_alone_of_a_normalization_has_a_gradient(void **state) {
     kn_params_destroy(set);
 }
 
+/* Each element's share of the sum, with what rounds its logarithm. */
+static void shares_of_a_logsumexp_sum_to_one(void **state) {
+    (void)state;
+    KN_TAPE();
+    for (int k = 0; k < 6; k++) {
+        kn_tensor *ones = kn_cast(kn_ones(KN_SHAPE(2, 500)), k % 2 ? KN_BF16 : KN_F16);
+        kn_tensor *x = kn_watch(kn_affine(ones, (const double[]){10, 100, 1000}[k / 2], 0)), *dx;
+        const kn_gradients_options again = {.again = 1, .keep = 1};
+        assert_ok(kn_gradients(&dx, kn_logsumexp(x, KN_ALL, k / 2 == 1), &x, 1, &again));
+        assert_int_equal(kn_tensor_dtype(dx), kn_tensor_dtype(x));
+        assert_close(ops_at(kn_cast(sum_all(kn_cast(dx, KN_F32)), KN_F64), 0), 1, 0, 4e-3);
+        kn_tensor *first = kn_slice(dx, KN_SHAPE(0, 0), KN_SHAPE(1, 1)), *ddx;
+        assert_ok(kn_gradients(&ddx, first, &x, 1, NULL)); /* p·(1 - p) and -p² */
+        assert_close(ops_at(kn_cast(ddx, KN_F64), 0), 1e-3 - 1e-6, 0, 1e-5);
+        assert_close(ops_at(kn_cast(ddx, KN_F64), 1), -1e-6, 0, 1e-7);
+    }
+}
+
 int main(void) {
-    return RUN_TESTS(OPS_TEST(gradients_at_the_edges_take_the_limit_that_is_finite),
+    return RUN_TESTS(OPS_TEST(shares_of_a_logsumexp_sum_to_one),
+                     OPS_TEST(gradients_at_the_edges_take_the_limit_that_is_finite),
                      OPS_TEST(a_cross_entropy_is_weighed_by_what_comes_after),
                      OPS_TEST(unpooling_and_averages_to_a_size_have_gradients),
                      OPS_TEST(gradients_may_replace_their_targets),
