@@ -109,7 +109,7 @@ kn_tensor *kn__rule_logsumexp(kn__back *b, int i) {
         y = KN_CALL(logsumexp, &axes, x);
     }
     if (!y) return NULL;
-    double lowest = y->dtype == KN_F64 ? -DBL_MAX : -3e38;
+    double lowest = y->dtype == KN_F64 ? -DBL_MAX : -FLT_MAX;
     y = full(b, kn_maximum(y, kn_filled_like(y, lowest)));
     kn_tensor *share = kn_exp(kn_sub(x, y));
     if (is_real) return KN_GIVE(b, i, mul, NULL, share, g);

@@ -1,6 +1,7 @@
 /* Gradients at the edges of what a function takes, and of losses that something weighs. */
 #include "autograd_test.h"
 
+#include <float.h>
 #include <math.h>
 
 static void gradients_at_the_edges_take_the_limit_that_is_finite(void **state) {
@@ -115,7 +116,7 @@ static void a_bias_alone_of_a_normalization_has_a_gradient(void **state) {
     kn_params_destroy(set);
 }
 
-/* Each element's share of the sum, with what rounds its logarithm. */
+/* Each element's share of the sum, with what rounds its logarithm; and of the lowest numbers. */
 static void shares_of_a_logsumexp_sum_to_one(void **state) {
     (void)state;
     KN_TAPE();
@@ -130,6 +131,14 @@ static void shares_of_a_logsumexp_sum_to_one(void **state) {
         assert_ok(kn_gradients(&ddx, first, &x, 1, NULL)); /* p·(1 - p) and -p² */
         assert_close(ops_at(kn_cast(ddx, KN_F64), 0), 1e-3 - 1e-6, 0, 1e-5);
         assert_close(ops_at(kn_cast(ddx, KN_F64), 1), -1e-6, 0, 1e-7);
+    }
+    kn_tensor *low = kn_watch(F32(KN_SHAPE(3), -3.3e38f, -FLT_MAX, -INFINITY)), *d_low;
+    for (int half = 0; half < 2; half++) {
+        kn_tensor *x = half ? kn_cast(low, KN_BF16) : low;
+        kn_tensor *y = kn_logsumexp(kn_reshape(x, KN_SHAPE(3, 1)), KN_SHAPE(1), false);
+        assert_ok(kn_gradients(&d_low, sum_all(y), &low, 1, &(kn_gradients_options){.keep = 1}));
+        assert_true(ops_at(d_low, 0) == 1 && ops_at(d_low, 2) == 0);
+        assert_true(half || ops_at(d_low, 1) == 1); /* to bf16 it is an infinity */
     }
 }
 
