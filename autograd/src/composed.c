@@ -103,6 +103,16 @@ COMPOSED(cosh) {
     return kn_mul(u, kn_cosh(x[0]));
 }
 
+COMPOSED(sech) {
+    UNUSED;
+    return kn_mul(u, kn_sub(z, kn_affine(cube(z), 2, 0)));
+}
+
+COMPOSED(csch) {
+    UNUSED;
+    return kn_mul(u, kn_add(z, kn_affine(cube(z), 2, 0)));
+}
+
 COMPOSED(sinpi) {
     UNUSED;
     return kn_mul(u, kn_affine(kn_sinpi(x[0]), -pi * pi, 0));

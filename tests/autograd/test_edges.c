@@ -142,8 +142,54 @@ static void shares_of_a_logsumexp_sum_to_one(void **state) {
     }
 }
 
+typedef kn_tensor *unary(kn_tensor *x);
+/* The slope of f at each x, and the slope's. */
+static void assert_slopes(unary *f, int n, const float *at, const double *slope,
+                          const double *second) {
+    KN_TAPE();
+    kn_tensor *x = kn_watch(kn_tensor_from(at, KN_F32, KN_SHAPE(n))), *dx, *ddx;
+    const kn_gradients_options again = {.again = 1, .keep = 1};
+    assert_ok(kn_gradients(&dx, sum_all(f(x)), &x, 1, &again));
+    if (second) assert_ok(kn_gradients(&ddx, sum_all(dx), &x, 1, &again));
+    for (int i = 0; i < n; i++) {
+        double got[] = {ops_at(dx, i), second ? ops_at(ddx, i) : 0};
+        double want[] = {slope[i], second ? second[i] : 0};
+        for (int k = 0; k < 2; k++) {
+            if (got[k] == want[k] || fabs(got[k] - want[k]) <= 1e-5 * fabs(want[k]) + FLT_MIN)
+                continue;
+            fail_msg("at %g derivative %d is %g, not %g", (double)at[i], k + 1, got[k], want[k]);
+        }
+    }
+}
+
+/* The values are finite, what they are computed from is not, or its square. */
+static void slopes_survive_what_overflows_on_the_way(void **state) {
+    (void)state;
+    const double d50 = 2 * exp(-50), d85 = 2 * exp(-85);
+    const float far[] = {50, 85, 180, INFINITY, -50, -180};
+    const double odd[] = {-d50, -d85, 0, 0, d50, 0}, even[] = {d50, d85, 0, 0, d50, 0};
+    assert_slopes(kn_sech, 6, far, odd, even);
+    assert_slopes(kn_sech, 1, (const float[]){0}, (const double[]){0}, (const double[]){-1});
+    for (int i = 0; i < 5; i += 4) { /* csch is odd */
+        const double slope[] = {-d50, -d85, 0, 0}, second[] = {d50, d85, 0, 0};
+        const double below[] = {-d50, 0}, second_below[] = {-d50, 0};
+        assert_slopes(kn_csch, i ? 2 : 4, far + i, i ? below : slope, i ? second_below : second);
+    }
+    const float near[] = {0, -0.0f, 1e-39f, -1e-30f, 1, 1e10f, -INFINITY};
+    assert_slopes(kn_acot, 7, near, (const double[]){-1, -1, -1, -1, -0.5, -1e-20, 0},
+                  (const double[]){0, 0, 2e-39, -2e-30, 0.5, 2e-30, 0});
+    const float tiny[] = {1e-30f, 1e-10f};
+    assert_slopes(kn_asech, 2, tiny, (const double[]){-1e30, -1e10}, NULL);
+    assert_slopes(kn_acsch, 2, tiny, (const double[]){-1e30, -1e10}, NULL);
+    const float large[] = {1e15f, 1e30f};
+    const double inverse[] = {1e-15, 1e-30}, its_slope[] = {-1e-30, 0};
+    assert_slopes(kn_acosh, 2, large, inverse, its_slope);
+    assert_slopes(kn_asinh, 2, large, inverse, its_slope);
+}
+
 int main(void) {
-    return RUN_TESTS(OPS_TEST(shares_of_a_logsumexp_sum_to_one),
+    return RUN_TESTS(OPS_TEST(slopes_survive_what_overflows_on_the_way),
+                     OPS_TEST(shares_of_a_logsumexp_sum_to_one),
                      OPS_TEST(gradients_at_the_edges_take_the_limit_that_is_finite),
                      OPS_TEST(a_cross_entropy_is_weighed_by_what_comes_after),
                      OPS_TEST(unpooling_and_averages_to_a_size_have_gradients),

@@ -172,6 +172,8 @@ static const bool has_composed[KN_OP_COUNT] = {
 #define tan_third 1
 #define sinh_third 1
 #define cosh_third 1
+#define sech_third 1
+#define csch_third 1
 #define sinpi_third 1
 #define cospi_third 1
 #define erf_third 1
