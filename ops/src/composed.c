@@ -75,7 +75,7 @@ COMPOSED(bessely0, (kn_bessely)(x, 0))
 COMPOSED(bessely1, (kn_bessely)(x, 1))
 
 COMPOSED(tanhshrink, (kn_sub)(x, (kn_tanh)(x)))
-COMPOSED(relu6, (kn_clamp)(x, 0, 6))
+COMPOSED(relu6, (kn_hardtanh)(x, 0, 6))
 COMPOSED(logit, (kn_sub)((kn_log)(x), (kn_log1p)((kn_neg)(x))))
 
 /* |x| + softplus(-2|x|) - ln 2; near 0, where that is a difference, log(1 + sinh²x)/2. */
@@ -91,11 +91,6 @@ kn_tensor *(kn_log_cosh)(kn_tensor *x) {
 kn_tensor *(kn_softshrink)(kn_tensor *x, double p) {
     KN__AS("softshrink", "x");
     return (kn_sub)(x, (kn_clamp)(x, -p, p));
-}
-
-kn_tensor *(kn_hardtanh)(kn_tensor *x, double lo, double hi) {
-    KN__AS("hardtanh", "x");
-    return (kn_clamp)(x, lo, hi);
 }
 
 /* By three powers of two, none of which overflows or loses digits. The last one is as large as it

@@ -24,12 +24,13 @@ static inline kn_op shortest(kn_op op, double p) {
 #define SHORTEST_1(op) shortest(op, p)
 #define SHORTEST_2(op) op
 
+static inline bool has_limits(kn_op op) { return op == KN_OP_clamp || op == KN_OP_hardtanh; }
 /* NaN means no limit; integers have no NaN, so it becomes an infinity. */
 #define LIMITS_0(op)
 #define LIMITS_1(op)
 #define LIMITS_2(op)                                                                               \
-    if (op == KN_OP_clamp && p != p) p = -INFINITY;                                                \
-    if (op == KN_OP_clamp && q != q) q = INFINITY;
+    if (has_limits(op) && p != p) p = -INFINITY;                                                   \
+    if (has_limits(op) && q != q) q = INFINITY;
 
 #define KN_ROW1(name, s, ...)                                                                      \
     kn_tensor *(kn_##name)(kn_tensor * x PARAMS_##s) {                                             \

@@ -187,8 +187,28 @@ static void slopes_survive_what_overflows_on_the_way(void **state) {
     assert_slopes(kn_asinh, 2, large, inverse, its_slope);
 }
 
+static kn_tensor *hardtanh(kn_tensor *x) { return kn_hardtanh(x, -1, 2); }
+static kn_tensor *unlimited(kn_tensor *x) { return kn_hardtanh(x, NAN, 2); }
+static kn_tensor *clamp(kn_tensor *x) { return kn_clamp(x, -1, 2); }
+
+/* PyTorch's. */
+static void slopes_at_the_ends_of_clamped_functions(void **state) {
+    (void)state;
+    const float six[] = {0, -0.0f, 6, 3, 7, -1, NAN};
+    assert_slopes(kn_relu6, 7, six, (const double[]){0, 0, 0, 1, 0, 0, 1}, NULL);
+    const float ends[] = {-1, 2, 0, 3, -INFINITY, NAN};
+    assert_slopes(hardtanh, 6, ends, (const double[]){0, 0, 1, 0, 0, 1}, NULL);
+    assert_slopes(unlimited, 4, ends, (const double[]){1, 0, 1, 0}, NULL);
+    assert_slopes(clamp, 6, ends, (const double[]){1, 1, 1, 0, 0, 1}, NULL);
+    const float threes[] = {-3, 3, 0, 4, -4, NAN};
+    const double sixth = 1.0 / 6;
+    assert_slopes(kn_hardsigmoid, 6, threes, (const double[]){0, 0, sixth, 0, 0, 0}, NULL);
+    assert_slopes(kn_hardswish, 5, threes, (const double[]){-0.5, 1.5, 0.5, 1, 0}, NULL);
+}
+
 int main(void) {
     return RUN_TESTS(OPS_TEST(slopes_survive_what_overflows_on_the_way),
+                     OPS_TEST(slopes_at_the_ends_of_clamped_functions),
                      OPS_TEST(shares_of_a_logsumexp_sum_to_one),
                      OPS_TEST(gradients_at_the_edges_take_the_limit_that_is_finite),
                      OPS_TEST(a_cross_entropy_is_weighed_by_what_comes_after),

@@ -35,6 +35,7 @@ static bool is_exact(kn_op op) { /* a single rounding at most */
         case KN_OP_sign:
         case KN_OP_relu:
         case KN_OP_clamp:
+        case KN_OP_hardtanh:
         case KN_OP_maximum:
         case KN_OP_minimum:
         case KN_OP_add:

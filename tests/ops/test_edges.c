@@ -44,7 +44,7 @@ typedef struct operands {
     C(transpose_all, kn_transpose(o->x, KN_ALL)) C(squeeze_all, kn_squeeze(o->x, KN_ALL))
 /* Of x and numbers. */
 #define WITH_N(C)                                                                                  \
-    C(softshrink, kn_softshrink(o->x, o->p)) C(hardtanh, kn_hardtanh(o->x, o->p, 1))               \
+    C(softshrink, kn_softshrink(o->x, o->p))                                                       \
     C(sum, kn_sum(o->x, o->axes, KEEP)) C(sum_abs, kn_sum_abs(o->x, o->axes, KEEP))                \
     C(sum_square, kn_sum_square(o->x, o->axes, KEEP)) C(prod, kn_prod(o->x, o->axes, KEEP))        \
     C(mean, kn_mean(o->x, o->axes, KEEP)) C(max, kn_max(o->x, o->axes, KEEP))                      \

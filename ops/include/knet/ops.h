@@ -85,7 +85,8 @@ KN_API kn_tensor *kn_bilinear_filter(kn_shape shape);
  *               softplus: ln(1 + e^x); logsigmoid; softsign: x/(1 + |x|);
  *               hardsigmoid: (x + 3)/6 in 0 … 1; hardswish: x·hardsigmoid(x);
  *               leaky_relu(x, p): p·x below 0; elu(x, p): p·(e^x - 1) below 0;
- *               celu(x, p): p·(e^(x/p) - 1) below 0; hardshrink(x, p): 0 where |x| <= p
+ *               celu(x, p): p·(e^(x/p) - 1) below 0; hardshrink(x, p): 0 where |x| <= p;
+ *               hardtanh(x, lo, hi): clamp, but for its slope at lo and hi
  * Two inputs:   add sub mul div pow; maximum minimum (kn_max and kn_min reduce);
  *               fmod: with the sign of a; remainder: with the sign of b; hypot: √(a² + b²);
  *               atan2(y, x); copysign(a, b); xlogy: a·ln b, 0 where a is 0;
@@ -99,8 +100,10 @@ KN_API kn_tensor *kn_bilinear_filter(kn_shape shape);
  *               isnan isinf isfinite; they give KN_BOOL and have no gradient
  *
  * The gradient of sign and of rounding is zero; relu keeps NaN; where max and min tie the gradient
- * is shared. Integers wrap: neg abs sign square relu clamp add sub mul fmod remainder maximum
- * minimum and comparisons are for integers too. A remainder of an integer by 0 is 0. */
+ * is shared. Slopes at the ends are PyTorch's: 1 for clamp; 0 for relu, hardtanh and hardsigmoid,
+ * of which the last one alone has none at NaN; those of the middle for hardswish. Integers wrap:
+ * neg abs sign square relu clamp hardtanh add sub mul fmod remainder maximum minimum and
+ * comparisons are for integers too. A remainder of an integer by 0 is 0. */
 #define KN_PARAMS_0_
 #define KN_PARAMS_1_ , double p
 #define KN_PARAMS_2_ , double p, double q
@@ -148,14 +151,13 @@ KN_API kn_tensor *kn_besselj0(kn_tensor *x);
 KN_API kn_tensor *kn_besselj1(kn_tensor *x);
 KN_API kn_tensor *kn_bessely0(kn_tensor *x);
 KN_API kn_tensor *kn_bessely1(kn_tensor *x);
-/* x - tanh x; clamp to 0 … 6; ln cosh x; ln(x/(1 - x)). */
+/* x - tanh x; hardtanh(x, 0, 6); ln cosh x; ln(x/(1 - x)). */
 KN_API kn_tensor *kn_tanhshrink(kn_tensor *x);
 KN_API kn_tensor *kn_relu6(kn_tensor *x);
 KN_API kn_tensor *kn_log_cosh(kn_tensor *x);
 KN_API kn_tensor *kn_logit(kn_tensor *x);
-/* Toward 0 by p, 0 where |x| <= p; hardtanh: clamp. */
+/* Toward 0 by p, 0 where |x| <= p. */
 KN_API kn_tensor *kn_softshrink(kn_tensor *x, double p);
-KN_API kn_tensor *kn_hardtanh(kn_tensor *x, double lo, double hi);
 /* x·2^n, n of x's dtype. */
 KN_API kn_tensor *kn_ldexp(kn_tensor *x, kn_tensor *n);
 /* Where |a - b| <= atol + rtol·|b|, or a == b; and whether all are. KN_BOOL, no gradient. */
