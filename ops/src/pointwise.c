@@ -100,7 +100,7 @@ bool kn__infer_relu_bias_back(kn_op_call *call) {
 
 kn_status kn_fill_into(kn_tensor *x, double value) {
     KN_TRY(kn_check());
-    if (!kn__is_whole(x)) return kn__fail_unreadable("kn_fill: x", x);
+    if (!kn__is_whole(x)) return kn__fail_unreadable("kn_fill_into: x", x);
     kn_shape shape = kn_tensor_shape(x);
     kn_attr_make attr = make_attr(&shape, (kn_dtype)x->dtype, value);
     kn_op_call call;

@@ -436,7 +436,7 @@ static void bad_inputs_name_op_values_and_shapes(void **state) {
     assert_op_fails(kn_zeros(KN_SHAPE(1ll << 40, 1ll << 40)), KN_ERR_SHAPE, "too large");
     assert_op_fails(kn_zeros(KN_SHAPE(1ll << 62)), KN_ERR_SHAPE, "too large"); /* in bytes */
     assert_fails(kn_add_into(y, x), KN_ERR_SHAPE, "(a [4], b [2,3])");
-    assert_fails(kn_fill_into(NULL, 1), KN_ERR_INVALID, "kn_fill: x is NULL");
+    assert_fails(kn_fill_into(NULL, 1), KN_ERR_INVALID, "kn_fill_into: x is NULL");
     kn_tensor_consume(x);
     assert_op_fails(kn_relu(x), KN_ERR_INVALID, "was consumed by kn_backward");
     assert_ok(kn_check());

@@ -107,6 +107,7 @@ KN_API kn_dtype kn_frame_dtype(void);
 KN_API int kn_frame_threads(void);
 KN_API kn_math_mode kn_frame_math(void);
 KN_API kn_dtype kn_frame_autocast(void); /* KN_F16 or KN_BF16; 0: off */
+KN_API bool kn_frame_recording(void);    /* false under .record = KN_OFF and without a tape */
 
 /* The process's math mode: the default of outermost frames that are opened from now on. Any thread.
  * Errors: INVALID for an unknown mode. */

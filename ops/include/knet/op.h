@@ -529,8 +529,7 @@ KN_API void kn_recorder_attach(const kn_recorder *recorder);
 /* Opens a frame whose results are recorded on `tape`. Errors as kn_frame_begin; INVALID when a tape
  * is open already. */
 KN_API kn_frame kn_frame_begin_tape(const kn_frame_options *options, void *tape);
-KN_API void *kn_frame_tape(void);     /* the open tape of this thread, or NULL */
-KN_API bool kn_frame_recording(void); /* false under .record = KN_OFF and without a tape */
+KN_API void *kn_frame_tape(void); /* the open tape of this thread, or NULL */
 /* For backward's temporaries: releases what the innermost frame owns beyond `mark`. */
 KN_API uint32_t kn_frame_mark(void);
 /* Whether the innermost frame puts pointwise results off. */
@@ -574,7 +573,6 @@ KN_API kn_tensor *kn_sum_mask(kn_tensor *x, uint32_t mask, bool keep_dims);
 KN_API kn_tensor *kn_tri_scale(kn_tensor *x, double below, double on, double above);
 /* x += y, in place: a new version of x. */
 KN_API KN_MUST_CHECK kn_status kn_add_into(kn_tensor *x, kn_tensor *y);
-KN_API KN_MUST_CHECK kn_status kn_fill_into(kn_tensor *x, double value);
 /* The state the next random op of `n` elements uses: I64[2] (seed, offset) on the frame's device;
  * advances rng. */
 KN_API kn_tensor *kn_rng_take(kn_rng *rng, kn_device *device, int64_t n);

@@ -568,13 +568,14 @@ KN_API kn_tensor *kn_add_at(kn_tensor *x, kn_tensor *y, int n_items, const kn_in
 /* The same as kn_set_at in x itself; a new version of x, as kn_data_mut makes; not recorded. */
 KN_API KN_MUST_CHECK kn_status kn_set_into(kn_tensor *x, kn_tensor *y, int n_items,
                                            const kn_index_item items[]);
+/* All of x becomes `value`, in place: a new version of x. Not recorded. */
+KN_API KN_MUST_CHECK kn_status kn_fill_into(kn_tensor *x, double value);
 /* Element `index` of the axis, which is removed; a view as of kn_index. */
 KN_API kn_tensor *kn_select(kn_tensor *x, int64_t index, int axis);
 /* x where the mask is true: [count, the rest of x's dimensions]. */
 KN_API kn_tensor *kn_masked_select(kn_tensor *x, kn_tensor *mask);
 /* The indices of elements that are not zero, row-major: KN_I64 [count, dimensions of x]. */
 KN_API kn_tensor *kn_nonzero(kn_tensor *x);
-
 /* Whole slices of one axis. x [B,A,I], index [N…] → y [B,N…,I]: y[b,n,i] = x[b,index[n],i].
  * kn_embedding: rows of w. */
 KN_API kn_tensor *kn_index_select(kn_tensor *x, kn_tensor *index, int axis);
@@ -588,8 +589,7 @@ KN_API kn_tensor *kn_gather(kn_tensor *x, kn_tensor *index, int axis);
 KN_API kn_tensor *kn_scatter(kn_tensor *x, kn_tensor *index, kn_tensor *y, int axis);
 KN_API kn_tensor *kn_scatter_add(kn_tensor *x, kn_tensor *index, kn_tensor *y, int axis);
 
-/* --- the macros that add the call site --- */
-/* Not for users: adds the call site to an error. */
+/* --- not for users: the macros that add the call site to an error --- */
 KN_API kn_tensor *kn_located(kn_tensor *t, const char *file, int line);
 #define KN_LOCATED(call) kn_located(call, __FILE__, __LINE__)
 #include <knet/ops_sites.h>
