@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Every public header compiles alone, in C11, C++11 and C++20, at strict warnings.
+# Every public header compiles alone, in C11, C++11 and C++20, at strict warnings. <knet.h> includes it, or its comment says
+# that it does not.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 include=()
@@ -20,6 +21,9 @@ for header in */include/knet/*.h tools/train/include/*.h tools/train/include/kne
       echo "#include \"$header\"" | c++ "-std=$standard" "${warn[@]}" "${include[@]}" -I. -x c++ - || bad=1
     done
   fi
+done
+for header in */include/knet/*.h tools/train/include/knet/*.h; do
+  grep -q "<knet/${header##*/}>" tools/train/include/knet.h || { echo "knet.h does not name $header"; bad=1; }
 done
 # Headers for C++ alone.
 for header in */include/knet/*.hpp; do
