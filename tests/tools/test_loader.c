@@ -109,6 +109,45 @@ static void the_test_split_keeps_its_order_and_its_last_batch(void **state) {
     kn_loader_destroy(loader);
 }
 
+static void ordered_batches_keep_the_order_of_the_data_and_their_place(void **state) {
+    (void)state;
+    int order[100];
+    files_dataset(dir, 100, true);
+    kn_loader_options options = {.batch = 10, .seed = 3, .prefetch = 1, .ordered = 1};
+    kn_loader *loader = open_loader(options), *later = open_loader(options);
+    for (int epoch = 0; epoch < 2; epoch++) {
+        assert_int_equal(epoch_read(order, loader), 100);
+        for (int i = 0; i < 100; i++) assert_int_equal(order[i], i);
+    }
+    kn_batch b;
+    kn_loader_place place;
+    for (int i = 0; i < 4; i++) assert_true(kn_loader_next(loader, &b));
+    assert_ok(kn_loader_place_get(&place, loader));
+    assert_ok(kn_loader_place_set(later, &place));
+    assert_int_equal(epoch_read(order, later), 60);
+    for (int i = 0; i < 60; i++) assert_int_equal(order[i], 40 + i);
+    kn_loader_destroy(later);
+    kn_loader_destroy(loader);
+}
+
+/* The flips and moves of an epoch. */
+static void ordered_images_change_in_each_epoch(void **state) {
+    (void)state;
+    static float a[2][100];
+    kn_augment augment = {.flip = 1, .crop = 2};
+    kn_loader *loader = NULL;
+    assert_ok(kn_loader_create_synthetic(
+        &loader, 100, &(kn_loader_options){.batch = 100, .augment = &augment, .ordered = 1}));
+    for (int epoch = 0; epoch < 2; epoch++) {
+        kn_batch b;
+        assert_true(kn_loader_cycle(loader, &b));
+        const float *x = kn_data(b.x);
+        for (int i = 0; i < 100; i++) a[epoch][i] = x[i * 784 + 400];
+    }
+    assert_memory_not_equal(a[0], a[1], sizeof a[0]);
+    kn_loader_destroy(loader);
+}
+
 static void without_partial_the_rest_is_left_out(void **state) {
     (void)state;
     int order[100];
@@ -344,7 +383,8 @@ int main(void) {
         IN_DIR(batches_have_shape_dtype_and_values_in_0_to_1),
         IN_DIR(the_same_seed_gives_the_same_epochs_and_another_others),
         IN_DIR(the_test_split_keeps_its_order_and_its_last_batch),
-        IN_DIR(without_partial_the_rest_is_left_out),
+        IN_DIR(ordered_batches_keep_the_order_of_the_data_and_their_place),
+        TEST(ordered_images_change_in_each_epoch), IN_DIR(without_partial_the_rest_is_left_out),
         IN_DIR(a_set_smaller_than_a_batch_is_one_batch),
         IN_DIR(a_batch_takes_no_more_memory_than_the_data),
         IN_DIR(ranks_share_an_epoch_without_overlap), IN_DIR(ranks_share_all_images_of_a_test),

@@ -8,9 +8,7 @@
 
 /* --- life cycle --- */
 static kn_status options_check(kn_loader_options *o) {
-    for (int i = 0; i < 2; i++)
-        if (o->reserved[i])
-            return KN_FAIL(KN_ERR_INVALID, "kn_loader_options: reserved is not zero");
+    if (o->reserved[0]) return KN_FAIL(KN_ERR_INVALID, "kn_loader_options: reserved is not zero");
     for (int i = 0; o->augment && i < 3; i++)
         if (o->augment->reserved[i])
             return KN_FAIL(KN_ERR_INVALID, "kn_augment: reserved is not zero");
@@ -207,7 +205,7 @@ const int64_t *kn_loader_lengths(const kn_loader *l) {
 
 /* --- batches --- */
 /* Fisher and Yates, from the identity, so that an epoch's order doesn't depend on the one before.
- */
+ * Epochs in the data's order draw their numbers too: augmentation follows from them. */
 static kn_status shuffle(kn_loader *l) {
     KN_SCOPE("shuffle");
     uint64_t seed = 0;
@@ -216,7 +214,7 @@ static kn_status shuffle(kn_loader *l) {
     const double *u = kn_data(kn_uniform(KN_SHAPE(l->data->n), 0, 1, l->rng));
     if (!u) return kn_check();
     for (int64_t i = 0; i < l->data->n; i++) {
-        int64_t j = (int64_t)(u[i] * (double)(i + 1));
+        int64_t j = l->options.ordered ? i : (int64_t)(u[i] * (double)(i + 1));
         l->order[i] = l->order[j];
         l->order[j] = (uint32_t)i;
     }

@@ -49,7 +49,8 @@ typedef struct kn_loader_options {
     /* 1: sequences one after the other, x [sum of lengths]; 0: x [B,longest], padded with zeros at
      * the ends */
     int packed;
-    uint64_t reserved[2]; /* zero */
+    int ordered;          /* 1: the training split is not shuffled; its order is that of the data */
+    uint64_t reserved[1]; /* zero */
 } kn_loader_options;
 
 /* Reads DIR/{train,t10k}-{images-idx3,labels-idx1}-ubyte[.gz] whole, or, where DIR has any of them,
