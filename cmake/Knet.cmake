@@ -40,10 +40,13 @@ find_package(PkgConfig REQUIRED)
 
 # KNET_CHECKED as a number; ON is 1.
 if(NOT KNET_CHECKED MATCHES "^[0-3]$")
-  if(KNET_CHECKED)
+  string(TOUPPER "${KNET_CHECKED}" word)
+  if(word MATCHES "^(ON|YES|TRUE)$")
     set(KNET_CHECKED 1)
-  else()
+  elseif(word MATCHES "^(OFF|NO|FALSE|)$")
     set(KNET_CHECKED 0)
+  else()
+    message(FATAL_ERROR "KNET_CHECKED is \"${KNET_CHECKED}\", but must be 0, 1, 2 or 3.")
   endif()
 endif()
 

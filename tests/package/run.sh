@@ -18,7 +18,11 @@ build_anew() {
 }
 case $mode in
   static) build_anew -DBUILD_SHARED_LIBS=OFF ;;
-  parts) build_anew -DKNET_PARTS=alloc,profiler ;;
+  parts)
+    build_anew -DKNET_PARTS=alloc,profiler
+    cmake -G Ninja -S "$here/../.." -B "$work/refused" -DKNET_PARTS=alloc -DKNET_CHECKED=9 >"$work/refused.log" 2>&1 \
+      && { echo "KNET_CHECKED=9 is not refused"; exit 1; }
+    grep -q 'KNET_CHECKED is "9"' "$work/refused.log" || { cat "$work/refused.log"; exit 1; } ;;
 esac
 cmake --install "$build" --prefix "$work/first" >"$work/install.log"
 mv "$work/first" "$work/prefix"
