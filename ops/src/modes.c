@@ -33,7 +33,21 @@ int kn__mode_isa(void) {
     return text[0] == 'v' && text[1] >= '2' && text[1] <= '4' && !text[2] ? text[1] - '0' : -1;
 }
 
+kn_status kn__mode_conv_route(int *out) {
+    static const char *const words[] = {"table", "ours", "onednn", "winograd", "measure"};
+    const char *text = getenv("KNET_CONV_ROUTE");
+    int way = 0;
+    while (text && *text && way < 5 && strcmp(text, words[way]) != 0) way++;
+    if (way == 5)
+        return KN_FAIL(
+            KN_ERR_INVALID,
+            "KNET_CONV_ROUTE is '%s'; it must be table, measure, ours, onednn or winograd", text);
+    *out = way;
+    return KN_OK;
+}
+
 kn_status kn__modes_check(void) {
+    int way = 0;
     static const char *const names[] = {"KNET_FUSE", "KNET_RECOMPUTE"};
     for (int i = 0; i < 2; i++)
         if (!mode_read(names[i]))
@@ -42,7 +56,7 @@ kn_status kn__modes_check(void) {
     if (kn__mode_isa() < 0)
         return KN_FAIL(KN_ERR_INVALID, "KNET_ISA is '%s'; it must be v2, v3 or v4",
                        getenv("KNET_ISA"));
-    return KN_OK;
+    return kn__mode_conv_route(&way);
 }
 
 kn__mode kn__mode_fuse(void) {

@@ -1,6 +1,6 @@
 /* Ways of computing that the environment sets: KNET_FUSE and KNET_RECOMPUTE for frames that leave
- * them zero, each 0 or off, 1 or on, or all; KNET_ISA. Another word is an error of the first call
- * of a thread. */
+ * them zero, each 0 or off, 1 or on, or all; KNET_ISA; KNET_CONV_ROUTE. Another word is an error of
+ * the first call of a thread. */
 #ifndef KN_MODES_H
 #define KN_MODES_H
 
@@ -19,6 +19,8 @@ kn__mode kn__mode_fuse(void);
 kn__mode kn__mode_recompute(void);
 /* The newest instruction set for inner loops: 2, 3 or 4; 0: not set; -1: another word. */
 int kn__mode_isa(void);
+/* The way that KNET_CONV_ROUTE names, a kn__conv_route; 0: not set. INVALID for another word. */
+KN_MUST_CHECK kn_status kn__mode_conv_route(int *out);
 
 /* INVALID for a word that is wrong. */
 kn_status kn__modes_check(void);

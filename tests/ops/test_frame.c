@@ -548,6 +548,7 @@ static void a_wrong_word_in_the_environment_is_an_error(void **state) {
         {"KNET_RECOMPUTE", "false", "KNET_RECOMPUTE is 'false'; it must be"},
         {"KNET_ISA", "vfoo", "KNET_ISA is 'vfoo'; it must be v2, v3 or v4"},
         {"KNET_ISA", "v33", "KNET_ISA is 'v33'"},
+        {"KNET_CONV_ROUTE", "fast", "KNET_CONV_ROUTE is 'fast'; it must be table, measure, ours,"},
         {"KNET_FUSE", "off", NULL},
         {"KNET_RECOMPUTE", "on", NULL},
         {"KNET_FUSE", "", NULL},

@@ -2,12 +2,11 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "host/base/chunks.h"
 #include "host/base/loops.h"
 #include "host/conv/conv_over.h"
+#include "modes.h"
 
 enum { FEW = 8, RUNS = 16, LEAST_BATCH = 4 };
 
@@ -203,26 +202,10 @@ void kn__conv_prefer(kn__conv_route way) {
     atomic_store(&preferred, (int)way);
 }
 
-static int read_environment(void) {
-    static const char *const words[] = {"table", "ours", "onednn", "winograd", "measure"};
-    const char *text = getenv("KNET_CONV_ROUTE");
-    if (!text || !*text) return KN_CONV_TABLED;
-    for (int i = 0; i < 5; i++) {
-        if (strcmp(text, words[i]) == 0) return i;
-    }
-    return -1;
-}
-
 static kn_status preference(kn__conv_route *out) {
     int way = atomic_load_explicit(&preferred, memory_order_relaxed);
     if (__builtin_expect(way < 0, 0)) {
-        way = read_environment(); /* any thread's is the same */
-        if (way < 0) {
-            return KN_FAIL(
-                KN_ERR_INVALID,
-                "KNET_CONV_ROUTE is '%s'; it must be table, measure, ours, onednn or winograd",
-                getenv("KNET_CONV_ROUTE"));
-        }
+        KN_TRY(kn__mode_conv_route(&way)); /* any thread's is the same */
         atomic_store_explicit(&preferred, way, memory_order_relaxed);
     }
     *out = (kn__conv_route)way;
