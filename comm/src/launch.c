@@ -49,7 +49,9 @@ static kn_status fail_contradiction(const launcher *l, const kn_comm_launch *fou
 
 kn_status kn_comm_launch_read(kn_comm_launch *out) {
     kn_comm_launch found = {"none", 0, 1, 0, 0};
+    uint64_t timeout_ns = 0;
     if (!out) return KN_FAIL(KN_ERR_INVALID, "kn_comm_launch_read: out is NULL");
+    KN_TRY(kn__comm_words(&timeout_ns)); /* a wrong word is one without a launcher too */
     for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
         const launcher *l = &launchers[i];
         if (!getenv(l->rank) || !getenv(l->size) || is_outer(l)) continue;

@@ -172,6 +172,16 @@ static void a_contradiction_names_the_variables_that_are_set(void **state) {
     unsetenv("OMPI_COMM_WORLD_LOCAL_RANK");
 }
 
+static void a_wrong_word_is_an_error_without_a_launcher_too(void **state) {
+    kn_comm_launch launch;
+    (void)state;
+    setenv("KNET_COMM", "timeout=banana", 1);
+    assert_fails(kn_comm_launch_read(&launch), KN_ERR_INVALID, "KNET_COMM: 'timeout=banana'");
+    setenv("KNET_COMM", "timeout=30s", 1);
+    assert_ok(kn_comm_launch_read(&launch));
+    unsetenv("KNET_COMM");
+}
+
 /* --- ranks that fail --- */
 
 typedef struct failure {
@@ -378,6 +388,7 @@ int main(void) {
         TEST(ranks_agree_on_a_text), TEST(values_of_the_host_are_combined),
         TEST(sums_have_the_bits_of_adding_in_the_order_of_ranks), TEST(wrong_calls_name_the_values),
         TEST(options_are_checked), TEST(a_contradiction_names_the_variables_that_are_set),
+        TEST(a_wrong_word_is_an_error_without_a_launcher_too),
         TEST(a_killed_rank_is_named_by_all_others),
         TEST(a_rank_that_hangs_is_named_after_the_time_out), TEST(a_rank_that_fails_says_why),
         TEST(an_interrupted_wait_ends), TEST(an_interrupt_may_leave_any_time),

@@ -67,7 +67,7 @@ typedef struct kn_comm_launch {
     int local_size;       /* number of these; 0: the launcher does not say */
 } kn_comm_launch;
 /* Reads the environment: OMPI_COMM_WORLD_*, SLURM_* of a job step, PMI_* (MPICH's mpirun). Errors:
- * INVALID for values that contradict each other, with the variables. */
+ * INVALID for values that contradict each other, with the variables, and for wrong KNET_COMM. */
 KN_API KN_MUST_CHECK kn_status kn_comm_launch_read(kn_comm_launch *out);
 
 /* Connects the ranks. kind: "mpi", "self", or NULL: "mpi" if a launcher started several ranks, else
