@@ -247,11 +247,49 @@ static void layers_with_something_between_do_not_fold(void **state) {
     kn_params_destroy(params);
 }
 
+/* --- what a prediction may depend on --- */
+
+static kn_status line_init(void *model, kn_layer *net) {
+    (void)model;
+    kn_layer_linear(net, "fc1", 4, 8, &(kn_layer_linear_options){.act = kn_relu});
+    kn_layer_linear(net, "fc2", 8, 4, NULL);
+    return kn_check();
+}
+
+static kn_tensor *placed_predict(void *model, kn_layer *net, const kn_batch *batch) {
+    (void)model;
+    return kn_affine(kn_layer_forward(net, batch->x), 1, (double)batch->index);
+}
+
+/* Later predictions are replays, which would have the first one's place. */
+static void pure_predictions_do_not_see_the_place_in_the_epoch(void **state) {
+    (void)state;
+    static const kn_model_kind kind = {
+        .name = "placed", .init = line_init, .predict = placed_predict, .is_pure = true};
+    kn_params *params = NULL;
+    kn_model *model = NULL;
+    assert_ok(kn_params_create(&params, NULL));
+    assert_ok(kn_model_create_kind(&model, &kind, params));
+    KN_FRAME(.record = KN_OFF);
+    kn_batch batch = {.x = kn_ones(KN_SHAPE(2, 4)), .n = 2, .index = 100};
+    kn_tensor *want = kn_model_logits(model, batch.x);
+    assert_same_bits(kn_model_predict(model, &batch), want);
+    assert_int_equal(batch.index, 100);
+    assert_ok(kn_freeze(model));
+    for (; batch.index < 500; batch.index += 100) {
+        KN_FRAME(.record = KN_OFF);
+        assert_same_bits(kn_model_predict(model, &batch), want);
+    }
+    kn_model_destroy(model);
+    kn_params_destroy(params);
+}
+
 int main(void) {
     return RUN_TESTS(TEST(frozen_models_give_what_plain_ones_do),
                      TEST(models_frozen_in_bf16_are_near_and_leave_f32_alone),
                      TEST(training_of_a_frozen_model_is_as_before),
                      TEST(layers_with_something_between_do_not_fold),
                      TEST(no_normalization_is_left_in_a_resnet),
-                     TEST(normalization_and_activation_run_inside_the_convolution));
+                     TEST(normalization_and_activation_run_inside_the_convolution),
+                     TEST(pure_predictions_do_not_see_the_place_in_the_epoch));
 }

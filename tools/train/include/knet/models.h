@@ -76,8 +76,9 @@ typedef struct kn_model_kind {
     const void *sizes;           /* what the struct begins as, size_bytes; NULL: zeros */
     const kn_model_facts *facts; /* NULL: none */
     const kn_model_turns *turns; /* NULL: all parameters move by `loss`; else that is for tests */
-    /* predict, or the layers in turn, depend on the batch, the layers, the parameters and the
-     * model's struct alone: kn_freeze may replay predictions. */
+    /* predict, or the layers in turn, depend on the batch's x, y and n, the layers, the parameters
+     * and the model's struct alone: kn_freeze may replay predictions. kn_model_predict gives them
+     * index 0, frozen or not. */
     bool is_pure;
     bool recomputes;      /* what kn_model_recompute_set begins as */
     uint64_t reserved[1]; /* zero */
