@@ -192,8 +192,7 @@ static int write_and_close(int fd, const contents *c) {
     return close(fd) != 0 && !error ? errno : error;
 }
 
-/* stdout or stderr if one of them is this file, as /dev/stdout is; else -1. */
-static int standard_stream(const char *path) {
+int kn__standard_stream(const char *path) {
     struct stat file, other;
     if (stat(path, &file) != 0) return -1;
     for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++) {
@@ -237,7 +236,7 @@ static int replace(const char *path, const struct stat *old, const contents *c) 
 static int write_contents(const char *path, const contents *c) {
     char target[PATH_MAX];
     struct stat file;
-    int fd = standard_stream(path);
+    int fd = kn__standard_stream(path);
     if (fd >= 0) return c->write_fn(c->ctx, fd);
     if (lstat(path, &file) != 0) return replace(path, NULL, c);
     bool is_link = S_ISLNK(file.st_mode), is_there = !is_link || stat(path, &file) == 0;
@@ -266,7 +265,7 @@ static int append_range(void *ctx, int fd) {
 
 int kn__file_append(const char *path, const char *bytes, size_t length) {
     range r = {bytes, length};
-    int fd = standard_stream(path);
+    int fd = kn__standard_stream(path);
     if (fd >= 0) return write_range(&r, fd);
     return write_with(O_APPEND, path, &(contents){append_range, &r, length});
 }

@@ -29,6 +29,9 @@ int kn__write_all(int fd, const void *bytes, size_t length);
 int kn__open_output(const char *path);
 const char *kn__output_error(int error);
 
+/* stdout or stderr if one of them is this file, as /dev/stdout is; else -1. */
+int kn__standard_stream(const char *path);
+
 /* Writes a file; returns 0 or an errno. A regular file that exists, or the one that a link leads
  * to, is replaced once the new one is complete, and stays if it can't be: a full disk loses no
  * report. Devices, pipes, links whose file has no path, and empty files, which their maker may hold

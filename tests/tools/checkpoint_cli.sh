@@ -119,6 +119,25 @@ paths) # no two options write one file
   want 0 "$knet" train mlp --synthetic --epochs 1 --quiet --metrics /dev/null --curves /dev/null --output /dev/null
   want 0 "$knet" train mlp --synthetic --epochs 1 --quiet --checkpoint run --keep 1 --output run.2
   ;;
+pipes) # without a reader they wait for one, until a signal comes
+  mkfifo pipe
+  small=("$knet" train mlp --synthetic --epochs 1 --batch 1280 --quiet)
+  want 124 timeout -k 60 -s INT 2 "${small[@]}" --metrics pipe
+  want 124 timeout -k 60 -s HUP 2 "${small[@]}" --curves pipe
+  want 124 timeout -k 60 -s TERM 2 "${small[@]}" --output pipe
+  err_has 'cannot write pipe: nobody reads this pipe; the result:'
+  want 0 "${small[@]}" --checkpoint run.st
+  want 124 timeout -k 60 2 "$knet" train mlp --synthetic --epochs 2 --batch 1280 --quiet --checkpoint run.st --resume --curves pipe
+  exec 5<>pipe
+  want 0 timeout 60 "${small[@]}" --epochs 2 --metrics pipe
+  head -n 2 <&5 >out
+  [ "$(json epoch <(tail -n 1 out))" = 2 ] || fail 'the second epoch of the metrics'
+  exec 5>&-
+  (sleep 2; exec cat pipe) >late &
+  want 0 timeout 60 "${small[@]}" --json --output pipe
+  wait $!
+  [ "$(json status late)" = ok ] || fail "$(cat late)"
+  ;;
 metrics)
   want 0 "$knet" train mlp --synthetic --epochs 2 --metrics m.jsonl --quiet
   want 0 "$knet" train mlp --synthetic --epochs 1 --metrics m.jsonl --quiet

@@ -1,6 +1,13 @@
 /* The files that knet train writes while it trains. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "checkpoint_dir.h"
 #include "curves.h"
+#include "pipe.h"
 #include "test.h"
 #include "train_files.h"
 
@@ -30,7 +37,45 @@ static void curves_are_drawn_as_the_epochs_grow(void **state) {
     assert_int_equal(epochs_of(path), N);
 }
 
+/* --- pipes --- */
+
+enum { LONG = 1 << 20 }; /* more than a pipe holds */
+
+static char byte_at(int i) { return (char)(i % 251); }
+
+/* In a process of its own. */
+static void read_slowly(void) {
+    static char part[5000];
+    int at = 0, fd = open(path, O_RDONLY);
+    for (ssize_t n; (n = read(fd, part, sizeof part)) > 0;) {
+        for (int i = 0; i < n; i++)
+            if (part[i] != byte_at(at++)) _exit(1);
+        if (at < LONG / 4) usleep(1000);
+    }
+    _exit(at == LONG ? 0 : 2);
+}
+
+static void a_long_result_goes_through_a_pipe(void **state) {
+    (void)state;
+    static char bytes[LONG];
+    int status = -1;
+    for (int i = 0; i < LONG; i++) bytes[i] = byte_at(i);
+    assert_int_equal(unlink(path), 0); /* the curves */
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_true(kn__is_pipe(path));
+    pid_t reader = fork();
+    if (reader == 0) read_slowly();
+    assert_int_equal(kn__pipe_write(path, bytes, LONG), 0);
+    assert_int_equal(waitpid(reader, &status, 0), reader);
+    assert_int_equal(status, 0);
+    kn__interrupted = SIGTERM;
+    assert_int_equal(kn__pipe_write(path, bytes, LONG), ENXIO);
+    kn__interrupted = 0;
+    assert_int_equal(unlink(path), 0);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {TEST(curves_are_drawn_as_the_epochs_grow)};
+    const struct CMUnitTest tests[] = {TEST(curves_are_drawn_as_the_epochs_grow),
+                                       TEST(a_long_result_goes_through_a_pipe)};
     return cmocka_run_group_tests_name("test_train_files", tests, dir_make, dir_remove);
 }

@@ -10,6 +10,7 @@
 #include "cmd.h"
 #include "find_rate.h"
 #include "model_data.h"
+#include "pipe.h"
 #include "ranks.h"
 #include "signal_stack.h"
 #include "train_session.h"
@@ -153,10 +154,8 @@ static int options_check(const options *o) {
 }
 
 /* --- interruption --- */
-static volatile sig_atomic_t interrupted; /* 0, or by which signal */
-
 static void interrupt(int signal_number) {
-    interrupted = signal_number;
+    kn__interrupted = signal_number;
     kn__ranks_signal(signal_number);
 }
 
@@ -294,12 +293,12 @@ static bool step_done(void *ctx, const kn_train_step *step) {
                  s->options.epochs, loss);
         kn_progress_show(&s->bar, done, message);
     }
-    return !interrupted;
+    return !kn__interrupted;
 }
 
 static bool test_going_on(void *ctx) {
     (void)ctx;
-    return !interrupted;
+    return !kn__interrupted;
 }
 
 static void epoch_done(void *ctx, const kn_epoch *epoch) {
@@ -316,7 +315,7 @@ static void epoch_done(void *ctx, const kn_epoch *epoch) {
                     epoch->index, s->options.epochs, epoch->loss, scores ? "accuracy" : "loss",
                     scores ? 2 : 4, scores ? 100 * epoch->accuracy : epoch->test_loss,
                     scores ? " %" : "", epoch->train_seconds, epoch->test_seconds);
-    if (s->report.error == EPIPE && !interrupted) interrupted = SIGPIPE;
+    if (s->report.error == EPIPE && !kn__interrupted) kn__interrupted = SIGPIPE;
 }
 
 /* --- the search of a rate --- */
@@ -339,7 +338,7 @@ static kn_status rate_train(double *loss, session *s, int64_t steps, int n_ranks
                                                     .ctx = s});
     *loss = s->result.last.loss;
     if (s->result.diverged) status = KN_OK; /* a rate too large */
-    if (interrupted && status == KN_OK) status = KN_FAIL(KN_ERR_INTERNAL, "interrupted");
+    if (kn__interrupted && status == KN_OK) status = KN_FAIL(KN_ERR_INTERNAL, "interrupted");
     return status;
 }
 
@@ -366,8 +365,8 @@ static kn_status rate_find(session *s) {
     if (!o->find_rate) return KN_OK;
     kn_status status = kn__find_rate(&rate, &loss, &n, o->find_rate, o->lr, o->seed, rate_try, s);
     if (status == KN_OK) o->lr = rate;
-    s->result.stopped = interrupted;
-    return interrupted ? KN_OK : status;
+    s->result.stopped = kn__interrupted;
+    return kn__interrupted ? KN_OK : status;
 }
 
 static kn_status session_train(session *s) {
@@ -413,7 +412,7 @@ static kn_status session_train(session *s) {
                                      .on_epoch_fn = epoch_done,
                                      .ctx = s});
     kn_progress_end(&s->bar);
-    if (interrupted) s->result.stopped = true; /* after the last callback too */
+    if (kn__interrupted) s->result.stopped = true; /* after the last callback too */
     return status;
 }
 
@@ -438,11 +437,11 @@ static int session_report(session *s, kn_status status, const kn_error *error) {
     int lost = 0;
     const char *path = kn__train_files_lost(&s->files, &lost);
     if (exit_code == KN__EXIT_OK && path && !s->result.stopped) {
-        kn__fail("%s is not complete: %s", path, strerror(lost));
+        kn__fail("%s is not complete: %s", path, kn__write_error(lost));
         exit_code = KN__EXIT_FAILURE;
     }
     kn__train_report(s, exit_code == KN__EXIT_OK ? NULL : kn__fail_message());
-    if (exit_code == KN__EXIT_OK && s->result.stopped) exit_code = 128 + interrupted;
+    if (exit_code == KN__EXIT_OK && s->result.stopped) exit_code = 128 + kn__interrupted;
     return exit_code;
 }
 

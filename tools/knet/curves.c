@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 enum { POINTS_MAX = 400 }; /* more epochs are lines alone */
 enum { WIDTH = 640, PANEL = 240, LEFT = 64, RIGHT = 120, TOP = 40, BOTTOM = 32, TICKS = 4 };
@@ -129,7 +130,9 @@ void kn__curves_svg(kn__text *out, const char *title, const kn_epoch epochs[], i
 }
 
 int64_t kn__curves_read(kn_epoch **out, const char *path, int64_t before) {
-    FILE *file = fopen(path, "r");
+    struct stat s;
+    bool is_regular = stat(path, &s) == 0 && S_ISREG(s.st_mode); /* reading takes a pipe's writer */
+    FILE *file = is_regular ? fopen(path, "r") : NULL;
     char *line = NULL;
     size_t line_bytes = 0;
     int64_t n = 0;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "file.h"
+#include "pipe.h"
 
 static bool json_written, muted;
 /* Of the command that runs; where its failure goes too. */
@@ -78,13 +79,15 @@ void kn__output_line(kn__output *o, const char *fmt, ...) {
 static int file_write(const char *path, const kn__text *text) {
     sigset_t ends, before;
     char expanded[KN__PATH_EXPANDED_BYTES];
+    const char *bytes = text->data ? text->data : "";
+    if (!kn__path_expand(expanded, sizeof expanded, path)) return ENAMETOOLONG;
+    if (kn__is_pipe(expanded)) return kn__pipe_write(expanded, bytes, text->length);
     sigemptyset(&ends);
     sigaddset(&ends, SIGINT);
     sigaddset(&ends, SIGTERM);
     sigaddset(&ends, SIGHUP);
-    if (!kn__path_expand(expanded, sizeof expanded, path)) return ENAMETOOLONG;
     sigprocmask(SIG_BLOCK, &ends, &before);
-    int error = kn__file_write(expanded, text->data ? text->data : "", text->length);
+    int error = kn__file_write(expanded, bytes, text->length);
     sigprocmask(SIG_SETMASK, &before, NULL);
     return error;
 }
@@ -109,7 +112,7 @@ int kn__output_end(kn__output *o, int exit_code) {
     }
     if (error && o->error != EPIPE) {
         kn__fail("cannot write %s: %s; the result:", o->path ? o->path : "standard output",
-                 strerror(error));
+                 kn__write_error(error));
         fwrite(o->text.data ? o->text.data : "", 1, o->text.length, stderr);
     }
     json_written |= !error && o->json && o->text.length;

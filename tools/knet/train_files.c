@@ -18,6 +18,7 @@
 #include "file.h"
 #include "mix.h"
 #include "output.h"
+#include "pipe.h"
 
 void kn__epoch_json(kn__text *out, const kn_epoch *e) {
     kn__text_printf(out, "{\"epoch\":%" PRId64 ",\"loss\":", e->index);
@@ -59,7 +60,7 @@ static bool is_csv(const char *path) {
 /* *first: the first error of this file. */
 static void note(int *first, const char *path, int error) {
     if (!error) return;
-    kn__warn("%s: %s", path, strerror(error));
+    kn__warn("%s: %s", path, kn__write_error(error));
     if (!*first) *first = error;
 }
 
@@ -74,6 +75,12 @@ static int last_byte(const char *path) {
     if (pread(fd, &last, 1, file.st_size - 1) != 1) last = '\n';
     close(fd);
     return last;
+}
+
+static int text_write(const char *path, const kn__text *text, bool append) {
+    if (text->failed) return ENOMEM;
+    if (kn__is_pipe(path)) return kn__pipe_write(path, text->data, text->length);
+    return (append ? kn__file_append : kn__file_write)(path, text->data, text->length);
 }
 
 /* A line that a run can be watched by. */
@@ -92,8 +99,7 @@ static void metrics_add(kn__train_files *f, const kn_epoch *epoch) {
         kn__epoch_json(&line, epoch);
     }
     kn__text_puts(&line, "\n");
-    note(&f->metrics_error, path,
-         line.failed ? ENOMEM : kn__file_append(path, line.data, line.length));
+    note(&f->metrics_error, path, text_write(path, &line, true));
     kn__text_release(&line);
 }
 
@@ -163,8 +169,7 @@ static void curves_write(kn__train_files *f) {
     kn__text svg = {0};
     kn__curves_svg(&svg, f->title, f->drawn, f->n_drawn);
     f->curves_error = 0;
-    note(&f->curves_error, f->curves,
-         svg.failed ? ENOMEM : kn__file_write(f->curves, svg.data, svg.length));
+    note(&f->curves_error, f->curves, text_write(f->curves, &svg, false));
     if (!f->curves_error) f->n_written = f->n_drawn;
     kn__text_release(&svg);
 }

@@ -1,0 +1,21 @@
+/* Results that go to named pipes: who reads one may come late, or never. */
+#ifndef KN_PIPE_H
+#define KN_PIPE_H
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* By which signal the command is to end in its own time; 0: it goes on. Its handlers set it. */
+extern volatile sig_atomic_t kn__interrupted;
+
+/* A pipe by its name. Not the one that is stdout or stderr: that is written through the stream. */
+bool kn__is_pipe(const char *path);
+/* Writes to a pipe once it has a reader, as fast as that takes it. Returns 0 or an errno. After
+ * kn__interrupted a reader has a second to come, and seconds to take more: else ENXIO, ETIMEDOUT.
+ */
+int kn__pipe_write(const char *path, const char *bytes, size_t length);
+/* What an errno of a result's file means. */
+const char *kn__write_error(int error);
+
+#endif
