@@ -43,7 +43,8 @@ case $case in
     want 2 "$knet" train mlp --threads 5000;   err_has 'from 1 to 1024'
     want 2 "$knet" train mlp --lr fast;        err_has "--lr is 'fast', but must be a number above 0"
     want 2 "$knet" train mlp --lr nan;         err_has 'must be a number above 0'
-    want 2 "$knet" train mlp --seed -1;        err_has 'must be a whole number from 0'
+    want 2 "$knet" train mlp --seed -1;        err_has 'must be a whole number from 0 to 18446744073709551615'
+    want 2 "$knet" train mlp --seed 18446744073709551616; err_has "is '18446744073709551616', but must be a whole number from 0 to"
     want 2 "$knet" train mlp --limit 3XB;      err_has 'such as 512MiB'
     want 2 "$knet" train mlp --quiet=yes;      err_has '--quiet takes no value'
     want 2 "$knet" train mlp --synthetic --batch 20000; err_has 'batch 20000 .*only 12800 samples' ;;

@@ -100,7 +100,8 @@ static const char *wanted(char *out, size_t out_bytes, const kn__opt *opt) {
             snprintf(out, out_bytes, "a whole number from 1 to %" PRId64, opt->max);
             return out;
         case KN__OPT_SEED:
-            return "a whole number from 0";
+            snprintf(out, out_bytes, "a whole number from 0 to %" PRIu64, UINT64_MAX);
+            return out;
         case KN__OPT_NUMBER:
             return opt->may_be_zero ? "0 or a number above it" : "a number above 0";
         case KN__OPT_PERCENT:
