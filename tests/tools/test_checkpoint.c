@@ -6,6 +6,7 @@
 #include <knet/tape.h>
 #include <knet/train.h>
 #include <math.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -478,6 +479,20 @@ static void a_path_that_cannot_be_saved_to_is_an_error_before_the_first_step(voi
     assert_refused_before_a_step("/nowhere/run.st", KN_ERR_IO, "/nowhere/run.st.new: No such file");
 }
 
+/* It has the new file, and may have given it the checkpoint's name before it is written to. */
+static void a_path_that_another_process_saves_to_is_an_error(void **state) {
+    (void)state;
+    char beside[sizeof path + 4];
+    struct stat is;
+    snprintf(beside, sizeof beside, "%s.new", path);
+    int fd = open(beside, O_WRONLY | O_CREAT, 0600);
+    assert_true(fd >= 0 && write(fd, "theirs", 6) == 6 && flock(fd, LOCK_EX) == 0);
+    assert_refused_before_a_step(path, KN_ERR_IO, "another process is saving this checkpoint");
+    assert_true(stat(beside, &is) == 0 && is.st_size == 6);
+    close(fd);
+    assert_int_equal(unlink(beside), 0);
+}
+
 static void a_path_that_is_no_file_is_refused_and_stays(void **state) {
     (void)state;
     char pipe[FILES_PATH_MAX + 32], link[FILES_PATH_MAX + 32], device[FILES_PATH_MAX + 32];
@@ -569,6 +584,7 @@ int main(void) {
         TEST(the_rate_of_a_resumed_run_is_the_files_unless_given),
 
         TEST(a_path_that_cannot_be_saved_to_is_an_error_before_the_first_step),
+        TEST(a_path_that_another_process_saves_to_is_an_error),
         TEST(a_path_that_is_no_file_is_refused_and_stays),
         TEST(gradients_of_before_a_load_are_not_added_to),
         TEST(saved_weights_are_read_by_name),

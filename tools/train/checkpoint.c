@@ -13,9 +13,10 @@
 
 #include "checkpoint.h"
 #include "loader.h"
+#include "replace.h"
 #include "text.h"
 
-enum { NAME_BYTES = 320, KEYS_MAX = 8, LINKS_MAX = 40, BESIDE_BYTES = PATH_MAX + 16 };
+enum { NAME_BYTES = 320, KEYS_MAX = 8, LINKS_MAX = 40 };
 #define OPTIMIZER "optimizer/"
 #define VOCAB "knet.vocab"
 
@@ -245,80 +246,22 @@ static kn_status links_follow(char out[PATH_MAX], const char *path) {
     return KN_FAIL(KN_ERR_IO, "kn_checkpoint_save: %s: %s", path, strerror(ELOOP));
 }
 
-/* The name of a file on disk, not only in the cache: without it a power cut may bring back an empty
- * file under the new name. */
-static int sync_path(const char *path, int flags) {
-    int fd = open(path, flags | O_CLOEXEC);
-    if (fd < 0) return errno;
-    int error = fsync(fd) != 0 && errno != EINVAL ? errno : 0;
-    close(fd);
-    return error;
-}
-
-static int sync_folder(const char *path) {
-    char folder[PATH_MAX];
-    const char *end = strrchr(path, '/');
-    if (end == path)
-        snprintf(folder, sizeof folder, "/");
-    else
-        snprintf(folder, sizeof folder, "%.*s", end ? (int)(end - path) : 1, end ? path : ".");
-    return sync_path(folder, O_RDONLY | O_DIRECTORY);
-}
-
-/* PATH.1 becomes PATH.2 …; PATH gets the second name PATH.1, so that it never lacks its own. */
-static void keep_older(const char *path, int keep) {
-    char from[BESIDE_BYTES], to[BESIDE_BYTES];
-    if (keep < 1 || access(path, F_OK) != 0) return;
-    for (int i = keep - 1; i >= 1; i--) {
-        snprintf(from, sizeof from, "%s.%d", path, i);
-        snprintf(to, sizeof to, "%s.%d", path, i + 1);
-        (void)rename(from, to);
-    }
-    snprintf(to, sizeof to, "%s.1", path);
-    (void)unlink(to);
-    if (link(path, to) != 0) (void)rename(path, to); /* file systems without hard links */
-}
-
-/* An empty file is written in place: what a killed process leaves is always this one name. */
-static kn_status beside_create(const char *beside) {
-    int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd >= 0 && close(fd) == 0) return KN_OK;
-    return KN_FAIL(KN_ERR_IO, "kn_checkpoint_save: %s: %s", beside, strerror(errno));
-}
-
 kn_status kn__checkpoint_can_save(const char *path) {
-    char target[PATH_MAX], beside[BESIDE_BYTES];
+    char target[PATH_MAX];
     KN_TRY(path_check(path, "kn_checkpoint_save"));
     KN_TRY(links_follow(target, path));
-    snprintf(beside, sizeof beside, "%s.new", target);
-    KN_TRY(beside_create(beside));
-    (void)unlink(beside);
-    return KN_OK;
+    return kn__replace_try(target);
 }
 
-static kn_status write_beside(const char *beside, const list *l, metadata *m) {
-    KN_TRY(beside_create(beside));
-    KN_TRY(kn_safetensors_save(beside, l->at, l->n, (const char *const(*)[2])m->pair, m->n));
-    int error = sync_path(beside, O_RDONLY);
-    return error ? KN_FAIL(KN_ERR_IO, "kn_checkpoint_save: %s: %s", beside, strerror(error))
-                 : KN_OK;
-}
+typedef struct contents {
+    const list *list;
+    metadata *metadata;
+} contents;
 
-static kn_status replace(const char *path, const list *l, metadata *m, int keep) {
-    char beside[BESIDE_BYTES];
-    snprintf(beside, sizeof beside, "%s.new", path);
-    kn_status status = write_beside(beside, l, m);
-    if (status < 0) {
-        (void)unlink(beside);
-        return status;
-    }
-    keep_older(path, keep);
-    if (rename(beside, path) != 0)
-        return KN_FAIL(KN_ERR_IO, "kn_checkpoint_save: %s: %s", path, strerror(errno));
-    int error = sync_folder(path);
-    return error ? KN_FAIL(KN_ERR_IO, "kn_checkpoint_save: the folder of %s: %s", path,
-                           strerror(error))
-                 : KN_OK;
+static kn_status write_beside(void *ctx, const char *beside) {
+    const contents *c = ctx;
+    return kn_safetensors_save(beside, c->list->at, c->list->n,
+                               (const char *const(*)[2])c->metadata->pair, c->metadata->n);
 }
 
 kn_status kn_checkpoint_save(const char *path, kn_checkpoint *c,
@@ -339,7 +282,9 @@ kn_status kn_checkpoint_save(const char *path, kn_checkpoint *c,
     kn_status status = c->optim ? optimizer_settle(c) : KN_OK;
     if (status == KN_OK) status = list_fill(&l, c);
     if (status == KN_OK) status = metadata_fill(&m, c);
-    if (status == KN_OK) status = replace(target, &l, &m, options ? options->keep : 0);
+    if (status == KN_OK)
+        status =
+            kn__replace(target, options ? options->keep : 0, write_beside, &(contents){&l, &m});
     metadata_release(&m);
     list_release(&l);
     return status;
