@@ -342,6 +342,8 @@ eval)
   [ "$(json status)" = failed ] && [ "$(wc -l <out)" = 1 ] || fail 'half a result of a prediction that failed'
   want 2 "$knet" eval mlp --synthetic
   err_has 'weights FILE is needed'
+  want 0 "$knet" predict --help
+  out_has '^knet predict MODEL --weights FILE \[OPTION\]'
   want 1 "$knet" eval lenet --synthetic --weights run.st
   err_has "run.st has no tensor 'conv1.weight'"
   want 1 "$knet" eval mlp --synthetic --weights none.st

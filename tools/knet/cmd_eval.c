@@ -31,6 +31,7 @@ typedef struct session {
      KN__OPT_FILE,                                                                                 \
      AT(weights),                                                                                  \
      .value_name = "FILE",                                                                         \
+     .is_needed = true,                                                                            \
      .help = "checkpoint of knet train, or another safetensors file with these weights",           \
      .remark = "the averages of --ema where it has them"},                                         \
         {"batch",                                                                                  \

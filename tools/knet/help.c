@@ -31,6 +31,7 @@ static void add_choices(kn__text *text, const char *const *choices) {
 }
 
 static void add_conditions(kn__text *text, const kn__opt *opt) {
+    if (opt->is_needed) kn__text_puts(text, "; needed");
     if (opt->only_with) {
         kn__text_puts(text, "; only with ");
         kn__opt_condition_add(text, opt->only_with, strlen(opt->only_with));
@@ -80,11 +81,14 @@ static void add_pairs(kn__text *text, const kn__pair *pairs, int width) {
 }
 
 void kn__help_add_usage(kn__text *text, const kn__command *c) {
+    const kn__opt *opt;
     kn__text_printf(text, "knet %s", c->name);
     const kn__operand *o = c->operand;
     const char *options = " [OPTION]...";
     if (o && o->is_program) kn__text_puts(text, options);
     if (o) kn__text_printf(text, o->min ? " %s" : " [%s]", o->name);
+    for (int i = 0; (opt = kn__opt_at(c, i)); i++)
+        if (opt->is_needed) kn__text_printf(text, " --%s %s", opt->name, opt->value_name);
     if (!o || !o->is_program) kn__text_puts(text, options);
 }
 

@@ -94,6 +94,11 @@ void kn__man_add(kn__text *text, const kn__command *c) {
         add_line(text, "\\fI", c->operand->name, "\\fR");
         if (!c->operand->min) kn__text_puts(text, "]");
     }
+    for (int i = 0; (opt = kn__opt_at(c, i)); i++) {
+        if (!opt->is_needed) continue;
+        add_line(text, " \\fB\\-\\-", opt->name, "\\fR");
+        add_line(text, " \\fI", opt->value_name, "\\fR");
+    }
     kn__text_printf(text, "%s\n.SH DESCRIPTION\n", is_program ? "" : options);
     add_paragraphs(text, c->description);
     kn__text_puts(text, ".SH OPTIONS\n");

@@ -60,6 +60,8 @@ typedef struct kn__opt {
      * option is an error without the first, and an error with any of the second, which spaces
      * separate. */
     const char *only_with, *not_with;
+    /* For the help: the command checks it, and says what for. */
+    bool is_needed;
 } kn__opt;
 
 /* The words of a command line that are no options. */
