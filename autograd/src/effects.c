@@ -19,6 +19,13 @@ static void apply(void *ctx) {
     for (int i = 0; i < e->n; i++) set->param[e->index[i]]->cycle = set->cycle;
 }
 
+/* A pass begins to write gradients: what a failed step had clipped is no longer all. */
+static void apply_begin(void *ctx) {
+    const effect *e = ctx;
+    e->set->n_begun++;
+    apply(ctx);
+}
+
 /* The replay failed in the backward pass that this began. */
 static void undo(void *ctx) {
     const effect *e = ctx;
@@ -70,7 +77,7 @@ void kn__params_effect_begin(kn_params *set) {
     if (!kn_capture_records()) return;
     effect *e = effect_new(set, set->stepped);
     if (e) e->begins = !e->n, e->stepped = false;
-    kn_capture_effect_add((kn_capture_effect){apply, release, undo, fits_backward, set, e});
+    kn_capture_effect_add((kn_capture_effect){apply_begin, release, undo, fits_backward, set, e});
 }
 
 void kn__params_effect_read(kn_params *set) {

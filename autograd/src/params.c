@@ -493,8 +493,13 @@ static kn_status settle(kn__param *p) {
     return KN_OK;
 }
 
+/* What a plan reads stays where it is. */
+static kn_status layout_to_read(kn_params *set) {
+    return kn_capture_records() ? kn__params_freeze(set) : kn__params_layout(set);
+}
+
 kn_status kn__params_settle(kn_params *set) {
-    KN_TRY(kn__params_layout(set));
+    KN_TRY(layout_to_read(set));
     KN_FRAME(.device = set->device, .pool = set->pool, .record = KN_OFF);
     kn__params_effect_read(set);
     for (int i = 0; i < set->n; i++) KN_TRY(settle(set->param[i]));
@@ -503,7 +508,7 @@ kn_status kn__params_settle(kn_params *set) {
 }
 
 static kn_status settle_one(kn__param *p) {
-    KN_TRY(kn__params_layout(p->set));
+    KN_TRY(layout_to_read(p->set));
     KN_FRAME(.device = p->set->device, .pool = p->set->pool, .record = KN_OFF);
     kn__params_effect_read(p->set);
     KN_TRY(settle(p));

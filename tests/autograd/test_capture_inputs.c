@@ -345,6 +345,43 @@ static void row_sparse_gradients_are_refused_by_name(void **state) {
     pair_close(&p);
 }
 
+/* Recorded before a backward has given the gradients their order. */
+static kn_status read_gradients(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
+    (void)in;
+    out[0] = kn_sum(kn_grad(kn_params_find(ctx, "a")), KN_ALL, false);
+    out[1] = kn_sum(kn_square(kn_params_grad(ctx)), KN_ALL, false);
+    return kn_check();
+}
+
+/* Gradients of a alone, or of both. */
+static void step_with(const pair *p, kn_optim *sgd, bool both) {
+    kn_tensor *a = kn_params_find(p->set, "a"), *b = kn_params_find(p->set, "b");
+    KN_TAPE();
+    kn_tensor *loss = both ? kn_add(kn_affine(b, 1, 0), kn_affine(a, 10, 0)) : a;
+    assert_ok(kn_backward(kn_sum(loss, KN_ALL, false)));
+    assert_ok(kn_optim_step(sgd));
+}
+
+static void gradients_stay_where_a_plan_reads_them(void **state) {
+    (void)state;
+    pair p = pair_open();
+    kn_optim *sgd = NULL;
+    KN_FRAME();
+    (void)kn_param(p.set, KN_SHAPE(3), (kn_init){KN_INIT_CONSTANT, 1, 0}, "a");
+    (void)kn_param(p.set, KN_SHAPE(3), (kn_init){KN_INIT_CONSTANT, 1, 0}, "b");
+    assert_ok(kn_sgd_create(&sgd, p.set, 0, NULL));
+    kn_tensor *out[2];
+    for (int i = 0; i < 6; i++) {
+        static const double sums[] = {0, 0, 3, 30, 30, 30}, squares[] = {0, 0, 3, 303, 303, 303};
+        if (i > 1) step_with(&p, sgd, i > 2);
+        assert_ok(kn_capture_run(out, 2, p.capture, NULL, 0, read_gradients, p.set));
+        assert_values(out[0], sums[i]);
+        assert_values(out[1], squares[i]);
+    }
+    kn_optim_destroy(sgd);
+    pair_close(&p);
+}
+
 /* --- records --- */
 
 /* 30,000 tensors more end inside recordings; their records would be 9 MB. */
@@ -381,5 +418,6 @@ int main(void) {
                      OPS_TEST(a_step_is_recorded_once_it_ran),
                      OPS_TEST(counts_below_zero_are_refused),
                      OPS_TEST(row_sparse_gradients_are_refused_by_name),
+                     OPS_TEST(gradients_stay_where_a_plan_reads_them),
                      OPS_TEST(records_of_tensors_that_a_recording_made_are_used_again));
 }

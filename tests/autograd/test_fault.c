@@ -3,6 +3,7 @@
  *
  * The program's own kn_alloc stands before the library's. */
 #include <dlfcn.h>
+#include <knet/capture.h>
 
 #include "net.h"
 
@@ -159,6 +160,51 @@ static void a_clipped_step_may_fail_and_be_repeated(void **state) {
     }
 }
 
+/* --- a step that failed after it had clipped, before a replay adds to the gradients --- */
+
+static kn_status add_hundred(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
+    KN_TAPE();
+    kn_tensor *loss = sum_all(kn_mul(ctx, in[0]));
+    KN_TRY(kn_backward(loss));
+    out[0] = kn_keep(loss);
+    return kn_check();
+}
+
+/* Three steps of rate 1; allocation `at` of the last one fails. False: it didn't fail. */
+static bool replayed_and_clipped(int at) {
+    KN_FRAME();
+    kn_params *set = params_f32();
+    kn_optim *optim = NULL;
+    kn_capture *capture = NULL;
+    kn_tensor *w = PARAM(set, KN_SHAPE(1), "w", 0), *x = F32(KN_SHAPE(1), 100), *out = NULL;
+    const kn_sgd_options options = {.clip_each = 1, .clip_norm = 1000};
+    assert_ok(kn_sgd_create(&optim, set, 1, &options));
+    assert_ok(kn_capture_create(&capture, NULL));
+    bool failed = false;
+    for (int step = 0; step < 3; step++) {
+        for (int part = 0; part < 2; part++)
+            assert_ok(kn_capture_run(&out, 1, capture, &x, 1, add_hundred, w));
+        n_allocs = 0, fail_at = step == 2 ? at : 0;
+        failed = kn_optim_step(optim) < 0;
+        fail_at = 0;
+    }
+    if (failed) {
+        assert_ok(kn_capture_run(&out, 1, capture, &x, 1, add_hundred, w));
+        assert_ok(kn_optim_step(optim));
+    }
+    assert_close(ops_at(w, 0), -3, 1e-5, 0);
+    kn_capture_destroy(capture);
+    kn_optim_destroy(optim);
+    kn_params_destroy(set);
+    return failed;
+}
+
+static void gradients_that_a_replay_adds_to_are_clipped_again(void **state) {
+    (void)state;
+    once = true;
+    for (int at = 1; replayed_and_clipped(at); at++) assert_true(at < 100);
+}
+
 /* Gradients of a failed backward are void, also when they were added to earlier ones. */
 static void a_failed_backward_leaves_zero_gradients(void **state) {
     (void)state;
@@ -241,6 +287,7 @@ int main(void) {
                      OPS_TEST(every_allocation_may_fail_for_good),
                      OPS_TEST(every_allocation_of_mixed_precision_may_fail),
                      OPS_TEST(a_clipped_step_may_fail_and_be_repeated),
+                     OPS_TEST(gradients_that_a_replay_adds_to_are_clipped_again),
                      OPS_TEST(a_failed_backward_leaves_zero_gradients),
                      OPS_TEST(gradients_that_fail_leak_nothing));
 }
