@@ -118,6 +118,13 @@ void kn__man_add_all(kn__text *text) {
     static const kn__pair variables[] = {
         {"KNET_TIMER", "measures time and memory; knet_timer(7) lists its words"},
         {"KNET_ALLOC", "limits and reports of the memory pools; knet_alloc(7) lists its words"},
+        {"KNET_FUSE", "1: chains of pointwise ops are one pass; 0: never"},
+        {"KNET_RECOMPUTE", "1: the tape forgets what is cheap to compute again; 0: never"},
+        {"KNET_ISA", "v2, v3 or v4: the most that is used of the processor's instructions"},
+        {"KNET_CONV_ROUTE", "table, measure, ours, onednn or winograd: who convolves"},
+        {"KNET_COMM", "timeout=DURATION: how long ranks wait for each other"},
+        {"OMP_NUM_THREADS", "threads of the host's ops; --threads comes first"},
+        {"XDG_CACHE_HOME", "where machine code of fused GPU kernels is kept, else ~/.cache"},
         {"NO_COLOR", "where it is set, --color=auto means never"},
         {"LC_ALL, LC_CTYPE, LANG",
          "tables have ASCII characters alone unless the locale has UTF-8"},

@@ -1,11 +1,11 @@
 /* Frames own tensors, and set the device, dtype and threads of new ones.
  *
- * A frame has a device, pool, stream, dtype, recording, threads, math mode and autocast. It
- * inherits those that its options leave zero from the frame around it. Defaults of the outermost
- * frame: the host, the device's pool, f32, the process's math mode. The end of a frame ends every
- * frame and tape opened inside it, but no scope of the timer; ending it twice is allowed. If an
- * error is still pending when the thread's outermost frame ends, the frame logs and clears it, so
- * that the next request starts without it.
+ * A frame has a device, pool, stream, dtype, recording, threads, math mode, autocast, and whether
+ * it fuses, recomputes and keeps layouts. It inherits those that its options leave zero from the
+ * frame around it. Defaults of the outermost frame: the host, the device's pool, f32, the process's
+ * math mode. The end of a frame ends every frame and tape opened inside it, but no scope of the
+ * timer; ending it twice is allowed. If an error is still pending when the thread's outermost frame
+ * ends, the frame logs and clears it, so that the next request starts without it.
  *
  *     KN_FRAME(.device = gpu);
  *     kn_tensor *noise = kn_normal(KN_SHAPE(64, 100), 0, 1, rng);   // on gpu

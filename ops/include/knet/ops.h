@@ -95,7 +95,7 @@ KN_API kn_tensor *kn_bilinear_filter(kn_shape shape);
  *               the meaning: square_diff abs_diff bce_terms bce_logits_terms logistic_terms
  *               kl_terms kl_log_terms; with a scalar hinge_terms huber_terms smooth_l1_terms
  * Three inputs: addcmul(x, a, b, p): x + p·a·b;
- *               where(condition, a, b): condition is KN_BOOL; lerp(a, b, t): a + t·(b - a),
+ *               where(condition, a, b): condition is KN_BOOL; lerp(a, b, t): a + t·(b - a)
  * Comparisons:  eq ne lt le gt ge, logical_and logical_or logical_xor, of one input logical_not
  *               isnan isinf isfinite; they give KN_BOOL and have no gradient
  *

@@ -167,6 +167,12 @@ static void tiles_free(void *tiles) {
 
 static void key_make(void) { key_made = pthread_key_create(&key, tiles_free) == 0; }
 
+/* An unloaded library must not be called at the end of a thread. */
+__attribute__((destructor)) static void key_delete(void) {
+    if (key_made) pthread_key_delete(key);
+    key_made = false;
+}
+
 static __attribute__((noinline)) kn__tile *tiles_make(void) {
     pthread_once(&key_once, key_make);
     kn__tile *tiles =
