@@ -271,6 +271,13 @@ static kn_status report_write(void *ctx, kn__report **report) {
 
 kn_status kn_prof_report(const char *path) {
     if (!path) return KN_FAIL(KN_ERR_INVALID, "kn_prof_report: the path is NULL");
+    const char *suffix = strrchr(path, '.');
+    if (suffix && strcmp(suffix, ".pftrace") == 0) {
+        return KN_FAIL(KN_ERR_UNSUPPORTED,
+                       "kn_prof_report: %s is the name of a trace, which KNET_TIMER=trace=FILE "
+                       "writes while the program runs",
+                       path);
+    }
     return kn__prof_with_report("kn_prof_report", report_write, (void *)(uintptr_t)path);
 }
 

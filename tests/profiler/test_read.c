@@ -185,10 +185,16 @@ static void a_visitor_may_call_the_timer(void **state) {
     assert_true(n > 0 && n % 3 == 0);
 }
 
+static void a_report_is_no_trace(void **state) {
+    (void)state;
+    assert_fails(kn_prof_report("run.pftrace"), KN_ERR_UNSUPPORTED, "run.pftrace is the name of");
+    assert_ok(kn_prof_report("/dev/null"));
+}
+
 int main(void) {
     return RUN_TESTS(TEST(a_path_has_its_numbers), TEST(a_reset_starts_from_zero),
                      TEST(rows_come_as_a_tree_and_by_label),
                      TEST(times_of_scopes_that_ended_never_decrease),
                      TEST(paths_of_any_length_are_read), TEST(a_visitor_may_call_the_timer),
-                     TEST(labels_may_be_empty));
+                     TEST(labels_may_be_empty), TEST(a_report_is_no_trace));
 }

@@ -102,8 +102,8 @@ KN_API void kn_prof_resume(void);
  * by the process id, "%r" by the rank. The path's suffix selects the format: .json, .csv, .folded
  * (stacks), .svg (flame graph), .html (a page for a browser), .prom (Prometheus text), else the
  * table. Open scopes count up to now. The report at exit is still written. Errors: IO, with the
- * path, after which the report goes to stderr; UNSUPPORTED if the timer is off, and in a child of
- * fork(). */
+ * path, after which the report goes to stderr; UNSUPPORTED if the timer is off, in a child of
+ * fork(), and for .pftrace, which is a trace. */
 KN_API KN_MUST_CHECK kn_status kn_prof_report(const char *path);
 
 /* Adds "key=value" to what every report says of the run ("run" in JSON): a commit, a data set, an
