@@ -264,8 +264,13 @@ void kn_pool_graph_destroy(kn_pool_graph *graph, kn_stream stream) { destroy(gra
 
 void kn_pool_graph_destroy_any(kn_pool_graph *graph) { destroy(graph, NULL); }
 
+/* A part that has begun would pass for a capture, which forbids the wait for the device. */
 void kn__graphs_orphan(kn_pool *pool) {
     kn__pool_lock(pool);
+    for (uint32_t i = 0; i < pool->n_streams; i++) {
+        kn__stream *part = pool->streams[i];
+        if (part->graph && !part->hidden) end_part(pool, part);
+    }
     for (kn_pool_graph *graph = pool->graphs; graph; graph = graph->next) graph->pool = NULL;
     pool->graphs = NULL;
     kn__pool_unlock(pool);

@@ -52,6 +52,21 @@ static void destroy_order_is_free(void **state) {
     fixture_end(&f);
 }
 
+/* What the first graph had waits for the device, which no capture forbids any more. */
+static void a_begun_graph_leaves_no_memory_behind(void **state) {
+    (void)state;
+    fixture f = fixture_make(256 * MiB, false, NULL);
+    kn_stream s = new_stream(&f), other = new_stream(&f);
+    kn_pool_graph *released = capture_begin(&f, s), *begun = NULL;
+    assert_ok(kn_free(f.pool, must_alloc(f.pool, 4 * MiB, s)));
+    capture_end(&f, released, s);
+    kn_pool_graph_destroy_any(released);
+    assert_ok(kn_pool_graph_create(&begun, f.pool));
+    assert_ok(kn_pool_graph_begin(begun, other));
+    fixture_end(&f);
+    kn_pool_graph_destroy(begun, other);
+}
+
 static fixture fixture_without_ids(void) {
     fixture f = {0};
     kn_sim_options options = {.capacity_bytes = 256 * MiB, .no_stream_ids = true};
@@ -252,6 +267,7 @@ static void block_of_a_graph_that_waits_is_not_finished_with_its_reader(void **s
 
 int main(void) {
     return RUN_TESTS(TEST(a_failed_capture_is_rolled_back), TEST(destroy_order_is_free),
+                     TEST(a_begun_graph_leaves_no_memory_behind),
                      TEST(a_stream_may_go_before_the_graph), TEST(wrong_use_is_logged),
                      TEST(an_allocation_without_a_graph_is_logged_once),
                      TEST(the_snapshot_marks_blocks_of_graphs),
