@@ -26,13 +26,17 @@ static uint8_t name_add(const char *name) {
     return (uint8_t)id;
 }
 
-/* Two threads may add one name at once; the one whose place is not taken stays unused. */
-static uint8_t tag_of(const char *name) {
+static uint32_t hash_of(const char *name) {
     uint32_t hash = 2166136261u;
     for (const char *c = name; *c && c < name + NAME_BYTES - 1; c++) {
         hash = (hash ^ (uint8_t)*c) * 16777619u;
     }
-    for (uint32_t i = hash, added = 0;; i++) {
+    return hash;
+}
+
+/* Two threads may add one name at once; the one whose place is not taken stays unused. */
+static uint8_t tag_of(const char *name) {
+    for (uint32_t i = hash_of(name), added = 0;; i++) {
         _Atomic uint8_t *place = &places[i % PLACES];
         uint8_t id = atomic_load_explicit(place, memory_order_acquire);
         if (!id) {
@@ -46,12 +50,12 @@ static uint8_t tag_of(const char *name) {
 
 const char *kn__tag_name(unsigned tag) { return names[tag]; }
 
+/* By place: names may hold it twice, where one is unused. */
 unsigned kn__inspect_tag(const char *name) {
-    unsigned n = KN__READ(n_names) < KN__TAGS ? KN__READ(n_names) : KN__TAGS;
-    for (unsigned tag = 1; tag < n; tag++) {
-        if (strncmp(names[tag], name, NAME_BYTES - 1) == 0) return tag;
+    for (uint32_t i = hash_of(name);; i++) {
+        uint8_t id = atomic_load_explicit(&places[i % PLACES], memory_order_acquire);
+        if (!id || strncmp(names[id], name, NAME_BYTES - 1) == 0) return id;
     }
-    return 0;
 }
 
 /* The stack of a thread. Pushes beyond its depth are only counted. */

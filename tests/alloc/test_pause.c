@@ -1,6 +1,9 @@
 /* Pause and resume: of a pool and of a tag, on a simulated device and on the host, with every call
  * to the device failing in turn. */
 #include <knet/pause.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
 
 #include "pool_fixture.h"
 
@@ -125,6 +128,45 @@ static void tags_and_the_rest_are_paused_and_resumed_one_by_one(void **state) {
     assert_int_equal(kn_sim_bytes(f.sim), a + b + rest);
     assert_ok(kn_free(f.pool, x));
     assert_ok(kn_free(f.pool, y));
+    fixture_end(&f);
+}
+
+enum { NAMES = 150 };
+
+static void name_of(char out[16], int i) { snprintf(out, 16, "both %d", i); }
+
+/* Two threads go through the names side by side. */
+static void *push_names(void *ctx) {
+    atomic_int *arrived = ctx;
+    for (int i = 0; i < NAMES; i++) {
+        char name[16];
+        name_of(name, i);
+        atomic_fetch_add(arrived, 1);
+        while (atomic_load(arrived) < 2 * (i + 1)) continue;
+        kn_tag_push(name);
+        kn_tag_pop();
+    }
+    return NULL;
+}
+
+static void tag_that_two_threads_used_first_at_once_is_paused(void **state) {
+    (void)state;
+    fixture f = fixture_make(1 * GiB, false, NULL);
+    atomic_int arrived = 0;
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, push_names, &arrived), 0);
+    push_names(&arrived);
+    pthread_join(thread, NULL);
+    for (int i = 0; i < NAMES; i++) {
+        char name[16];
+        size_t dropped = 0;
+        name_of(name, i);
+        void *x = tagged(f.pool, name, 4 * MiB);
+        assert_ok(kn_pool_pause(&dropped, f.pool, &(kn_pause_options){.tag = name}));
+        assert_true(dropped >= 4 * MiB);
+        assert_ok(kn_pool_resume(f.pool, name));
+        assert_ok(kn_free(f.pool, x));
+    }
     fixture_end(&f);
 }
 
@@ -463,7 +505,8 @@ int main(void) {
         TEST(resume_keeps_to_the_limit_and_can_be_tried_again),
         TEST(resume_finds_room_in_threads_caches), TEST(resume_finds_room_in_the_pools_free_memory),
         TEST(handle_of_two_blocks_stays), TEST(resume_that_fails_half_way_gives_back_what_it_got),
-        TEST(paused_pool_can_be_destroyed), TEST(every_call_fails_once_and_from_then_on),
+        TEST(paused_pool_can_be_destroyed), TEST(tag_that_two_threads_used_first_at_once_is_paused),
+        TEST(every_call_fails_once_and_from_then_on),
         TEST(host_keeps_contents_that_it_is_asked_to_keep),
         TEST(host_keeps_contents_of_a_tag_within_a_paused_pool), TEST(host_drops_a_tag_alone),
         TEST(host_refuses_to_free_each_block_of_a_paused_tag));
