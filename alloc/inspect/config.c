@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/pool_state.h"
+#include "pool/options.h"
 #include "units.h"
 #include "words.h"
 
@@ -138,18 +139,22 @@ static kn_status configure_word(kn__alloc_config *out, const char *text) {
     return KN_FAIL(KN_ERR_INVALID, "kn_pool_configure: \"%s\": %s", shown, why);
 }
 
-kn_status kn_pool_configure(kn_pool *pool, const char *words) {
-    kn__alloc_config config = {.help = false};
+static kn_status configure(kn_pool_options *out, const char *words) {
+    kn__alloc_config config = {.pool = *out};
     char text[128];
     size_t length;
-    kn_pool_options_read(&config.pool, sizeof config.pool, pool);
     while (words && kn__words_next(&words, text, sizeof text, &length)) {
         if (length >= sizeof text) {
             return KN_FAIL(KN_ERR_INVALID, "kn_pool_configure: a word of %zu characters", length);
         }
         KN_TRY(configure_word(&config, text));
     }
-    return kn_pool_options_set(pool, &config.pool);
+    *out = config.pool;
+    return KN_OK;
+}
+
+kn_status kn_pool_configure(kn_pool *pool, const char *words) {
+    return kn__options_change(pool, words, configure, "kn_pool_configure");
 }
 
 static void check_together(kn__alloc_config *out, kn__writer *messages) {

@@ -25,7 +25,7 @@ static kn_status check_limit(size_t limit_bytes, bool pinned, const kn_device_in
                    limit_bytes, info->name, (unsigned long long)info->total_bytes);
 }
 
-kn_status kn__options_check(const kn_pool_options *o, const kn_device_info *info,
+static kn_status check_each(const kn_pool_options *o, const kn_device_info *info,
                             const char *function) {
     for (int i = 0; i < 4; i++) {
         if (o->reserved[i]) {
@@ -43,7 +43,11 @@ kn_status kn__options_check(const kn_pool_options *o, const kn_device_info *info
         return KN_FAIL(KN_ERR_INVALID, "%s: slab_max_bytes is %zu, not in [%d, %d]", function,
                        o->slab_max_bytes, KN__PAGE, KN__SLAB_MAX);
     }
-    KN_TRY(check_limit(o->limit_bytes, o->pinned, info, function));
+    return check_limit(o->limit_bytes, o->pinned, info, function);
+}
+
+static kn_status check_soft_limit(const kn_pool_options *o, const kn_device_info *info,
+                                  const char *function) {
     if (o->limit_bytes && o->soft_limit_bytes > o->limit_bytes) {
         return KN_FAIL(KN_ERR_INVALID,
                        "%s: soft_limit_bytes is %zu, above limit_bytes, which is %zu", function,
@@ -57,6 +61,12 @@ kn_status kn__options_check(const kn_pool_options *o, const kn_device_info *info
                        function, o->soft_limit_bytes, o->device_fraction, info->name, share);
     }
     return KN_OK;
+}
+
+kn_status kn__options_check(const kn_pool_options *o, const kn_device_info *info,
+                            const char *function) {
+    KN_TRY(check_each(o, info, function));
+    return check_soft_limit(o, info, function);
 }
 
 /* Requests of any size take the slow path where the clock is watched or memory is marked. While the
@@ -145,7 +155,7 @@ void kn_pool_options_read(kn_pool_options *out, size_t out_bytes, kn_pool *pool)
 }
 
 /* Zero: as it is. */
-static kn_status check_fixed(const kn_pool *pool, const kn_pool_options *o) {
+static kn_status check_fixed(const kn_pool *pool, const kn_pool_options *o, const char *function) {
     const char *what = NULL;
     if (o->slab_max_bytes && o->slab_max_bytes != pool->slab_max) what = "slab_max_bytes";
     if (o->pinned != pool->options.pinned) what = "pinned";
@@ -154,10 +164,20 @@ static kn_status check_fixed(const kn_pool *pool, const kn_pool_options *o) {
     if (o->name && strcmp(o->name, pool->name) != 0) what = "name";
     if (!what) return KN_OK;
     return KN_FAIL(KN_ERR_INVALID,
-                   "kn_pool_options_set: %s of pool %s is fixed when it is created; limit_bytes, "
+                   "%s: %s of pool %s is fixed when it is created; limit_bytes, "
                    "soft_limit_bytes, device_fraction, pressure, decay_ns, clock_fn and clock_ctx "
                    "can change",
-                   what, pool->name);
+                   function, what, pool->name);
+}
+
+static void change_locked(kn_pool *pool, const kn_pool_options *options,
+                          const kn_device_info *info) {
+    kn_pool_options o = *options;
+    o.name = pool->name;
+    o.slab_max_bytes = pool->slab_max;
+    if (!(o.pressure > 0)) o.pressure = PRESSURE;
+    set_changeable(pool, &o, info);
+    if (pool->reserved > pool->limit) kn__trim(pool, pool->limit);
 }
 
 kn_status kn_pool_options_set(kn_pool *pool, const kn_pool_options *options) {
@@ -165,18 +185,42 @@ kn_status kn_pool_options_set(kn_pool *pool, const kn_pool_options *options) {
     if (!options) return KN_FAIL(KN_ERR_INVALID, "kn_pool_options_set: the options are NULL");
     KN_TRY(kn__pool_given(pool, __func__));
     KN_TRY(kn__device_usable(pool->device, __func__));
-    KN_TRY(check_fixed(pool, options));
+    KN_TRY(check_fixed(pool, options, "kn_pool_options_set"));
     KN_TRY(kn__options_info(&info, pool->device, options->pinned));
     KN_TRY(kn__options_check(options, &info, "kn_pool_options_set"));
-    kn_pool_options o = *options;
-    o.name = pool->name;
-    o.slab_max_bytes = pool->slab_max;
-    if (!(o.pressure > 0)) o.pressure = PRESSURE;
     kn__pool_lock(pool);
-    set_changeable(pool, &o, &info);
-    if (pool->reserved > pool->limit) kn__trim(pool, pool->limit);
+    change_locked(pool, options, &info);
     kn__pool_unlock(pool);
     return KN_OK;
+}
+
+/* A soft limit above the limit that kn_pool_limit set is no fault of other options. */
+static kn_status check_change(const kn_pool *pool, const kn_pool_options *o,
+                              const kn_device_info *info, const char *function) {
+    const kn_pool_options *old = &pool->options;
+    KN_TRY(check_fixed(pool, o, function));
+    KN_TRY(check_each(o, info, function));
+    bool same = o->limit_bytes == old->limit_bytes &&
+                o->soft_limit_bytes == old->soft_limit_bytes &&
+                !(o->device_fraction < old->device_fraction) &&
+                !(o->device_fraction > old->device_fraction);
+    return same ? KN_OK : check_soft_limit(o, info, function);
+}
+
+kn_status kn__options_change(kn_pool *pool, const char *words,
+                             kn_status (*read_fn)(kn_pool_options *out, const char *words),
+                             const char *function) {
+    kn_device_info info;
+    KN_TRY(kn__pool_given(pool, function));
+    KN_TRY(kn__device_usable(pool->device, function));
+    KN_TRY(kn__options_info(&info, pool->device, pool->options.pinned));
+    kn__pool_lock(pool);
+    kn_pool_options o = pool->options;
+    kn_status status = read_fn(&o, words);
+    if (status == KN_OK) status = check_change(pool, &o, &info, function);
+    if (status == KN_OK) change_locked(pool, &o, &info);
+    kn__pool_unlock(pool);
+    return status;
 }
 
 kn_status kn_pool_limit(kn_pool *pool, size_t limit_bytes) {

@@ -14,5 +14,10 @@ kn_status kn__options_check_device(const kn_pool_options *o, const kn_device *de
                                    const kn_device_info *info);
 /* Of a new pool, whose device and driver are set. */
 void kn__options_start(kn_pool *pool, const kn_pool_options *o, const kn_device_info *info);
+/* Changes a pool's options as read_fn reads the words, under one hold of the pool's lock: no change
+ * of another thread is lost. Errors: read_fn's; INVALID for options that contradict each other. */
+kn_status kn__options_change(kn_pool *pool, const char *words,
+                             kn_status (*read_fn)(kn_pool_options *out, const char *words),
+                             const char *function);
 
 #endif

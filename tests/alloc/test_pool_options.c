@@ -1,6 +1,7 @@
 /* Options that change while a pool is in use. */
 #include <knet/pause.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 
 #include "pool_fixture.h"
@@ -266,6 +267,7 @@ static void a_paused_pool_stays_paused(void **state) {
 typedef struct worker {
     kn_pool *pool;
     atomic_bool stop;
+    atomic_size_t n_changes;
 } worker;
 
 static void *use_pool(void *ctx) {
@@ -295,6 +297,48 @@ static void options_change_while_threads_allocate(void **state) {
     fixture_end(&f);
 }
 
+static void *set_decay(void *ctx) {
+    worker *w = ctx;
+    for (int i = 0; !atomic_load(&w->stop); i++) {
+        assert_ok(kn_pool_configure(w->pool, i % 2 ? "decay=10s" : "decay=20s"));
+        atomic_fetch_add(&w->n_changes, 1);
+    }
+    return NULL;
+}
+
+static void words_leave_what_another_thread_sets(void **state) {
+    (void)state;
+    fixture f = fixture_make(1 * GiB, false, NULL);
+    worker w = {.pool = f.pool};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, set_decay, &w), 0);
+    size_t n_lost = 0;
+    for (size_t i = 0; i < 5000; i++) {
+        size_t limit = (64 + i % 2) * MiB, n_before = atomic_load(&w.n_changes);
+        assert_ok(kn_pool_limit(f.pool, limit));
+        while (atomic_load(&w.n_changes) == n_before)
+            sched_yield(); /* what ran meanwhile is over */
+        n_lost += options_of(f.pool).limit_bytes != limit;
+    }
+    atomic_store(&w.stop, true);
+    pthread_join(thread, NULL);
+    assert_int_equal(n_lost, 0);
+    fixture_end(&f);
+}
+
+static void words_are_not_refused_for_a_soft_limit_that_they_leave(void **state) {
+    (void)state;
+    fixture f = fixture_make(1 * GiB, false, NULL);
+    assert_ok(kn_pool_configure(f.pool, "soft_limit=512MiB"));
+    assert_ok(kn_pool_limit(f.pool, 256 * MiB));
+    assert_ok(kn_pool_configure(f.pool, "decay=10s"));
+    assert_int_equal(options_of(f.pool).decay_ns, (uint64_t)10 * SECOND);
+    assert_fails(kn_pool_configure(f.pool, "limit=128MiB"), KN_ERR_INVALID,
+                 "kn_pool_configure: soft_limit_bytes is 536870912, above limit_bytes");
+    assert_int_equal(options_of(f.pool).limit_bytes, 256 * MiB);
+    fixture_end(&f);
+}
+
 int main(void) {
     return RUN_TESTS(
         TEST(options_are_read_as_they_were_set), TEST(a_limit_holds_from_the_moment_it_is_set),
@@ -302,5 +346,7 @@ int main(void) {
         TEST(pressure_that_is_set_later_moves_memory_before_the_pool_grows),
         TEST(decay_begins_and_ends_while_the_pool_is_in_use), TEST(a_new_clock_starts_a_new_window),
         TEST(fixed_options_are_named_and_change_nothing), TEST(words_set_options_all_or_none),
-        TEST(a_paused_pool_stays_paused), TEST(options_change_while_threads_allocate));
+        TEST(a_paused_pool_stays_paused), TEST(options_change_while_threads_allocate),
+        TEST(words_leave_what_another_thread_sets),
+        TEST(words_are_not_refused_for_a_soft_limit_that_they_leave));
 }
