@@ -31,9 +31,8 @@ KN_PRINTF(1, 2) static void say(const char *fmt, ...) {
     (void)kn__write_all(STDERR_FILENO, text, strlen(text));
 }
 
-void kn__inspect_options_misfit(const kn_device *device) {
-    say("KNET_ALLOC: %s; the pool of %s takes the defaults\n", kn_last_error()->message,
-        kn_device_name(device));
+void kn__inspect_options_misfit(const kn_device *device, const kn_error *why, const char *lost) {
+    say("KNET_ALLOC: %s; the pool of %s has no %s\n", why->message, kn_device_name(device), lost);
 }
 
 static void say_failure(kn_status status) {

@@ -4,12 +4,19 @@
 #include "device/registry.h"
 #include "pool/inspector.h"
 
-/* KNET_ALLOC's options, which may not fit the device. */
+/* KNET_ALLOC's options, without the limits that don't fit the device. */
 static kn_status make_default(kn_pool **out, kn_device *device) {
-    kn_status status = kn_pool_create(out, device, kn__inspect_options());
-    if (status != KN_ERR_INVALID) return status;
-    kn__inspect_options_misfit(device);
-    return kn_pool_create(out, device, NULL);
+    static const char *const lost[] = {NULL, "soft_limit", "limit", "limit and no soft_limit"};
+    kn_status status = KN_ERR_INVALID;
+    for (int i = 0; i < 4 && status == KN_ERR_INVALID; i++) {
+        kn_pool_options options = *kn__inspect_options();
+        if (i & 1) options.soft_limit_bytes = 0;
+        if (i & 2) options.limit_bytes = 0;
+        kn_error before = *kn_last_error();
+        status = kn_pool_create(out, device, &options);
+        if (i && status == KN_OK) kn__inspect_options_misfit(device, &before, lost[i]);
+    }
+    return status;
 }
 
 static kn_pool *pool_once(_Atomic(kn_pool *) *at, kn_device *device,

@@ -27,9 +27,9 @@ void kn__inspect_oom_report(kn_pool *pool);
 void kn__inspect_destroy(kn_pool *pool);
 /* The number of a tag; 0: no memory of the process ever had it. */
 unsigned kn__inspect_tag(const char *name);
-/* KNET_ALLOC's options for the devices' default pools; where they don't fit the device (the last
- * error), says so on stderr. */
+/* KNET_ALLOC's options for the devices' default pools; where they don't fit the device, says on
+ * stderr why, and what the pool has `lost`. */
 const kn_pool_options *kn__inspect_options(void);
-void kn__inspect_options_misfit(const kn_device *device);
+void kn__inspect_options_misfit(const kn_device *device, const kn_error *why, const char *lost);
 
 #endif

@@ -106,8 +106,15 @@ static void options_that_do_not_fit_the_device_are_reported_and_ignored(void **s
     assert_int_equal(occurrences(r.err, "\n"), 1);
     assert_non_null(strstr(r.err,
                            "KNET_ALLOC: kn_pool_create: limit_bytes is 69793218560, but sim "
-                           "has 68719476736 bytes; the pool of sim takes the defaults"));
+                           "has 68719476736 bytes; the pool of sim has no limit"));
     assert_non_null(strstr(r.out, "no limit"));
+    r = run("limit=65GiB,fraction=0.25", "oom"); /* the other words hold */
+    assert_int_equal(occurrences(r.err, "\n"), 1);
+    assert_non_null(strstr(r.out, "of a limit of 16.0 GiB"));
+    r = run("fraction=0.25,soft_limit=20GiB", "oom");
+    assert_int_equal(occurrences(r.err, "\n"), 1);
+    assert_non_null(strstr(r.err, "the pool of sim has no soft_limit\n"));
+    assert_non_null(strstr(r.out, "of a limit of 16.0 GiB"));
 }
 
 static void stats_are_a_table_for_each_pool(void **state) {

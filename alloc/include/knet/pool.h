@@ -38,8 +38,9 @@ typedef struct kn_pool kn_pool;
 
 /* Options of kn_pool_create; zero means the default. */
 typedef struct kn_pool_options {
-    /* most bytes that the pool may reserve; 0: the device's memory; of the host what the system
-     * grants, which may be more than it has */
+    /* most bytes that the pool may reserve, which it does by 2 MiB: with less than that it has
+     * nothing; 0: the device's memory; of the host what the system grants, which may be more than
+     * it has */
     size_t limit_bytes;
     /* above it the pool first uses free memory of all streams, waits on the device and calls the
      * callbacks, then grows; 0: no such limit */
