@@ -95,8 +95,11 @@ void kn__help_add_usage(kn__text *text, const kn__command *c) {
 void kn__help_add(kn__text *text, const kn__command *c, int width, bool color) {
     const kn__opt *opt;
     kn__text_puts(text, kn__style_text(KN__STYLE_BOLD, color));
-    kn__help_add_usage(text, c);
-    kn__text_printf(text, "%s\n\n", kn__style_text(KN__STYLE_PLAIN, color));
+    kn__text usage = {0};
+    kn__help_add_usage(&usage, c);
+    kn__text_wrap(text, usage.data ? usage.data : "", 0, 0, width);
+    kn__text_release(&usage);
+    kn__text_printf(text, "%s\n", kn__style_text(KN__STYLE_PLAIN, color));
     kn__text_wrap(text, c->description, 0, 0, width);
     add_heading(text, "Options:", color);
     for (int i = 0; (opt = kn__opt_at(c, i)); i++) add_option(text, opt, width);
