@@ -589,7 +589,7 @@ KN_API kn_tensor *kn_gather(kn_tensor *x, kn_tensor *index, int axis);
 KN_API kn_tensor *kn_scatter(kn_tensor *x, kn_tensor *index, kn_tensor *y, int axis);
 KN_API kn_tensor *kn_scatter_add(kn_tensor *x, kn_tensor *index, kn_tensor *y, int axis);
 
-/* --- not for users: the macros that add the call site to an error --- */
+/* Not for users: adds the call site to an error. */
 KN_API kn_tensor *kn_located(kn_tensor *t, const char *file, int line);
 #define KN_LOCATED(call) kn_located(call, __FILE__, __LINE__)
 #include <knet/ops_sites.h>
