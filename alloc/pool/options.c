@@ -227,8 +227,11 @@ kn_status kn_pool_limit(kn_pool *pool, size_t limit_bytes) {
     kn_device_info info;
     KN_TRY(kn__pool_given(pool, __func__));
     KN_TRY(kn__device_usable(pool->device, __func__));
-    KN_TRY(kn__options_info(&info, pool->device, pool->options.pinned));
-    KN_TRY(check_limit(limit_bytes, pool->options.pinned, &info, "kn_pool_limit"));
+    kn__pool_lock(pool);
+    bool pinned = pool->options.pinned; /* other threads write all options anew */
+    kn__pool_unlock(pool);
+    KN_TRY(kn__options_info(&info, pool->device, pinned));
+    KN_TRY(check_limit(limit_bytes, pinned, &info, "kn_pool_limit"));
     kn__pool_lock(pool);
     pool->limit = limit_bytes ? limit_bytes : SIZE_MAX;
     pool->options.limit_bytes = limit_bytes;
