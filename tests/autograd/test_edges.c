@@ -162,7 +162,7 @@ static void assert_slopes(unary *f, int n, const float *at, const double *slope,
     }
 }
 
-/* The values are finite, what they are computed from is not, or its square. */
+/* The values are finite, but an exponential, an inverse or a square on the way is not. */
 static void slopes_survive_what_overflows_on_the_way(void **state) {
     (void)state;
     const double d50 = 2 * exp(-50), d85 = 2 * exp(-85);

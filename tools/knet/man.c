@@ -119,7 +119,7 @@ void kn__man_add_all(kn__text *text) {
         {"KNET_TIMER", "measures time and memory; knet_timer(7) lists its words"},
         {"KNET_ALLOC", "limits and reports of the memory pools; knet_alloc(7) lists its words"},
         {"KNET_FUSE", "1: chains of pointwise ops are one pass; 0: never"},
-        {"KNET_RECOMPUTE", "1: the tape forgets what is cheap to compute again; 0: never"},
+        {"KNET_RECOMPUTE", "1: the tape forgets results that are cheap to compute again; 0: never"},
         {"KNET_ISA", "v2, v3 or v4: the most that is used of the processor's instructions"},
         {"KNET_CONV_ROUTE", "table, measure, ours, onednn or winograd: who convolves"},
         {"KNET_COMM", "timeout=DURATION: how long ranks wait for each other"},

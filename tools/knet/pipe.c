@@ -50,5 +50,5 @@ int kn__pipe_write(const char *path, const char *bytes, size_t length) {
 }
 
 const char *kn__write_error(int error) {
-    return error == ENXIO ? "nobody reads this pipe" : strerror(error);
+    return error == ENXIO ? "this pipe has no reader" : strerror(error);
 }

@@ -6,7 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* By which signal the command is to end in its own time; 0: it goes on. Its handlers set it. */
+/* The signal after which the command ends as soon as its work is safe, set by its handlers; 0:
+ * none. */
 extern volatile sig_atomic_t kn__interrupted;
 
 /* A pipe by its name. Not the one that is stdout or stderr: that is written through the stream. */
