@@ -1,5 +1,5 @@
 /* exp, log, tanh, erf, sin and their kin in f32: straight-line code that compilers vectorise, error
- * below 2 ulp (erfc: 4.4), the same bits for every instruction set (no fused multiply-add).
+ * below 2 ulp (erfc: 4.4), the same bits for every instruction set that has kn__fma_f32.
  * Polynomials are minimax or Chebyshev fits, their error below 0.1 ulp. */
 #ifndef KN_MATH_F32_H
 #define KN_MATH_F32_H
@@ -25,19 +25,19 @@ KN_MATH float kn__scale_f32(float y, float shifted) {
 /* (e^r - 1 - r)/r², |r| <= ln 2 / 2 */
 KN_MATH float kn__exp_tail_f32(float r) {
     float p = 0.001381462154932819f;
-    p = p * r + 0.008368716168736884f;
-    p = p * r + 0.04166838756299099f;
-    p = p * r + 0.16666520639352658f;
-    return p * r + 0.49999993450252306f;
+    p = kn__fma_f32(p, r, 0.008368716168736884f);
+    p = kn__fma_f32(p, r, 0.04166838756299099f);
+    p = kn__fma_f32(p, r, 0.16666520639352658f);
+    return kn__fma_f32(p, r, 0.49999993450252306f);
 }
 
 /* e^r of |r| <= ln 2 / 2, x + low = k·ln 2 + r, |low| small beside x; *shifted is
  * k + KN_ROUND_F32. */
 KN_MATH float kn__exp_rest_f32(float *shifted, float x, float low) {
-    *shifted = x * 1.44269504088896341f + KN_ROUND_F32;
+    *shifted = kn__fma_f32(x, 1.44269504088896341f, KN_ROUND_F32);
     float k = *shifted - KN_ROUND_F32;
-    float r = (x - k * 0.693359375f) - (k * -2.12194440054690583e-4f - low);
-    return kn__exp_tail_f32(r) * (r * r) + r + 1.0f;
+    float r = kn__fma_f32(k, -0.693359375f, x) - kn__fma_f32(k, -2.12194440054690583e-4f, -low);
+    return kn__fma_f32(kn__exp_tail_f32(r), r * r, r) + 1.0f;
 }
 
 /* e^(x + low), x from -105 to 43: by 2^(k + 64) and 2^-64, so that subnormals come out. */
@@ -58,13 +58,13 @@ KN_MATH float kn__exp2_f32(float x) {
     c = c > 129.0f ? 129.0f : c;
     float shifted = c + KN_ROUND_F32, r = c - (shifted - KN_ROUND_F32);
     float p = 1.529732376e-05f;
-    p = p * r + 0.000154614447f;
-    p = p * r + 0.001333350239f;
-    p = p * r + 0.009618056679f;
-    p = p * r + 0.05550410884f;
-    p = p * r + 0.2402265092f;
-    p = p * r + 0.6931471806f;
-    return kn__scale_f32(p * r + 1.0f, shifted);
+    p = kn__fma_f32(p, r, 0.000154614447f);
+    p = kn__fma_f32(p, r, 0.001333350239f);
+    p = kn__fma_f32(p, r, 0.009618056679f);
+    p = kn__fma_f32(p, r, 0.05550410884f);
+    p = kn__fma_f32(p, r, 0.2402265092f);
+    p = kn__fma_f32(p, r, 0.6931471806f);
+    return kn__scale_f32(kn__fma_f32(p, r, 1.0f), shifted);
 }
 
 /* e^x - 1 = 2^k·(1 - 2^-k + e^r - 1), whose terms are added up exactly but for the last rounding.
@@ -76,11 +76,11 @@ KN_MATH float kn__expm1_f32(float x) {
     float exact = c - k * 0.693359375f, tail = k * -2.12194440054690583e-4f;
     float r = exact - tail, r_low = (exact - r) - tail;
     float p = 0.0001989108046f;
-    p = p * r + 0.001393373072f;
-    p = p * r + 0.008333310845f;
-    p = p * r + 0.0416664642f;
-    p = p * r + 0.1666666668f;
-    p = p * r + 0.5000000014f;
+    p = kn__fma_f32(p, r, 0.001393373072f);
+    p = kn__fma_f32(p, r, 0.008333310845f);
+    p = kn__fma_f32(p, r, 0.0416664642f);
+    p = kn__fma_f32(p, r, 0.1666666668f);
+    p = kn__fma_f32(p, r, 0.5000000014f);
     float one = 1.0f - kn__power_f32(KN_ROUND_F32 - (k > 30.0f ? 30.0f : k), 0), high = one + r;
     float y = high + (((one - high) + r) + (r * r * p + r_low));
     y = kn__scale_f32(y, shifted);
@@ -105,14 +105,14 @@ KN_MATH kn__parts_f32 kn__parts_of_f32(float x) {
 /* ln(1 + f) = f - f²/2 + this */
 KN_MATH float kn__log_tail_f32(float f) {
     float p = 0.06746704876004897f;
-    p = p * f + -0.1167560319099064f;
-    p = p * f + 0.1188810248196995f;
-    p = p * f + -0.12405593406708537f;
-    p = p * f + 0.1421956208132468f;
-    p = p * f + -0.16667995937964833f;
-    p = p * f + 0.20002118105914357f;
-    p = p * f + -0.2500000958967367f;
-    p = p * f + 0.3333331261400775f;
+    p = kn__fma_f32(p, f, -0.1167560319099064f);
+    p = kn__fma_f32(p, f, 0.1188810248196995f);
+    p = kn__fma_f32(p, f, -0.12405593406708537f);
+    p = kn__fma_f32(p, f, 0.1421956208132468f);
+    p = kn__fma_f32(p, f, -0.16667995937964833f);
+    p = kn__fma_f32(p, f, 0.20002118105914357f);
+    p = kn__fma_f32(p, f, -0.2500000958967367f);
+    p = kn__fma_f32(p, f, 0.3333331261400775f);
     return f * (f * f) * p;
 }
 
@@ -124,8 +124,8 @@ KN_MATH float kn__log_ends_f32(float x, float y) {
 }
 
 KN_MATH float kn__log_sum_f32(kn__parts_f32 m, float low) {
-    float tail = kn__log_tail_f32(m.f) + (m.k * -2.12194440054690583e-4f + low);
-    return (tail - 0.5f * (m.f * m.f) + m.f) + m.k * 0.693359375f;
+    float tail = kn__log_tail_f32(m.f) + kn__fma_f32(m.k, -2.12194440054690583e-4f, low);
+    return kn__fma_f32(m.k, 0.693359375f, tail - 0.5f * (m.f * m.f) + m.f);
 }
 
 KN_MATH float kn__log_f32(float x) {
@@ -154,12 +154,12 @@ KN_MATH float kn__log10_f32(float x) {
 /* Small |x| by x + x³·p(x²), the others by 1 - 2/(e^2|x| + 1). */
 KN_MATH float kn__tanh_f32(float x) {
     float z = x * x, p = 0.002147753724474016f;
-    p = p * z + -0.008182937366620341f;
-    p = p * z + 0.021703088061450784f;
-    p = p * z + -0.053947230067824314f;
-    p = p * z + 0.13333210013318883f;
-    p = p * z + -0.3333333091508564f;
-    float small = p * z * x + x;
+    p = kn__fma_f32(p, z, -0.008182937366620341f);
+    p = kn__fma_f32(p, z, 0.021703088061450784f);
+    p = kn__fma_f32(p, z, -0.053947230067824314f);
+    p = kn__fma_f32(p, z, 0.13333210013318883f);
+    p = kn__fma_f32(p, z, -0.3333333091508564f);
+    float small = kn__fma_f32(p * z, x, x);
     float size = fabsf(x), large = 1.0f - 2.0f / (kn__exp_within_f32(2.0f * size, 0) + 1.0f);
     large = size > 20.0f ? 1.0f : large;
     return copysignf(size < 0.625f ? small : large, x);
@@ -168,13 +168,13 @@ KN_MATH float kn__tanh_f32(float x) {
 /* erf x = x + x·p(x²) for |x| < 1 */
 KN_MATH float kn__erf_small_f32(float x) {
     float z = x * x, p = 7.85386146e-05f;
-    p = p * z + -0.000801019371f;
-    p = p * z + 0.00518832775f;
-    p = p * z + -0.0268538129f;
-    p = p * z + 0.112835854f;
-    p = p * z + -0.37612626f;
-    p = p * z + 0.128379166f;
-    return x + x * p;
+    p = kn__fma_f32(p, z, -0.000801019371f);
+    p = kn__fma_f32(p, z, 0.00518832775f);
+    p = kn__fma_f32(p, z, -0.0268538129f);
+    p = kn__fma_f32(p, z, 0.112835854f);
+    p = kn__fma_f32(p, z, -0.37612626f);
+    p = kn__fma_f32(p, z, 0.128379166f);
+    return kn__fma_f32(x, p, x);
 }
 
 /* From 1 on by 1 - 2^q(|x|), where q is the binary logarithm of erfc: from -2.7 to -26, and an
@@ -183,19 +183,19 @@ KN_MATH float kn__erf_small_f32(float x) {
 KN_MATH float kn__erf_f32(float x) {
     float size = fabsf(x);
     float c = size > 4.0f ? 4.0f : size, q = 0.00026888834f;
-    q = q * c + -0.00425257208f;
-    q = q * c + 0.0315056667f;
-    q = q * c + -0.148751602f;
-    q = q * c + -0.920648396f;
-    q = q * c + -1.62604594f;
-    q = q * c + -0.000492713589f;
+    q = kn__fma_f32(q, c, -0.00425257208f);
+    q = kn__fma_f32(q, c, 0.0315056667f);
+    q = kn__fma_f32(q, c, -0.148751602f);
+    q = kn__fma_f32(q, c, -0.920648396f);
+    q = kn__fma_f32(q, c, -1.62604594f);
+    q = kn__fma_f32(q, c, -0.000492713589f);
     float shifted = q + KN_ROUND_F32, r = q - (shifted - KN_ROUND_F32), e = 0.00134072383f;
-    e = e * r + 0.00967186131f;
-    e = e * r + 0.0555030853f;
-    e = e * r + 0.24022235f;
-    e = e * r + 0.693147242f;
-    e = e * r + 1.0f;
-    float large = 1.0f - e * kn__bits_f32((kn__f32_bits(shifted) << 23) + 0x3F800000u);
+    e = kn__fma_f32(e, r, 0.00967186131f);
+    e = kn__fma_f32(e, r, 0.0555030853f);
+    e = kn__fma_f32(e, r, 0.24022235f);
+    e = kn__fma_f32(e, r, 0.693147242f);
+    e = kn__fma_f32(e, r, 1.0f);
+    float large = kn__fma_f32(-e, kn__bits_f32((kn__f32_bits(shifted) << 23) + 0x3F800000u), 1.0f);
     return size < 1.0f ? kn__erf_small_f32(x) : copysignf(large, x);
 }
 
@@ -205,15 +205,15 @@ KN_MATH float kn__erfc_f32(float x) {
     float size = fabsf(x), c = size < 10.2f ? size : 10.2f;
     float high = kn__bits_f32(kn__f32_bits(c) & 0xFFFFF000u);
     float e = kn__exp_within_f32(-high * high, -((c - high) * (c + high)));
-    float t = 1.0f / (1.0f + 0.5f * c), u = (c - 1.0f) * t, g = -9.334680334e-06f;
-    g = g * u + 1.386186108e-05f;
-    g = g * u + 0.0001488480746f;
-    g = g * u + -2.794008873e-05f;
-    g = g * u + -0.002631180255f;
-    g = g * u + -0.0004526422073f;
-    g = g * u + 0.06662080747f;
-    g = g * u + -0.2940394112f;
-    g = g * u + 0.6413753654f;
+    float t = 1.0f / kn__fma_f32(0.5f, c, 1.0f), u = (c - 1.0f) * t, g = -9.334680334e-06f;
+    g = kn__fma_f32(g, u, 1.386186108e-05f);
+    g = kn__fma_f32(g, u, 0.0001488480746f);
+    g = kn__fma_f32(g, u, -2.794008873e-05f);
+    g = kn__fma_f32(g, u, -0.002631180255f);
+    g = kn__fma_f32(g, u, -0.0004526422073f);
+    g = kn__fma_f32(g, u, 0.06662080747f);
+    g = kn__fma_f32(g, u, -0.2940394112f);
+    g = kn__fma_f32(g, u, 0.6413753654f);
     float y = e * (t * g);
     y = x < 0 ? 2.0f - y : y;
     y = size < 0.5f ? 1.0f - kn__erf_small_f32(x) : y;
@@ -225,15 +225,15 @@ KN_MATH float kn__erfc_f32(float x) {
 KN_MATH float kn__normal_cdf_f32(float x) {
     float size = fabsf(x), c = size < 14.4f ? size : 14.4f,
           e = kn__exp_within_f32(-0.5f * c * c, 0);
-    float t = 1.0f / (1.0f + 0.26516504294495533f * c), g = 0.03065882582f;
-    g = g * t + -0.14314410745f;
-    g = g * t + 0.2151546851f;
-    g = g * t + -0.11354580735f;
-    g = g * t + 0.13608212045f;
-    g = g * t + 0.06107655f;
-    g = g * t + 0.1025756596f;
-    g = g * t + 0.10533598035f;
-    g = g * t + 0.1058060927f;
+    float t = 1.0f / kn__fma_f32(0.26516504294495533f, c, 1.0f), g = 0.03065882582f;
+    g = kn__fma_f32(g, t, -0.14314410745f);
+    g = kn__fma_f32(g, t, 0.2151546851f);
+    g = kn__fma_f32(g, t, -0.11354580735f);
+    g = kn__fma_f32(g, t, 0.13608212045f);
+    g = kn__fma_f32(g, t, 0.06107655f);
+    g = kn__fma_f32(g, t, 0.1025756596f);
+    g = kn__fma_f32(g, t, 0.10533598035f);
+    g = kn__fma_f32(g, t, 0.1058060927f);
     float y = e * (t * g);
     return x < 0 ? y : 1.0f - y;
 }
@@ -277,12 +277,12 @@ KN_MATH float kn__far_quarter_f32(uint32_t *n, float x) {
 
 KN_MATH float kn__sin_of_f32(float r, uint32_t n) {
     float z = r * r, p = 2.724686872e-06f, q = 2.454541908e-05f;
-    p = p * z + -0.0001984006304f;
-    p = p * z + 0.008333331831f;
-    p = p * z + -0.1666666666f;
-    q = q * z + -0.00138882913f;
-    q = q * z + 0.0416666646f;
-    float sine = r + r * (z * p), cosine = 1.0f + (z * z * q - 0.5f * z);
+    p = kn__fma_f32(p, z, -0.0001984006304f);
+    p = kn__fma_f32(p, z, 0.008333331831f);
+    p = kn__fma_f32(p, z, -0.1666666666f);
+    q = kn__fma_f32(q, z, -0.00138882913f);
+    q = kn__fma_f32(q, z, 0.0416666646f);
+    float sine = kn__fma_f32(r, z * p, r), cosine = 1.0f + kn__fma_f32(z * z, q, -0.5f * z);
     float y = n & 1 ? cosine : sine;
     return n & 2 ? -y : y;
 }
@@ -345,11 +345,11 @@ KN_MATH float kn__pow_f32(float a, float b) {
     float size = fabsf(a), half = 0.5f * b;
     kn__parts_f32 m = kn__parts_of_f32(size);
     double f = (double)m.f, s = f / (2 + f), z = s * s, q = 1.0 / 13;
-    q = q * z + 1.0 / 11;
-    q = q * z + 1.0 / 9;
-    q = q * z + 1.0 / 7;
-    q = q * z + 1.0 / 5;
-    q = q * z + 1.0 / 3;
+    q = kn__fma_f64(q, z, 1.0 / 11);
+    q = kn__fma_f64(q, z, 1.0 / 9);
+    q = kn__fma_f64(q, z, 1.0 / 7);
+    q = kn__fma_f64(q, z, 1.0 / 5);
+    q = kn__fma_f64(q, z, 1.0 / 3);
     double log2 = (double)m.k + (s + s * z * q) * 2.8853900817779268;
     log2 = size == 0 ? -(double)INFINITY : log2;
     log2 = size <= 0x1.fffffep127f ? log2 : (double)size; /* infinity and NaN */
@@ -359,14 +359,14 @@ KN_MATH float kn__pow_f32(float a, float b) {
     y = y > 130 ? 130 : y;
     double shifted = y + KN_ROUND_F64, r = y - (shifted - KN_ROUND_F64);
     double p = 1.3215486790144305e-06;
-    p = p * r + 1.5252733804059838e-05;
-    p = p * r + 0.00015403530393381606;
-    p = p * r + 0.0013333558146428441;
-    p = p * r + 0.009618129107628477;
-    p = p * r + 0.055504108664821576;
-    p = p * r + 0.2402265069591007;
-    p = p * r + 0.6931471805599453;
-    float power = (float)((p * r + 1) * kn__power_f64(shifted, 0));
+    p = kn__fma_f64(p, r, 1.5252733804059838e-05);
+    p = kn__fma_f64(p, r, 0.00015403530393381606);
+    p = kn__fma_f64(p, r, 0.0013333558146428441);
+    p = kn__fma_f64(p, r, 0.009618129107628477);
+    p = kn__fma_f64(p, r, 0.055504108664821576);
+    p = kn__fma_f64(p, r, 0.2402265069591007);
+    p = kn__fma_f64(p, r, 0.6931471805599453);
+    float power = (float)(kn__fma_f64(p, r, 1.0) * kn__power_f64(shifted, 0));
     bool whole = floorf(b) == b, odd = whole & (floorf(half) != half);
     bool negative = (int32_t)kn__f32_bits(a) < 0, none = (a < 0) & (a >= -0x1.fffffep127f) & !whole;
     power = (negative & odd) ? -power : power;
@@ -379,18 +379,18 @@ KN_MATH float kn__pow_f32(float a, float b) {
 KN_MATH float kn__lgamma_f32(float x) {
     kn__parts_f32 m = kn__parts_of_f32(x);
     float t = x < 1.0f ? x : x - 1.0f, s = t - 1.0f, p = 1.809150763e-05f;
-    p = p * s + -3.858047276e-05f;
-    p = p * s + 2.388162148e-05f;
-    p = p * s + -5.283974105e-05f;
-    p = p * s + 0.0001917396729f;
-    p = p * s + -0.0004251541267f;
-    p = p * s + 0.0009125944902f;
-    p = p * s + -0.002102242433f;
-    p = p * s + 0.004998996087f;
-    p = p * s + -0.01238494322f;
-    p = p * s + 0.03296498784f;
-    p = p * s + -0.1003172746f;
-    p = p * s + 0.4227843351f;
+    p = kn__fma_f32(p, s, -3.858047276e-05f);
+    p = kn__fma_f32(p, s, 2.388162148e-05f);
+    p = kn__fma_f32(p, s, -5.283974105e-05f);
+    p = kn__fma_f32(p, s, 0.0001917396729f);
+    p = kn__fma_f32(p, s, -0.0004251541267f);
+    p = kn__fma_f32(p, s, 0.0009125944902f);
+    p = kn__fma_f32(p, s, -0.002102242433f);
+    p = kn__fma_f32(p, s, 0.004998996087f);
+    p = kn__fma_f32(p, s, -0.01238494322f);
+    p = kn__fma_f32(p, s, 0.03296498784f);
+    p = kn__fma_f32(p, s, -0.1003172746f);
+    p = kn__fma_f32(p, s, 0.4227843351f);
     double f = (double)m.f, log = (double)kn__log_tail_f32(m.f) - 0.5 * f * f + f;
     log += (double)m.k * 0.69314718055994531;
     double wide = (double)t, near = wide * (wide - 1) * (double)p + (x < 1.0f ? -log : 0);
@@ -408,26 +408,26 @@ KN_MATH float kn__erfinv_f32(float x) {
     double wide = (double)x, w = -kn__log_f64((1 - wide) * (1 + wide)); /* exact */
     double t = w - 3, s = sqrt(w) - 3.2747448713915888;
     double near = 6.751921426360885e-10;
-    near = near * t + -5.430625584472751e-09;
-    near = near * t + -1.9426710924411974e-08;
-    near = near * t + 4.4756718967559766e-07;
-    near = near * t + -1.7674982506758127e-06;
-    near = near * t + -1.270318588974148e-05;
-    near = near * t + 0.00019510191683190823;
-    near = near * t + -0.0008362063858050736;
-    near = near * t + -0.005738166249993721;
-    near = near * t + 0.24163041618948547;
-    near = near * t + 1.6235420103172924;
+    near = kn__fma_f64(near, t, -5.430625584472751e-09);
+    near = kn__fma_f64(near, t, -1.9426710924411974e-08);
+    near = kn__fma_f64(near, t, 4.4756718967559766e-07);
+    near = kn__fma_f64(near, t, -1.7674982506758127e-06);
+    near = kn__fma_f64(near, t, -1.270318588974148e-05);
+    near = kn__fma_f64(near, t, 0.00019510191683190823);
+    near = kn__fma_f64(near, t, -0.0008362063858050736);
+    near = kn__fma_f64(near, t, -0.005738166249993721);
+    near = kn__fma_f64(near, t, 0.24163041618948547);
+    near = kn__fma_f64(near, t, 1.6235420103172924);
     double far = 7.374729554781361e-05;
-    far = far * s + -3.104349918956848e-05;
-    far = far * s + -0.00035847961482115463;
-    far = far * s + 0.0009320896760572632;
-    far = far * s + -0.0015486805149945502;
-    far = far * s + 0.0022816230376538284;
-    far = far * s + -0.0035149574697560903;
-    far = far * s + 0.005102147604686461;
-    far = far * s + 1.005518039760307;
-    far = far * s + 3.1087638362957457;
+    far = kn__fma_f64(far, s, -3.104349918956848e-05);
+    far = kn__fma_f64(far, s, -0.00035847961482115463);
+    far = kn__fma_f64(far, s, 0.0009320896760572632);
+    far = kn__fma_f64(far, s, -0.0015486805149945502);
+    far = kn__fma_f64(far, s, 0.0022816230376538284);
+    far = kn__fma_f64(far, s, -0.0035149574697560903);
+    far = kn__fma_f64(far, s, 0.005102147604686461);
+    far = kn__fma_f64(far, s, 1.005518039760307);
+    far = kn__fma_f64(far, s, 3.1087638362957457);
     double y = wide * (w < 6 ? near : far);
     float size = fabsf(x), ends = size == 1.0f ? x * INFINITY : NAN; /* of NaN one NaN */
     return size < 1.0f ? (float)y : ends;

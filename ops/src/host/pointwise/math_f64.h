@@ -1,5 +1,5 @@
 /* exp, log, tanh, erf and their kin in f64: straight-line code that compilers vectorise, error
- * below 2 ulp, the same bits for every instruction set (no fused multiply-add). Polynomials are
+ * below 2 ulp, the same bits for every instruction set that has kn__fma_f64. Polynomials are
  * Chebyshev fits with an error below 0.1 ulp. Included by pointwise_math.h. */
 #ifndef KN_MATH_F64_H
 #define KN_MATH_F64_H
@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdint.h>
 
+#include "host/base/fused_sum.h"
 #include "sigm.h"
 
 #define KN_MATH static inline KN_STRAIGHT
@@ -35,24 +36,24 @@ KN_MATH double kn__scale_f64(double y, double k) {
 /* (e^r - 1 - r)/r², |r| <= ln 2 / 2 */
 KN_MATH double kn__exp_tail_f64(double r) {
     double p = 2.5100472505694996e-08;
-    p = p * r + 2.7620201591031547e-07;
-    p = p * r + 2.7557268276905696e-06;
-    p = p * r + 2.4801521057868204e-05;
-    p = p * r + 0.00019841269863171557;
-    p = p * r + 0.0013888888917367081;
-    p = p * r + 0.008333333333330039;
-    p = p * r + 0.041666666666623824;
-    p = p * r + 0.16666666666666669;
-    return p * r + 0.5;
+    p = kn__fma_f64(p, r, 2.7620201591031547e-07);
+    p = kn__fma_f64(p, r, 2.7557268276905696e-06);
+    p = kn__fma_f64(p, r, 2.4801521057868204e-05);
+    p = kn__fma_f64(p, r, 0.00019841269863171557);
+    p = kn__fma_f64(p, r, 0.0013888888917367081);
+    p = kn__fma_f64(p, r, 0.008333333333330039);
+    p = kn__fma_f64(p, r, 0.041666666666623824);
+    p = kn__fma_f64(p, r, 0.16666666666666669);
+    return kn__fma_f64(p, r, 0.5);
 }
 
 /* e^(x + low), |low| tiny beside x: x = k·ln 2 + r. */
 KN_MATH double kn__exp_sum_f64(double x, double low) {
     double c = x < -746 ? -746 : x;
     c = c > 710 ? 710 : c;
-    double k = (c * 1.44269504088896341 + KN_ROUND_F64) - KN_ROUND_F64;
-    double r = (c - k * KN_LN2_HIGH) - (k * KN_LN2_LOW - low);
-    return kn__scale_f64(r + r * r * kn__exp_tail_f64(r) + 1, k);
+    double k = kn__fma_f64(c, 1.44269504088896341, KN_ROUND_F64) - KN_ROUND_F64;
+    double r = kn__fma_f64(k, -KN_LN2_HIGH, c) - kn__fma_f64(k, KN_LN2_LOW, -low);
+    return kn__scale_f64(kn__fma_f64(r * r, kn__exp_tail_f64(r), r) + 1, k);
 }
 
 KN_MATH double kn__exp_f64(double x) { return kn__exp_sum_f64(x, 0); }
@@ -62,18 +63,18 @@ KN_MATH double kn__exp2_f64(double x) {
     c = c > 1025 ? 1025 : c;
     double k = (c + KN_ROUND_F64) - KN_ROUND_F64, r = c - k;
     double p = 2.5729324177362305e-11;
-    p = p * r + 4.4558179083360645e-10;
-    p = p * r + 7.0548973041554995e-09;
-    p = p * r + 1.0178057087733941e-07;
-    p = p * r + 1.3215486808705563e-06;
-    p = p * r + 1.5252733841556773e-05;
-    p = p * r + 0.00015403530393370734;
-    p = p * r + 0.001333355814640647;
-    p = p * r + 0.00961812910762848;
-    p = p * r + 0.055504108664821625;
-    p = p * r + 0.24022650695910072;
-    p = p * r + 0.6931471805599453;
-    return kn__scale_f64(p * r + 1, k);
+    p = kn__fma_f64(p, r, 4.4558179083360645e-10);
+    p = kn__fma_f64(p, r, 7.0548973041554995e-09);
+    p = kn__fma_f64(p, r, 1.0178057087733941e-07);
+    p = kn__fma_f64(p, r, 1.3215486808705563e-06);
+    p = kn__fma_f64(p, r, 1.5252733841556773e-05);
+    p = kn__fma_f64(p, r, 0.00015403530393370734);
+    p = kn__fma_f64(p, r, 0.001333355814640647);
+    p = kn__fma_f64(p, r, 0.00961812910762848);
+    p = kn__fma_f64(p, r, 0.055504108664821625);
+    p = kn__fma_f64(p, r, 0.24022650695910072);
+    p = kn__fma_f64(p, r, 0.6931471805599453);
+    return kn__scale_f64(kn__fma_f64(p, r, 1.0), k);
 }
 
 /* e^x - 1 = 2^k·(sum + low): 1 - 2^-k and e^r - 1, added up exactly but for the last rounding. */
@@ -84,7 +85,7 @@ typedef struct kn__expm1_parts_f64 {
 KN_MATH kn__expm1_parts_f64 kn__expm1_parts_of_f64(double x) {
     double c = x < -50 ? -50 : x;
     c = c > 710 ? 710 : c;
-    double k = (c * 1.44269504088896341 + KN_ROUND_F64) - KN_ROUND_F64;
+    double k = kn__fma_f64(c, 1.44269504088896341, KN_ROUND_F64) - KN_ROUND_F64;
     double exact = c - k * KN_LN2_HIGH, tail = k * KN_LN2_LOW;
     double r = exact - tail, r_low = (exact - r) - tail;
     double one = 1 - kn__power_f64(KN_ROUND_F64 - (k > 60 ? 60 : k), 0), high = one + r;
@@ -127,13 +128,13 @@ KN_MATH kn__parts_f64 kn__parts_of_f64(double x) {
 KN_MATH double kn__log_tail_f64(double f) {
     double s = f / (2 + f), z = s * s, half = 0.5 * f * f;
     double p = 0.14618236865830497;
-    p = p * z + 0.15331576916675838;
-    p = p * z + 0.18182893480846;
-    p = p * z + 0.2222221107497463;
-    p = p * z + 0.2857142862634218;
-    p = p * z + 0.39999999999898694;
-    p = p * z + 0.666666666666667;
-    return s * (half + z * p);
+    p = kn__fma_f64(p, z, 0.15331576916675838);
+    p = kn__fma_f64(p, z, 0.18182893480846);
+    p = kn__fma_f64(p, z, 0.2222221107497463);
+    p = kn__fma_f64(p, z, 0.2857142862634218);
+    p = kn__fma_f64(p, z, 0.39999999999898694);
+    p = kn__fma_f64(p, z, 0.666666666666667);
+    return s * kn__fma_f64(z, p, half);
 }
 
 /* What ln makes of the ends of its range: y, or what belongs to x. */
@@ -186,40 +187,40 @@ KN_MATH double kn__log10_f64(double x) {
 KN_MATH double kn__erf_f64(double x) {
     double size = fabs(x), z = x * x;
     double p = 1.0675693706713948e-08;
-    p = p * z + -1.5697115571004142e-07;
-    p = p * z + 1.6399123262977372e-06;
-    p = p * z + -1.4921921653420798e-05;
-    p = p * z + 0.00012055190337021296;
-    p = p * z + -0.0008548323506677763;
-    p = p * z + 0.00522397757126982;
-    p = p * z + -0.026866170640255645;
-    p = p * z + 0.11283791670932594;
-    p = p * z + -0.3761263890318335;
-    p = p * z + 0.12837916709551256;
+    p = kn__fma_f64(p, z, -1.5697115571004142e-07);
+    p = kn__fma_f64(p, z, 1.6399123262977372e-06);
+    p = kn__fma_f64(p, z, -1.4921921653420798e-05);
+    p = kn__fma_f64(p, z, 0.00012055190337021296);
+    p = kn__fma_f64(p, z, -0.0008548323506677763);
+    p = kn__fma_f64(p, z, 0.00522397757126982);
+    p = kn__fma_f64(p, z, -0.026866170640255645);
+    p = kn__fma_f64(p, z, 0.11283791670932594);
+    p = kn__fma_f64(p, z, -0.3761263890318335);
+    p = kn__fma_f64(p, z, 0.12837916709551256);
     double c = size > 6 ? 6 : size;
     double high = kn__bits_f64(kn__f64_bits(c) & 0xFFFFFFFFF8000000u);
     double e = kn__exp_sum_f64(-high * high, -((c - high) * (c + high)));
-    double t = 1 / (1 + 0.5 * c);
+    double t = 1 / kn__fma_f64(0.5, c, 1.0);
     double g = 0.036597339418357924;
-    g = g * t + -0.35234617357425313;
-    g = g * t + 1.5391916297842674;
-    g = g * t + -4.020976255996927;
-    g = g * t + 6.951806798511214;
-    g = g * t + -8.306001437111933;
-    g = g * t + 6.992642049151034;
-    g = g * t + -4.263791555608159;
-    g = g * t + 2.0453830026814748;
-    g = g * t + -0.8074352709019119;
-    g = g * t + 0.1587040202642057;
-    g = g * t + -0.05188793673148233;
-    g = g * t + 0.09167460772906062;
-    g = g * t + 0.1753384888425048;
-    g = g * t + 0.24691521686102677;
-    g = g * t + 0.28209047812733967;
-    g = g * t + 0.2820948971954017;
+    g = kn__fma_f64(g, t, -0.35234617357425313);
+    g = kn__fma_f64(g, t, 1.5391916297842674);
+    g = kn__fma_f64(g, t, -4.020976255996927);
+    g = kn__fma_f64(g, t, 6.951806798511214);
+    g = kn__fma_f64(g, t, -8.306001437111933);
+    g = kn__fma_f64(g, t, 6.992642049151034);
+    g = kn__fma_f64(g, t, -4.263791555608159);
+    g = kn__fma_f64(g, t, 2.0453830026814748);
+    g = kn__fma_f64(g, t, -0.8074352709019119);
+    g = kn__fma_f64(g, t, 0.1587040202642057);
+    g = kn__fma_f64(g, t, -0.05188793673148233);
+    g = kn__fma_f64(g, t, 0.09167460772906062);
+    g = kn__fma_f64(g, t, 0.1753384888425048);
+    g = kn__fma_f64(g, t, 0.24691521686102677);
+    g = kn__fma_f64(g, t, 0.28209047812733967);
+    g = kn__fma_f64(g, t, 0.2820948971954017);
     double large = 1 - e * t * g;
     large = size != size ? size : large;
-    return size < 0.85 ? x + x * p : copysign(large, x);
+    return size < 0.85 ? kn__fma_f64(x, p, x) : copysign(large, x);
 }
 
 #endif

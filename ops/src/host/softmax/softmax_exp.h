@@ -3,6 +3,7 @@
 #ifndef KN_SOFTMAX_EXP_H
 #define KN_SOFTMAX_EXP_H
 
+#include "host/base/fused_sum.h"
 #include "host/base/loops.h"
 
 #ifdef KN_REAL_IS_F32
@@ -12,6 +13,7 @@
 #define EXP_LN2_HIGH 0.693359375f /* 10 bits, so that products with small integers are exact */
 #define EXP_LN2_LOW (-2.12194440054690583e-4f)
 #define EXP_TERMS 7
+#define EXP_FMA kn__fma_f32
 #else
 #define EXP_LOWEST (-708.3)
 #define EXP_ROUND 0x1.8p52
@@ -19,6 +21,7 @@
 #define EXP_LN2_HIGH 0x1.62e42fefap-1
 #define EXP_LN2_LOW 0x1.cf79abc9e3b39p-40
 #define EXP_TERMS 13
+#define EXP_FMA kn__fma_f64
 #endif
 
 /* Of e^r: 1/13!, … 1. */
@@ -40,12 +43,12 @@ static const double exp_series[14] = {1.0 / 6227020800,
 /* x = k·ln 2 + r with |r| <= ln 2 / 2; e^r by Taylor's series; k goes into the exponent. */
 static inline real exp_nonpositive(real x) {
     real clamped = x < EXP_LOWEST ? EXP_LOWEST : x;
-    real shifted = clamped * EXP_LOG2E + EXP_ROUND;
+    real shifted = EXP_FMA(clamped, EXP_LOG2E, EXP_ROUND);
     real k = shifted - EXP_ROUND;
-    real r = (clamped - k * EXP_LN2_HIGH) - k * EXP_LN2_LOW;
+    real r = EXP_FMA(k, -EXP_LN2_LOW, EXP_FMA(k, -EXP_LN2_HIGH, clamped));
     real y = (real)exp_series[13 - EXP_TERMS];
     KN_UNROLL(14)
-    for (int i = 14 - EXP_TERMS; i < 14; i++) y = y * r + (real)exp_series[i];
+    for (int i = 14 - EXP_TERMS; i < 14; i++) y = EXP_FMA(y, r, (real)exp_series[i]);
     real_bits bits;
     __builtin_memcpy(&bits, &shifted, sizeof bits);
     bits = (real_bits)((unsigned long long)bits << KN_MANTISSA) + KN_EXPONENT_ONE;
