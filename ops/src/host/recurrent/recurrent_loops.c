@@ -19,12 +19,12 @@ static inline real sigm(real x) { return 1 / (1 + exp_of(-x)); }
 static inline real TANH(real x) {
 #ifdef KN_REAL_IS_F32
     real z = x * x, p = 0.002147753724474016f;
-    p = p * z + -0.008182937366620341f;
-    p = p * z + 0.021703088061450784f;
-    p = p * z + -0.053947230067824314f;
-    p = p * z + 0.13333210013318883f;
-    p = p * z + -0.3333333091508564f;
-    real small = p * z * x + x, size = fabsf(x), large = 1 - 2 / (exp_of(2 * size) + 1);
+    p = EXP_FMA(p, z, -0.008182937366620341f);
+    p = EXP_FMA(p, z, 0.021703088061450784f);
+    p = EXP_FMA(p, z, -0.053947230067824314f);
+    p = EXP_FMA(p, z, 0.13333210013318883f);
+    p = EXP_FMA(p, z, -0.3333333091508564f);
+    real small = EXP_FMA(p * z, x, x), size = fabsf(x), large = 1 - 2 / (exp_of(2 * size) + 1);
     return copysignf(size < 0.625f ? small : large, x);
 #else
     return kn__tanh_f64(x);
