@@ -138,3 +138,11 @@ void random_graph_values(float *out, int n, uint64_t seed) {
     choice = seed;
     for (int i = 0; i < n; i++) out[i] = (float)(pick(4000) - 2000) / 1000;
 }
+
+kn_status random_graph_bits(uint32_t *out, kn_tensor *t) {
+    int64_t n = kn_tensor_numel(t);
+    KN_TRY(kn_copy_out(out, (size_t)n * sizeof *out, t));
+    for (int64_t i = 0; i < n; i++)
+        if ((out[i] & 0x7FFFFFFFu) > 0x7F800000u) out[i] = 0x7FC00000u;
+    return KN_OK;
+}

@@ -63,10 +63,7 @@ typedef struct bits {
 
 static kn_status bits_read(bits *to, kn_tensor *const out[]) {
     memset(to, 0, sizeof *to);
-    for (int i = 0; i < OUTS; i++) {
-        size_t n_bytes = (size_t)kn_tensor_numel(out[i]) * sizeof(float);
-        KN_TRY(kn_copy_out(to->x[i], n_bytes, out[i]));
-    }
+    for (int i = 0; i < OUTS; i++) KN_TRY(random_graph_bits(to->x[i], out[i]));
     return KN_OK;
 }
 
