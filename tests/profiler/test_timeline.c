@@ -510,6 +510,8 @@ static void a_trace_of_ours_that_is_cut_has_its_complete_events(void **state) {
     assert_fails(parse(KN__TRACE_JSON_HEAD "5,\"traceEvents\":[\nx,\n" SPAN("a", 1, 10, 5)),
                  KN_ERR_FORMAT, "is no JSON");
     assert_fails(parse("{\"traceEvents\":[" SPAN("a", 1, 10, 5)), KN_ERR_FORMAT, "cut off");
+    assert_fails(parse(KN__TRACE_JSON_HEAD "5,\"traceEvents\":[\n"), KN_ERR_FORMAT,
+                 "without spans: its program was killed before it wrote any");
 }
 
 int main(void) {
