@@ -404,11 +404,18 @@ static kn_status move_slices(kn_params *set, layout *l) {
     return KN_OK;
 }
 
+/* Whether others read the gradients' memory by tensors of their own: plans, views, neighbours. */
+static bool others_read(const kn_params *set) {
+    uint32_t readers = atomic_load(&set->flat->storage->refs) / 2;
+    KN_ASSERT(readers > (uint32_t)set->n); /* the arena and a slice for each */
+    return readers > (uint32_t)set->n + 1;
+}
+
 /* Once, after the first backward: slices in the order in which gradients become ready. Where there
- * is no memory for that, the first layout stays. */
+ * is no memory for that, or others read them where they are, the first layout stays. */
 static void reorder(kn_params *set) {
     set->ordered = true;
-    if (order_is_right(set)) return;
+    if (order_is_right(set) || others_read(set)) return;
     KN_FRAME(.device = set->device, .pool = set->pool, .dtype = set->dtype, .record = KN_OFF);
     layout l = {0};
     kn_status status = kn_check();

@@ -359,6 +359,19 @@ static void gradients_lie_in_the_order_of_use(void **state) {
     kn_params_destroy(set);
 }
 
+static void gradients_stay_where_a_view_reads_them(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *a = PARAM(set, KN_SHAPE(1), "a", 2), *b = PARAM(set, KN_SHAPE(1), "b", 3);
+    KN_TAPE();
+    kn_tensor *all = kn_params_grad(set), *view = kn_reshape(all, KN_SHAPE(2, -1));
+    const void *place = kn_data(all);
+    assert_ok(kn_backward(kn_mul(kn_exp(kn_affine(b, 0, 0)), a))); /* a's is ready first */
+    assert_ptr_equal(kn_data(all), place);
+    assert_close(ops_at(view, 64), 1, 0, 0);
+    kn_params_destroy(set);
+}
+
 /* --- memory --- */
 
 static kn_tensor *scaled(kn_tensor *x) { return kn_affine(x, 1.01, 0); }
@@ -582,7 +595,8 @@ int main(void) {
         OPS_TEST(a_gradient_that_the_caller_owns_stays_the_callers),
         OPS_TEST(a_slice_leaves_a_shared_gradient_alone), OPS_TEST(gradients_of_f16_slices_add_up),
         OPS_TEST(two_sets_get_their_own), OPS_TEST(gradients_lie_in_the_order_of_use),
-        OPS_TEST(backward_peaks_at_the_live_set), OPS_TEST(unneeded_values_are_not_kept),
+        OPS_TEST(gradients_stay_where_a_view_reads_them), OPS_TEST(backward_peaks_at_the_live_set),
+        OPS_TEST(unneeded_values_are_not_kept),
         OPS_TEST(a_product_with_a_constant_keeps_the_constant_alone),
         OPS_TEST(temporaries_of_backward_go_with_their_node),
         OPS_TEST(nodes_after_the_loss_are_released_first),

@@ -353,6 +353,15 @@ static kn_status read_gradients(kn_tensor *out[], kn_tensor *const in[], void *c
     return kn_check();
 }
 
+/* By handles from before the recording. */
+static kn_status read_handles(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
+    (void)in;
+    kn_tensor *const *handle = ctx;
+    out[0] = kn_sum(handle[0], KN_ALL, false);
+    out[1] = kn_sum(kn_square(handle[1]), KN_ALL, false);
+    return kn_check();
+}
+
 /* Gradients of a alone, or of both. */
 static void step_with(const pair *p, kn_optim *sgd, bool both) {
     kn_tensor *a = kn_params_find(p->set, "a"), *b = kn_params_find(p->set, "b");
@@ -364,22 +373,27 @@ static void step_with(const pair *p, kn_optim *sgd, bool both) {
 
 static void gradients_stay_where_a_plan_reads_them(void **state) {
     (void)state;
-    pair p = pair_open();
-    kn_optim *sgd = NULL;
-    KN_FRAME();
-    (void)kn_param(p.set, KN_SHAPE(3), (kn_init){KN_INIT_CONSTANT, 1, 0}, "a");
-    (void)kn_param(p.set, KN_SHAPE(3), (kn_init){KN_INIT_CONSTANT, 1, 0}, "b");
-    assert_ok(kn_sgd_create(&sgd, p.set, 0, NULL));
-    kn_tensor *out[2];
-    for (int i = 0; i < 6; i++) {
-        static const double sums[] = {0, 0, 3, 30, 30, 30}, squares[] = {0, 0, 3, 303, 303, 303};
-        if (i > 1) step_with(&p, sgd, i > 2);
-        assert_ok(kn_capture_run(out, 2, p.capture, NULL, 0, read_gradients, p.set));
-        assert_values(out[0], sums[i]);
-        assert_values(out[1], squares[i]);
+    for (int before = 0; before < 2; before++) {
+        pair p = pair_open();
+        kn_optim *sgd = NULL;
+        KN_FRAME();
+        kn_tensor *a = kn_param(p.set, KN_SHAPE(3), (kn_init){KN_INIT_CONSTANT, 1, 0}, "a");
+        (void)kn_param(p.set, KN_SHAPE(3), (kn_init){KN_INIT_CONSTANT, 1, 0}, "b");
+        assert_ok(kn_sgd_create(&sgd, p.set, 0, NULL));
+        kn_tensor *handle[2] = {NULL}, *out[2];
+        if (before) handle[0] = kn_grad(a), handle[1] = kn_params_grad(p.set);
+        for (int i = 0; i < 6; i++) {
+            static const double sums[] = {0, 0, 3, 30, 30, 30},
+                                squares[] = {0, 0, 3, 303, 303, 303};
+            if (i > 1) step_with(&p, sgd, i > 2);
+            assert_ok(before ? kn_capture_run(out, 2, p.capture, NULL, 0, read_handles, handle)
+                             : kn_capture_run(out, 2, p.capture, NULL, 0, read_gradients, p.set));
+            assert_values(out[0], sums[i]);
+            assert_values(out[1], squares[i]);
+        }
+        kn_optim_destroy(sgd);
+        pair_close(&p);
     }
-    kn_optim_destroy(sgd);
-    pair_close(&p);
 }
 
 /* --- records --- */
