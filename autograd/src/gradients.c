@@ -154,9 +154,9 @@ static void drop_all(kn__tape *tape) {
 }
 
 static kn_status gradients(kn_tensor *made[], kn__pass *pass, kn_tensor *y) {
-    kn_frame frame = {0, 0};
-    if (!pass->again)
-        frame = kn_frame_begin(&(kn_frame_options){.record = KN_OFF, .autocast = KN_OFF});
+    /* Recorded gradients live on by the tape and by the slots. Dtypes are those of forward. */
+    kn_frame frame =
+        kn_frame_begin(&(kn_frame_options){.record = pass->again ? 0 : KN_OFF, .autocast = KN_OFF});
     pass->mark = kn_frame_mark();
     kn_status status = kn_check();
     if (status == KN_OK) status = walk(pass, y);

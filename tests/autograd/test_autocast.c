@@ -144,6 +144,70 @@ static void gradients_by_values_have_their_dtype(void **state) {
     assert_close(ops_at(dx, 1), 5, 0, 0);
 }
 
+/* --- recorded gradients --- */
+
+/* gelu and a product in f32, then a product and a convolution in 16 bits. */
+static kn_tensor *mixed_net(kn_tensor *x) {
+    kn_tensor *h = NULL;
+    {
+        KN_FRAME(.autocast = KN_OFF);
+        h = kn_keep(kn_matmul(kn_gelu(x), kn_affine(kn_eye(3, 3), 1.3, 0.1), NULL));
+    }
+    kn_tensor *y = kn_matmul(h, kn_affine(kn_eye(3, 3), 0.7, 0.3), NULL);
+    kn_tensor *c = kn_conv(kn_reshape(x, KN_SHAPE(1, 1, 3, 3)),
+                           kn_affine(kn_ones(KN_SHAPE(1, 1, 2, 2)), 0.3, 0), KN_NONE, NULL);
+    kn_tensor *i = kn_inverse(kn_add(h, kn_affine(kn_eye(3, 3), 4, 0)));
+    return kn_add(kn_add(kn_sum(kn_square(y), KN_ALL, false), kn_sum(kn_square(c), KN_ALL, false)),
+                  kn_affine(kn_sum(i, KN_ALL, false), 1000, 0));
+}
+
+static kn_tensor *mixed_x(void) {
+    return kn_watch(F32(KN_SHAPE(3, 3), 0.3f, 0.1f, -0.7f, 0.1f, 0.4f, 1.1f, -0.2f, 0.1f, 0.5f));
+}
+
+/* What is recorded is computed as in other passes: in the dtypes of forward. */
+static void recorded_gradients_have_the_same_bits(void **state) {
+    (void)state;
+    static const int lows[] = {KN_OFF, KN_BF16, KN_F16};
+    float grads[2][9];
+    for (int l = 0; l < 3; l++) {
+        for (int again = 0; again < 2; again++) {
+            KN_TAPE(.autocast = lows[l]);
+            kn_tensor *x = mixed_x(), *dx = NULL;
+            assert_ok(
+                kn_gradients(&dx, mixed_net(x), &x, 1, &(kn_gradients_options){.again = again}));
+            assert_int_equal(kn_tensor_dtype(dx), KN_F32);
+            assert_int_equal(kn_frame_autocast(), l ? lows[l] : 0);
+            assert_ok(kn_copy_out(grads[again], sizeof grads[again], dx));
+        }
+        assert_memory_equal(grads[0], grads[1], sizeof grads[0]);
+    }
+}
+
+/* Both the change of y along a direction, which is <dx, t>, and the derivative of that. */
+static void second_derivatives_work_in_mixed_precision(void **state) {
+    (void)state;
+    static const int lows[] = {KN_OFF, KN_BF16, KN_F16};
+    float hessian[3][9], along[3];
+    for (int l = 0; l < 3; l++) {
+        KN_TAPE(.autocast = lows[l]);
+        kn_tensor *x = mixed_x(), *dx = NULL, *ddx = NULL, *dy = NULL;
+        kn_tensor *t = kn_linspace(-1, 1, 9), *y = mixed_net(x);
+        t = kn_reshape(t, KN_SHAPE(3, 3));
+        assert_ok(kn_jvp(&dy, y, &x, &t, 1));
+        assert_int_equal(kn_tensor_dtype(dy), kn_tensor_dtype(y));
+        along[l] = (float)item_of(dy);
+        assert_ok(kn_gradients(&dx, y, &x, 1, &(kn_gradients_options){.again = 1}));
+        assert_close(item_of(sum_all(kn_mul(dx, t))), along[l], l ? 0.01 : 1e-5, 1e-4);
+        assert_ok(kn_gradients(&ddx, sum_all(kn_mul(dx, t)), &x, 1, NULL));
+        assert_int_equal(kn_tensor_dtype(ddx), KN_F32);
+        assert_ok(kn_copy_out(hessian[l], sizeof hessian[l], ddx));
+        assert_close(along[l], along[0], 0.02, 0.1);
+        for (int i = 0; i < 9; i++) assert_close(hessian[l][i], hessian[0][i], 0.05, 0.1);
+    }
+    assert_true(along[1] != along[0]); /* 16 bits, indeed */
+}
+
 /* softmax and attention of 16 bits: gradients of 16 bits, near those of f32. */
 static void functions_of_f32_have_gradients_of_16_bits(void **state) {
     (void)state;
@@ -172,5 +236,7 @@ int main(void) {
         OPS_TEST(mixed_precision_learns_as_f32_does), OPS_TEST(parameters_get_gradients_in_f32),
         OPS_TEST(the_loss_scale_saves_small_gradients), OPS_TEST(recomputed_parts_cast_as_before),
         OPS_TEST(a_part_outside_of_mixed_precision_keeps_its_bits),
-        OPS_TEST(gradients_by_values_have_their_dtype));
+        OPS_TEST(gradients_by_values_have_their_dtype),
+        OPS_TEST(recorded_gradients_have_the_same_bits),
+        OPS_TEST(second_derivatives_work_in_mixed_precision));
 }
