@@ -114,15 +114,38 @@ static kn_status part_walk(kn__back *b, kn__pass *inside, kn_tensor *const leaf[
     return KN_OK;
 }
 
+/* Rules trust the shapes of gradients, and that of y is made for the first result. */
+static kn_status result_check(const kn__back *b, const kn_tensor *y) {
+    const char *problem = y ? kn_tensor_problem(y) : NULL;
+    if (!y) return KN_FAIL(KN_ERR_INVALID, "kn_recompute: fn gave no result in backward");
+    if (problem)
+        return KN_FAIL(KN_ERR_INVALID, "kn_recompute: fn's result in backward %s", problem);
+    const kn__result *before = kn__node_results(b->node);
+    kn_shape has = kn_tensor_shape(y), had = {.n_dims = before->n_dims};
+    memcpy(had.dim, before->dim, before->n_dims * sizeof had.dim[0]);
+    bool same = has.n_dims == had.n_dims && y->dtype == before->dtype &&
+                memcmp(has.dim, had.dim, before->n_dims * sizeof had.dim[0]) == 0;
+    char now[128], then[128];
+    if (!same)
+        return KN_FAIL(KN_ERR_INVALID, "kn_recompute: fn gave %s %s in backward, %s %s before",
+                       kn_shape_text(now, sizeof now, has), kn_dtype_name((kn_dtype)y->dtype),
+                       kn_shape_text(then, sizeof then, had),
+                       kn_dtype_name((kn_dtype)before->dtype));
+    if (y->storage->device != b->g->storage->device)
+        return KN_FAIL(KN_ERR_INVALID,
+                       "kn_recompute: fn gave a value on %s in backward, on %s before",
+                       kn_device_name(y->storage->device), kn_device_name(b->g->storage->device));
+    return KN_OK;
+}
+
 /* The same random numbers again; those of the calls since then are not disturbed. */
-static kn_status part_run(kn_tensor **y, const part *p, kn_tensor *const leaf[]) {
+static kn_status part_run(kn_tensor **y, kn__back *b, const part *p, kn_tensor *const leaf[]) {
     uint64_t seed = 0, offset = 0;
     if (p->rng) KN_TRY(kn_rng_state_get(&seed, &offset, p->rng));
     if (p->rng) KN_TRY(kn_rng_state_set(p->rng, p->seed, p->offset));
     *y = p->fn(p->ctx, leaf);
     kn_status status = kn_check();
-    if (status == KN_OK && !*y)
-        status = KN_FAIL(KN_ERR_INVALID, "kn_recompute: fn gave no result in backward");
+    if (status == KN_OK) status = result_check(b, *y);
     if (p->rng) KN_TRY(kn_rng_state_set(p->rng, seed, offset));
     return status;
 }
@@ -170,7 +193,7 @@ static kn_status again(kn__back *b, const part *p, const kn__node *before) {
     kn_status status = kn_check();
     if (status == KN_OK) status = leaves_make(leaf, b, p);
     uint32_t mine = kn_frame_mark();
-    if (status == KN_OK) status = part_run(&y, p, leaf);
+    if (status == KN_OK) status = part_run(&y, b, p, leaf);
     kn_edge from = status == KN_OK ? y->grad : 0;
     if (from)
         kn_frame_release_to(mine); /* nodes keep their saved tensors; the rest is not read again */

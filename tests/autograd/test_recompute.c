@@ -274,6 +274,52 @@ static void a_part_without_a_result_says_so(void **state) {
     kn_params_destroy(set);
 }
 
+/* Tokens' vectors: whose number the program changes before backward. */
+static kn_tensor *tokens(void *ctx, kn_tensor *const x[]) {
+    kn_tensor *const *by = ctx; /* weights, indices */
+    return kn_mul(kn_embedding(by[0], by[1]), x[0]);
+}
+static kn_tensor *other_dtype(void *ctx, kn_tensor *const x[]) {
+    kn_tensor *y = kn_sin(x[0]);
+    return (*(int *)ctx)++ ? kn_cast(y, KN_F64) : y;
+}
+static kn_tensor *ended(void *ctx, kn_tensor *const x[]) {
+    kn_tensor *y = kn_sin(x[0]);
+    if ((*(int *)ctx)++) kn_drop(y);
+    return y;
+}
+static void another_result_in_backward_is_an_error(void **state) {
+    (void)state;
+    enum { MANY = 1000000 };
+    KN_FRAME();
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2, 1), "w", 2, 3), *dw = NULL;
+    kn_tensor *few = I64(KN_SHAPE(3), 0, 1, 0), *many = kn_cast(kn_zeros(KN_SHAPE(MANY)), KN_I64);
+    KN_TAPE();
+    kn_tensor *one = kn_ones(KN_SHAPE(1)), *by[] = {w, few};
+    kn_tensor *y = sum_all(kn_recompute(tokens, by, &one, 1, NULL));
+    kn_gradients_options keep = {.keep = 1};
+    by[1] = many;
+    assert_fails(kn_gradients(&dw, y, &w, 1, &keep), KN_ERR_INVALID,
+                 "kn_recompute: fn gave [1000000,1] f32 in backward, [3,1] f32 before");
+    by[1] = few;
+    assert_ok(kn_gradients(&dw, y, &w, 1, &keep)); /* the tape is as it was */
+    assert_values(dw, 2, 1);
+    by[1] = many;
+    assert_fails(kn_backward(y), KN_ERR_INVALID, "[3,1] f32 before");
+    assert_values(kn_grad(w), 0, 0);
+    for (int end = 0; end < 2; end++) {
+        int runs = 0;
+        kn_tensor *v = kn_recompute(end ? ended : other_dtype, &runs, &w, 1, NULL);
+        assert_fails(kn_backward(sum_all(v)), KN_ERR_INVALID,
+                     end ? "fn's result in backward has ended"
+                         : "fn gave [2,1] f64 in backward, [2,1] f32 before");
+    }
+    assert_ok(kn_backward(sum_all(kn_square(w)))); /* and the thread's next passes work */
+    assert_values(kn_grad(w), 4, 6);
+    kn_params_destroy(set);
+}
+
 /* The room of nodes may be that of a part's, which were marked as inside. */
 static void a_recorded_value_in_the_place_of_a_parts_is_found(void **state) {
     (void)state;
@@ -403,17 +449,17 @@ static void a_part_differentiates_nothing_itself(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(OPS_TEST(gradients_have_the_same_bits_and_the_peak_is_lower),
-                     OPS_TEST(gradients_around_a_part_have_the_same_bits), OPS_TEST(parts_nest),
-                     OPS_TEST(hooks_see_each_parameter_once),
-                     OPS_TEST(inputs_may_be_parameters_constants_and_watched_values),
-                     TEST(gradients_begin_anew_after_a_step),
-                     OPS_TEST(what_a_part_may_not_do_is_an_error),
-                     OPS_TEST(a_part_without_a_result_says_so),
-                     OPS_TEST(a_recorded_value_in_the_place_of_a_parts_is_found),
-                     OPS_TEST(an_input_that_fn_does_not_use_has_the_gradient_zero),
-                     OPS_TEST(a_parameter_written_before_the_second_run_is_an_error),
-                     OPS_TEST(the_second_run_has_the_dtype_of_the_first),
-                     OPS_TEST(a_part_differentiates_nothing_itself),
-                     OPS_TEST(an_input_without_gradient_has_its_value_in_the_second_run));
+    return RUN_TESTS(
+        OPS_TEST(gradients_have_the_same_bits_and_the_peak_is_lower),
+        OPS_TEST(gradients_around_a_part_have_the_same_bits), OPS_TEST(parts_nest),
+        OPS_TEST(hooks_see_each_parameter_once),
+        OPS_TEST(inputs_may_be_parameters_constants_and_watched_values),
+        TEST(gradients_begin_anew_after_a_step), OPS_TEST(what_a_part_may_not_do_is_an_error),
+        OPS_TEST(a_part_without_a_result_says_so), OPS_TEST(another_result_in_backward_is_an_error),
+        OPS_TEST(a_recorded_value_in_the_place_of_a_parts_is_found),
+        OPS_TEST(an_input_that_fn_does_not_use_has_the_gradient_zero),
+        OPS_TEST(a_parameter_written_before_the_second_run_is_an_error),
+        OPS_TEST(the_second_run_has_the_dtype_of_the_first),
+        OPS_TEST(a_part_differentiates_nothing_itself),
+        OPS_TEST(an_input_without_gradient_has_its_value_in_the_second_run));
 }
