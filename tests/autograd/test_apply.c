@@ -51,6 +51,48 @@ static void gradcheck_finds_a_wrong_gradient(void **state) {
     assert_fails(kn_gradcheck(f_cube, NULL, &missing, 1, 1, 1e-7, 1e-9), KN_ERR_INVALID, "NULL");
 }
 
+/* 3·x², but wrong by a factor along one index of the last axis. */
+static kn_status column_backward(kn_tensor *dx[], kn_call *call, kn_tensor *dy) {
+    const int *column = kn_call_ctx(call);
+    kn_tensor *x = kn_call_saved(call, 0);
+    int64_t n = kn_tensor_shape(x).dim[kn_tensor_shape(x).n_dims - 1];
+    kn_tensor *at = kn_one_hot(kn_cast(kn_full(KN_SCALAR, *column), KN_I64), n);
+    kn_tensor *scale = kn_affine(kn_cast(at, KN_F64), 0.1, 3);
+    dx[0] = kn_mul(dy, kn_mul(kn_mul(x, x), scale));
+    return kn_check();
+}
+static const kn_rule wrong_column = {
+    .name = "column", .forward = cube_forward, .backward = column_backward};
+
+static kn_tensor *f_column(void *ctx, kn_tensor *const x[]) {
+    return kn_apply(&wrong_column, x, 1, ctx, NULL);
+}
+
+static void gradcheck_looks_into_each_column_of_a_large_input(void **state) {
+    (void)state;
+    KN_FRAME(.dtype = KN_F64);
+    static const int columns[] = {2, 3, 4, 8, 16, 64};
+    for (int c = 0; c < 6; c++) {
+        for (int at = 0; at < columns[c]; at++) {
+            kn_tensor *x = kn_reshape(kn_linspace(1, 2, 24576), KN_SHAPE(-1, columns[c]));
+            assert_fails(kn_gradcheck(f_column, &at, &x, 1, 1, 1e-5, 1e-7), KN_ERR_INVALID,
+                         "x[0] element");
+        }
+    }
+}
+
+static void gradcheck_takes_large_inputs_from_end_to_end(void **state) {
+    (void)state;
+    KN_FRAME(.dtype = KN_F64);
+    for (int n = 512; n < 516; n++) {
+        int last = n - 1;
+        kn_tensor *x = kn_linspace(1, 2, n);
+        assert_ok(kn_gradcheck(f_cube, NULL, &x, 1, 1, 1e-5, 1e-7));
+        assert_fails(kn_gradcheck(f_column, &last, &x, 1, 1, 1e-5, 1e-7), KN_ERR_INVALID,
+                     "x[0] element 51");
+    }
+}
+
 static void a_rules_input_must_not_have_ended(void **state) {
     (void)state;
     KN_FRAME();
@@ -510,8 +552,10 @@ int main(void) {
         OPS_TEST(a_rule_may_save_its_result), OPS_TEST(a_write_to_a_saved_value_is_an_error),
         OPS_TEST(a_rules_result_without_gradient_is_not_recorded),
         OPS_TEST(an_op_of_ones_own_differentiates_twice),
-        OPS_TEST(gradcheck_finds_a_wrong_gradient), OPS_TEST(a_rules_input_must_not_have_ended),
-        OPS_TEST(a_rule_that_is_for_once_says_so),
+        OPS_TEST(gradcheck_finds_a_wrong_gradient),
+        OPS_TEST(gradcheck_looks_into_each_column_of_a_large_input),
+        OPS_TEST(gradcheck_takes_large_inputs_from_end_to_end),
+        OPS_TEST(a_rules_input_must_not_have_ended), OPS_TEST(a_rule_that_is_for_once_says_so),
         OPS_TEST(a_value_saved_from_inside_is_never_taken_for_a_constant),
         OPS_TEST(the_context_is_freed_once_whatever_happens),
         OPS_TEST(a_gradient_that_is_not_of_its_inputs_kind_is_an_error),
