@@ -10,8 +10,9 @@ struct kn_call {
     void *ctx;
     void (*ctx_free_fn)(void *ctx);
     kn__saved saved[SAVED_MAX];
-    uint64_t own;  /* saved values that are the call's inputs or result, bit by bit */
-    uint64_t need; /* inputs that want a gradient; in backward, in this pass */
+    uint64_t own;      /* saved values that are the call's inputs or result, bit by bit */
+    uint64_t need;     /* inputs that want a gradient; in backward, in this pass */
+    kn_dtype autocast; /* of the frame of kn_apply; 0: off */
     int n_x;
     struct input { /* what a gradient must agree with; its shape is the node's */
         kn_device *device;
@@ -172,6 +173,7 @@ kn_tensor *kn_apply(const kn_rule *rule, kn_tensor *const x[], int n_x, void *ct
     call->rule = rule;
     call->ctx = ctx;
     call->ctx_free_fn = ctx_free_fn;
+    call->autocast = kn_frame_autocast();
     call->n_x = n_x;
     kn_scope scope = kn_scope_begin_static(rule->name);
     kn_tensor *y = NULL;
@@ -239,6 +241,18 @@ static kn_status check_gradient(kn__back *b, const kn_call *call, int i, const k
     return KN_OK;
 }
 
+static bool is_mixed(unsigned dtype) {
+    return dtype == KN_F32 || dtype == KN_F16 || dtype == KN_BF16;
+}
+
+/* dx, in the dtype of x[i] where the frame's casts gave it another one. NULL: the error is pending.
+ */
+static kn_tensor *cast_back(const kn_call *call, int i, kn_tensor *dx) {
+    kn_dtype dtype = call->input[i].dtype;
+    bool casts = call->autocast && dx->storage && dx->dtype != dtype;
+    return casts && is_mixed(dx->dtype) && is_mixed(dtype) ? kn_cast(dx, dtype) : dx;
+}
+
 /* The storage of values that the tape made goes while gradients are still read: a gradient that is
  * such a value itself gets a header of its own. */
 static kn_tensor *outliving(const kn__back *b, const kn_call *call, kn_tensor *dx) {
@@ -250,8 +264,10 @@ static kn_tensor *outliving(const kn__back *b, const kn_call *call, kn_tensor *d
 static kn_status deliver_all(kn__back *b, const kn_call *call, kn_tensor *const dx[]) {
     for (int i = 0; i < call->n_x; i++) {
         if (!(call->need >> i & 1) || !dx[i] || dx[i] == KN_NONE) continue;
-        KN_TRY(check_gradient(b, call, i, dx[i]));
-        kn_tensor *own = outliving(b, call, dx[i]);
+        kn_tensor *own = cast_back(call, i, dx[i]);
+        if (!own) return kn_check();
+        KN_TRY(check_gradient(b, call, i, own));
+        own = outliving(b, call, own);
         if (!own) return kn_check();
         KN_TRY(kn__back_deliver(b, i, own));
     }
@@ -267,6 +283,8 @@ kn_status kn__apply_back(kn__back *b) {
         if (kn__back_wants(b, i)) call->need |= (uint64_t)1 << i;
     }
     if (!call->need) return KN_OK;
+    KN_FRAME(.autocast = call->autocast ? (int)call->autocast : KN_OFF); /* casts as in forward */
+    KN_TRY(kn_check());
     kn_tensor *dx[INPUTS_MAX] = {0};
     kn_scope scope = kn_scope_begin_static(call->rule->name);
     kn_status status = call->rule->backward(dx, call, b->g);

@@ -47,6 +47,7 @@ static kn_status hook_forward(kn_tensor **y, kn_call *call, kn_tensor *const x[]
 
 static kn_status hook_backward(kn_tensor *dx[], kn_call *call, kn_tensor *dy) {
     const hook *h = kn_call_ctx(call);
+    KN_FRAME(.autocast = KN_OFF); /* it reads, and has nothing to agree with in forward */
     h->fn(h->ctx, dy);
     dx[0] = dy;
     return kn_check();

@@ -208,6 +208,73 @@ static void second_derivatives_work_in_mixed_precision(void **state) {
     assert_true(along[1] != along[0]); /* 16 bits, indeed */
 }
 
+/* --- rules --- */
+
+/* x·w * z: forward works in any frame with .autocast, whatever the dtypes of x, w and z. */
+static kn_status gate_forward(kn_tensor **y, kn_call *call, kn_tensor *const x[]) {
+    for (int i = 0; i < 3; i++) kn_call_save(call, i, x[i]);
+    *y = kn_mul(kn_matmul(x[0], x[1], NULL), x[2]);
+    return kn_check();
+}
+static kn_status gate_backward(kn_tensor *dx[], kn_call *call, kn_tensor *dy) {
+    kn_tensor *x = kn_call_saved(call, 0), *w = kn_call_saved(call, 1), *z = kn_call_saved(call, 2);
+    kn_tensor *g = kn_mul(dy, z);
+    dx[0] = kn_matmul(g, w, &(kn_matmul_options){.trans_b = 1});
+    dx[1] = kn_matmul(x, g, &(kn_matmul_options){.trans_a = 1});
+    dx[2] = kn_mul(dy, kn_matmul(x, w, NULL));
+    return kn_check();
+}
+static const kn_rule gate = {.name = "gate", .forward = gate_forward, .backward = gate_backward};
+
+static kn_tensor *gated(kn_tensor *x, kn_tensor *w, bool by_rule) {
+    kn_tensor *h = kn_linear(x, w, KN_NONE), *z = kn_softmax(h, 1), *of[] = {h, w, z};
+    kn_tensor *y = by_rule ? kn_apply(&gate, of, 3, NULL, NULL) : kn_mul(kn_matmul(h, w, NULL), z);
+    assert_int_equal(kn_tensor_dtype(y), KN_F32); /* h is of 16 bits, z of f32 */
+    return kn_sum(kn_square(y), KN_ALL, false);
+}
+
+/* Of parameters by backward; of values by both orders of kn_gradients. */
+static void rules_cast_in_backward_as_in_forward(void **state) {
+    (void)state;
+    static const int lows[] = {KN_OFF, KN_BF16, KN_F16};
+    double of[2][3];
+    for (int l = 0; l < 3; l++) {
+        for (int by_rule = 0; by_rule < 2; by_rule++) {
+            kn_params *set = params_f32();
+            kn_tensor *w = PARAM(set, KN_SHAPE(2, 2), "w", 0.3f, -0.7f, 1.1f, 0.9f);
+            KN_TAPE(.autocast = lows[l]);
+            kn_tensor *x = kn_watch(F32(KN_SHAPE(1, 2), 0.6f, -0.4f)), *dx = NULL, *ddx = NULL;
+            kn_tensor *y = gated(x, w, by_rule);
+            assert_ok(kn_gradients(&dx, y, &x, 1, &(kn_gradients_options){.again = 1}));
+            assert_int_equal(kn_tensor_dtype(dx), KN_F32);
+            kn_gradients_options keep = {.keep = 1};
+            assert_ok(kn_gradients(&ddx, kn_sum(dx, KN_ALL, false), &x, 1, &keep));
+            of[by_rule][0] = ops_at(dx, 0);
+            of[by_rule][1] = ops_at(ddx, 1);
+            assert_ok(kn_backward(y));
+            of[by_rule][2] = ops_at(kn_grad(w), 2);
+            kn_params_destroy(set);
+        }
+        for (int i = 0; i < 3; i++) assert_close(of[1][i], of[0][i], l ? 0.03 : 1e-5, 1e-3);
+        assert_true(of[0][0] != 0 && of[0][1] != 0 && of[0][2] != 0);
+    }
+}
+
+static void read_autocast(void *ctx, kn_tensor *gradient) {
+    (void)gradient;
+    *(int *)ctx = (int)kn_frame_autocast();
+}
+static void hooks_read_gradients_without_casts(void **state) {
+    (void)state;
+    int autocast = -1;
+    KN_TAPE(.autocast = KN_BF16);
+    kn_tensor *x = kn_watch(F32(KN_SHAPE(1), 2)), *dx = NULL;
+    kn_tensor *y = kn_sum(kn_square(kn_on_grad(x, read_autocast, &autocast)), KN_ALL, false);
+    assert_ok(kn_gradients(&dx, y, &x, 1, NULL));
+    assert_int_equal(autocast, 0);
+    assert_values(dx, 4);
+}
+
 /* softmax and attention of 16 bits: gradients of 16 bits, near those of f32. */
 static void functions_of_f32_have_gradients_of_16_bits(void **state) {
     (void)state;
@@ -238,5 +305,7 @@ int main(void) {
         OPS_TEST(a_part_outside_of_mixed_precision_keeps_its_bits),
         OPS_TEST(gradients_by_values_have_their_dtype),
         OPS_TEST(recorded_gradients_have_the_same_bits),
-        OPS_TEST(second_derivatives_work_in_mixed_precision));
+        OPS_TEST(second_derivatives_work_in_mixed_precision),
+        OPS_TEST(rules_cast_in_backward_as_in_forward),
+        OPS_TEST(hooks_read_gradients_without_casts));
 }

@@ -125,7 +125,9 @@ KN_API bool kn_anomaly_get(void);
 /* --- ops of your own --- */
 /* One call of a rule. */
 typedef struct kn_call kn_call;
-/* An op of your own; must stay valid for the life of the process. */
+/* An op of your own; must stay valid for the life of the process. In frames with .autocast backward
+ * runs with the casts of forward, and a dx of another dtype than x, of f32 and 16 bits, is cast to
+ * it. */
 typedef struct kn_rule {
     const char *name; /* in errors, and of its scope */
     /* Computes y of x. */
