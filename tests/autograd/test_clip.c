@@ -1,5 +1,6 @@
 /* Clipped gradients. */
 #include <knet/optim.h>
+#include <math.h>
 
 #include "autograd_test.h"
 
@@ -28,6 +29,16 @@ static void each_gradient_is_clipped_however_large_it_is(void **state) {
         assert_close(w[0], -0.6, 2e-6, 0);
         assert_close(w[1], -0.8, 2e-6, 0);
     }
+}
+
+static void a_norm_beyond_f32_makes_a_step_of_nothing(void **state) {
+    (void)state;
+    double w[2];
+    clipped_step(w, 1e19f, 1e19f);
+    assert_close(w[0], -sqrt(0.5), 2e-6, 0);
+    clipped_step(w, 1e25f, 1);
+    assert_close(w[0], 0, 0, 0);
+    assert_close(w[1], 0, 0, 0);
 }
 
 static void a_gradient_below_its_limit_keeps_its_bits(void **state) {
@@ -82,6 +93,7 @@ static void state_of_an_optimiser_that_clipped_scales_no_later_step(void **state
 
 int main(void) {
     return RUN_TESTS(OPS_TEST(each_gradient_is_clipped_however_large_it_is),
+                     OPS_TEST(a_norm_beyond_f32_makes_a_step_of_nothing),
                      OPS_TEST(a_gradient_below_its_limit_keeps_its_bits),
                      OPS_TEST(state_of_an_optimiser_that_clipped_scales_no_later_step));
 }

@@ -19,7 +19,8 @@ extern "C" {
 /* An optimiser. */
 typedef struct kn_optim kn_optim;
 
-/* Options of kn_sgd_create, kn_momentum_create and kn_nesterov_create. */
+/* Options of kn_sgd_create, kn_momentum_create and kn_nesterov_create. An f32 norm above 1.8e19
+ * counts as infinite: gradients that it clips become 0. */
 typedef struct kn_sgd_options {
     double weight_decay, clip_norm; /* clip_norm: of all gradients together; 0: off */
     double clip_each;               /* the norm of each parameter's gradient at most; 0: off */
