@@ -18,14 +18,15 @@ typedef struct kn__tag_counts {
     _Atomic uint64_t n_allocs;
 } kn__tag_counts;
 
-/* Counters are deltas since they were last folded into the pool's; only the thread writes them,
- * others read. Hot: the first line, by every alloc and free of a slot. */
+/* Counters, but `settled`, are deltas since they were last folded into the pool's; only the thread
+ * writes them, others read. Hot: the first line, by every alloc and free of a slot. */
 typedef struct kn__cache {
     kn__rack *current; /* of the stream used last; never NULL */
     kn__gate gate;     /* of all racks */
     uint32_t generation, n_ticks;
     _Atomic int64_t live, live_max, requested; /* bytes */
     _Atomic uint64_t n_allocs;
+    int64_t settled; /* bytes that the thread has allocated less those that it freed, but `live` */
     kn__rack *racks;
     kn__hash by_key;              /* the same: of kn__rack_place */
     kn__tag_counts *_Atomic tags; /* KN__TAGS of them; NULL: the thread has used none here */

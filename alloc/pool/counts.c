@@ -51,6 +51,7 @@ void kn__cache_fold(kn_pool *pool, kn__cache *cache) {
     int64_t high = pool->live + KN__READ(cache->live_max);
     if (high > pool->live_max) pool->live_max = high;
     pool->live += KN__READ(cache->live);
+    cache->settled += KN__READ(cache->live);
     pool->requested += KN__READ(cache->requested);
     pool->n_allocs += KN__READ(cache->n_allocs);
     KN__WRITE(cache->live, 0);

@@ -14,6 +14,12 @@
 /* Room for the thread's counts by tag; false: no host memory. */
 bool kn__tags_create(kn__cache *cache);
 
+/* What the thread has allocated less what it freed, in bytes, whichever thread did the other: no
+ * other thread changes it. NULL: 0. */
+static inline int64_t kn__cache_own(const kn__cache *cache) {
+    return cache ? cache->settled + KN__READ(cache->live) : 0;
+}
+
 /* --- under the lock --- */
 
 void kn__tag_count_locked(kn_pool *pool, unsigned tag, int64_t live); /* freed: below zero */
@@ -50,6 +56,7 @@ static inline unsigned kn__tag_alloc(kn__cache *cache, unsigned tag, size_t live
 static inline void kn__count_locked(kn_pool *pool, kn__cache *cache, unsigned tag, int64_t live,
                                     int64_t requested) {
     if (cache && (KN__READ(cache->n_allocs) || KN__READ(cache->live))) kn__cache_fold(pool, cache);
+    if (cache) cache->settled += live;
     pool->live += live;
     pool->requested += requested;
     pool->n_allocs += live > 0;

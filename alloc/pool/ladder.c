@@ -170,12 +170,15 @@ static bool flush(kn_pool *pool, request *r) {
 }
 
 /* They are called again while they free memory, after all else was tried: a cache may give up one
- * entry a call. Live bytes must fall, whatever they say, and the request may fit. */
+ * entry a call. Whatever they say, live bytes must fall, or, since another thread may take what
+ * they free at once, this thread must have freed more than it allocated; and the request may fit.
+ */
 static bool callbacks(kn_pool *pool, request *r) {
     bool freed;
-    int64_t live = kn__pool_live(pool);
+    int64_t live = kn__pool_live(pool), own = kn__cache_own(r->cache);
     int n_called = kn__callbacks_call(&freed, pool, r->size);
-    r->evicted = freed && kn__pool_live(pool) < live && r->size <= kn__pool_capacity(pool);
+    freed = freed && (kn__pool_live(pool) < live || kn__cache_own(r->cache) < own);
+    r->evicted = freed && r->size <= kn__pool_capacity(pool);
     return n_called && flush(pool, r);
 }
 

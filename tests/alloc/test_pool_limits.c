@@ -1,5 +1,6 @@
 /* Limits, trimming, harvest and out-of-memory callbacks of one stream, on the simulated device. */
 #include <math.h>
+#include <pthread.h>
 
 #include "pool_fixture.h"
 
@@ -261,6 +262,52 @@ static void callbacks_are_called_while_they_free_memory(void **state) {
     }
 }
 
+typedef struct contested {
+    entries cache;
+    void *taken; /* by another thread, of what the first call frees */
+    kn_pool *pool;
+    bool again; /* the callback itself takes it each time */
+} contested;
+
+static void *take_4_mib(void *ctx) {
+    contested *c = ctx;
+    c->taken = must_alloc(c->pool, 4 * MiB, NULL);
+    return NULL;
+}
+
+static size_t give_up_one_to_another(void *ctx, kn_pool *pool, size_t wanted_bytes) {
+    contested *c = ctx;
+    size_t bytes = give_up_one(&c->cache, pool, wanted_bytes);
+    if (c->again) {
+        c->cache.ptrs[c->cache.n++] = must_alloc(pool, 4 * MiB, NULL);
+    } else if (!c->taken) {
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, take_4_mib, c), 0);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+    }
+    return bytes;
+}
+
+/* The pool's live bytes stay as they are: that is no reason to fail while a cache has more. */
+static void what_another_thread_takes_was_freed_all_the_same(void **state) {
+    (void)state;
+    for (int plain = 0; plain < 2; plain++) {
+        fixture f = fixture_make(1 * GiB, plain, &(kn_pool_options){.limit_bytes = 32 * MiB});
+        contested c = {.cache.n = 8, .pool = f.pool};
+        for (int i = 0; i < 8; i++) c.cache.ptrs[i] = must_alloc(f.pool, 4 * MiB, NULL);
+        assert_ok(kn_pool_oom_attach(f.pool, give_up_one_to_another, &c));
+        void *wanted = must_alloc(f.pool, 4 * MiB, NULL), *more = NULL;
+        assert_int_equal(c.cache.n_calls, 2);
+        c.again = true; /* what it frees it takes: that ends */
+        assert_fails(kn_alloc(&more, f.pool, 4 * MiB, NULL), KN_ERR_OOM, "out of memory");
+        assert_int_equal(c.cache.n_calls, 3);
+        assert_ok(kn_free(f.pool, wanted));
+        assert_ok(kn_free(f.pool, c.taken));
+        while (c.cache.n) assert_ok(kn_free(f.pool, c.cache.ptrs[--c.cache.n]));
+        fixture_end(&f);
+    }
+}
+
 /* Each second entry comes first: their memory is moved to where it is wanted. */
 static void callbacks_free_no_more_than_is_needed(void **state) {
     (void)state;
@@ -330,6 +377,7 @@ int main(void) {
         TEST(harvest_stays_below_the_limit), TEST(plain_segments_are_given_back_for_a_bigger_one),
         TEST(callback_may_free_the_wanted_memory),
         TEST(callbacks_are_called_while_they_free_memory),
+        TEST(what_another_thread_takes_was_freed_all_the_same),
         TEST(callbacks_free_no_more_than_is_needed),
         TEST(callback_that_allocates_is_not_called_for_that),
         TEST(soft_limit_asks_the_callback_before_it_grows));

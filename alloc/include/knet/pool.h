@@ -293,8 +293,9 @@ static inline void kn_tag_end_(int *begun) {
 
 /* A callback that the pool calls before an allocation fails; it returns the bytes that it freed. It
  * may call kn_free. Before the request fails the pool calls them again as long as one returns more
- * than 0 and the pool's live bytes fall: a cache may give up one entry a call. An allocation
- * inside it may fail sooner, since it calls no callback. */
+ * than 0 and they free memory: a cache may give up one entry a call. That is so where the calling
+ * thread freed more in them than it allocated, even if other threads took it, or where the pool's
+ * live bytes fell. An allocation inside it may fail sooner, since it calls no callback. */
 typedef size_t (*kn_oom_fn)(void *ctx, kn_pool *pool, size_t wanted_bytes);
 /* Adds a callback. The pool calls it on the thread whose allocation would fail, and holds no lock.
  * Errors: INVALID for a NULL function, or if the pool has 16 callbacks already. */
