@@ -5,8 +5,6 @@
  * decay is on, and nothing waits: what streams may still use goes when a later window ends. */
 #include <time.h>
 
-#include "core/streams.h"
-#include "device/registry.h"
 #include "now.h"
 #include "pool/counts.h"
 #include "pool/trim.h"
@@ -14,15 +12,6 @@
 static uint64_t now_ns(const kn_pool *pool) {
     if (pool->clock_fn) return pool->clock_fn(pool->clock_ctx);
     return kn__now_ns(CLOCK_MONOTONIC);
-}
-
-/* While a stream is captured nothing may be asked of the device. */
-static bool quiet(const kn_pool *pool) {
-    for (uint32_t i = 0; i < pool->n_streams; i++) {
-        const kn__stream *stream = pool->streams[i];
-        if (!stream->retired && kn__stream_capturing(pool, stream->handle)) return false;
-    }
-    return true;
 }
 
 static uint64_t free_bytes(const kn_pool *pool) {
@@ -41,9 +30,7 @@ static uint64_t to_keep(const kn_pool *pool, uint64_t peak) {
 }
 
 static void give_back(kn_pool *pool) {
-    if (pool->reserved <= pool->decay_keep || !kn__device_alive(pool->device) || !quiet(pool)) {
-        return;
-    }
+    if (pool->reserved <= pool->decay_keep || !kn__trim_may(pool)) return;
     uint64_t before = pool->reserved;
     kn__trim(pool, pool->decay_keep);
     pool->decayed += before - pool->reserved;

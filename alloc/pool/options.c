@@ -177,7 +177,7 @@ static void change_locked(kn_pool *pool, const kn_pool_options *options,
     o.slab_max_bytes = pool->slab_max;
     if (!(o.pressure > 0)) o.pressure = PRESSURE;
     set_changeable(pool, &o, info);
-    if (pool->reserved > pool->limit) kn__trim(pool, pool->limit);
+    kn__limit_apply(pool);
 }
 
 kn_status kn_pool_options_set(kn_pool *pool, const kn_pool_options *options) {
@@ -236,7 +236,7 @@ kn_status kn_pool_limit(kn_pool *pool, size_t limit_bytes) {
     pool->limit = limit_bytes ? limit_bytes : SIZE_MAX;
     pool->options.limit_bytes = limit_bytes;
     pool->options.device_fraction = 0;
-    if (pool->reserved > pool->limit) kn__trim(pool, pool->limit);
+    kn__limit_apply(pool);
     kn__pool_unlock(pool);
     return KN_OK;
 }

@@ -6,10 +6,11 @@
 /* The observer hears of changes of reserved memory when the lock is open again. */
 void kn__pool_unlock_act(kn_pool *pool) {
     if (KN__READ(pool->decay_ns)) kn__decay(pool);
+    if (pool->reserved > pool->limit) kn__limit_enforce(pool);
     int64_t delta = pool->reserve_delta;
     uint64_t reserved = pool->reserved;
     pool->reserve_delta = 0;
-    pool->on_unlock = KN__READ(pool->decay_ns) != 0;
+    pool->on_unlock = KN__READ(pool->decay_ns) != 0 || reserved > pool->limit;
     kn__lock_open(&pool->lock);
     const kn_observer *observer = kn__observer();
     if (delta && observer && observer->on_reserve) observer->on_reserve(pool, delta, reserved);

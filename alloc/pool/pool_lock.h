@@ -1,5 +1,5 @@
-/* A pool's lock. Decay runs before it is released, the observer hears of reserved memory after;
- * without work to do both cost one test of a flag. */
+/* A pool's lock. Before it is released decay runs, and memory beyond a lowered limit goes back; the
+ * observer hears of reserved memory after. Without work to do all that costs one test of a flag. */
 #ifndef KN_ALLOC_POOL_LOCK_H
 #define KN_ALLOC_POOL_LOCK_H
 

@@ -7,6 +7,15 @@
 /* trim.c: returns free memory until at most keep_bytes are reserved. Under the lock. */
 void kn__trim(kn_pool *pool, size_t keep_bytes);
 
+/* trim.c: whether the pool may do so on its own, in any call. Under the lock. */
+bool kn__trim_may(const kn_pool *pool);
+
+/* trim.c: the limit was set, maybe below what is reserved. Under the lock. */
+void kn__limit_apply(kn_pool *pool);
+
+/* trim.c: returns what was freed since while more than the limit is reserved. Under the lock. */
+void kn__limit_enforce(kn_pool *pool);
+
 /* trim.c: waits until all that was freed is out of use, slots in threads' caches too. Under the
  * lock. */
 void kn__pool_sync(kn_pool *pool);

@@ -91,6 +91,46 @@ static void lowered_limit_gives_back(void **state) {
     fixture_end(&f);
 }
 
+/* In the pool's own calls, once the stream is done with it. */
+static void limit_below_what_is_live_holds_once_that_is_freed(void **state) {
+    (void)state;
+    for (int plain = 0; plain < 2; plain++) {
+        fixture f = fixture_make(1 * GiB, plain, NULL);
+        void *big = must_alloc(f.pool, 100 * MiB, NULL), *small = must_alloc(f.pool, 1000, NULL);
+        void *none = NULL;
+        kn_sim_work(f.sim, NULL, big, 100 * MiB, 1);
+        assert_ok(kn_pool_limit(f.pool, 50 * MiB));
+        assert_true(stats_of(f.pool).reserved_bytes >= 100 * MiB);
+        assert_ok(kn_free(f.pool, big));
+        assert_true(stats_of(f.pool).reserved_bytes >= 100 * MiB); /* the device is at work on it */
+        kn_sim_drain(f.sim);
+        for (int i = 0; i < 4; i++) (void)stats_of(f.pool);
+        assert_true(stats_of(f.pool).reserved_bytes <= 50 * MiB);
+        assert_fails(kn_alloc(&none, f.pool, 80 * MiB, NULL), KN_ERR_OOM, "limit of 50.0 MiB");
+        assert_ok(kn_free(f.pool, must_alloc(f.pool, 10 * MiB, NULL)));
+        assert_ok(kn_free(f.pool, small));
+        fixture_end(&f);
+    }
+}
+
+/* One after another, while others are allocated: each segment goes when its last block does. */
+static void limit_below_what_is_live_holds_on_the_host(void **state) {
+    (void)state;
+    enum { N = 200 };
+    kn_pool *pool = NULL;
+    void *live[N];
+    assert_ok(kn_pool_create(&pool, kn_device_host(), NULL));
+    for (int i = 0; i < N; i++) live[i] = must_alloc(pool, 1 * MiB, NULL);
+    assert_ok(kn_pool_limit(pool, 40 * MiB));
+    for (int i = 0; i < N; i++) {
+        assert_ok(kn_free(pool, live[i]));
+        assert_ok(kn_free(pool, must_alloc(pool, 700 * KiB, NULL)));
+    }
+    assert_true(stats_of(pool).reserved_bytes <= 40 * MiB);
+    assert_ok(kn_pool_check(pool));
+    kn_pool_destroy(pool);
+}
+
 static void limit_beyond_the_device_is_refused_and_changes_nothing(void **state) {
     (void)state;
     fixture f = fixture_make(64 * MiB, false, NULL);
@@ -371,7 +411,8 @@ int main(void) {
     return RUN_TESTS(
         TEST(option_errors_name_the_option), TEST(limit_holds_and_pool_stays_usable),
         TEST(requests_beyond_all_addresses_fail), TEST(fraction_of_the_device_is_a_limit),
-        TEST(lowered_limit_gives_back),
+        TEST(lowered_limit_gives_back), TEST(limit_below_what_is_live_holds_once_that_is_freed),
+        TEST(limit_below_what_is_live_holds_on_the_host),
         TEST(limit_beyond_the_device_is_refused_and_changes_nothing),
         TEST(trim_keeps_the_requested_bytes), TEST(harvest_serves_a_request_that_fragments_cannot),
         TEST(harvest_stays_below_the_limit), TEST(plain_segments_are_given_back_for_a_bigger_one),
