@@ -1,4 +1,5 @@
-/* kn_alloc and kn_free: a thread's own slots first, with no lock; then the slabs; then the arena.
+/* kn_alloc and kn_free, and kn_pool_preallocate: a thread's own slots first, with no lock; then the
+ * slabs; then the arena.
  */
 #include "core/arena.h"
 #include "core/poison.h"
@@ -252,6 +253,41 @@ kn_status kn_pool_graph_alloc(void **out, kn_pool_graph *graph, size_t size, kn_
     return size_class < pool->n_size_classes
                ? alloc_small_graph(out, graph, pool, size, size_class, handle)
                : kn__large_alloc_graph(out, graph, pool, size, handle);
+}
+
+/* --- ahead of time --- */
+
+/* Free memory where the request finds it. Nobody had it: it is counted nowhere, but that it is no
+ * idle memory yet, which decays. Under the lock. */
+static kn_status make_room(kn_pool *pool, size_t size, kn_stream handle) {
+    kn__stream *stream;
+    kn__block *block = NULL;
+    KN_TRY(kn__stream_get(&stream, pool, handle));
+    unsigned size_class = aligned_class(pool, size + kn__red_zone(pool), KN__GRAIN);
+    bool small = size_class < pool->n_size_classes;
+    size_t bytes = small ? slab_size(pool, stream, size_class) : kn__large_bytes(pool, size);
+    KN_TRY(kn__ladder(&block, pool, stream, bytes, small ? KN__PAGE : KN__BLOCK_GRAIN,
+                      small ? size_class : KN__NO_SIZE_CLASS, size));
+    if (!block) return KN_OK; /* a slab has a slot */
+    uint64_t peak = (uint64_t)kn__pool_live(pool) + block->size;
+    if (peak > pool->window_peak) pool->window_peak = peak;
+    kn__arena_put_home(pool, block, kn__stream_epoch(stream));
+    kn__epoch_close_if_full(pool, stream);
+    return KN_OK;
+}
+
+kn_status kn_pool_preallocate(kn_pool *pool, size_t size_bytes, kn_stream stream) {
+    void *none;
+    if (!pool) return no_pool(&none, "kn_pool_preallocate");
+    if (size_bytes == 0) return KN_OK;
+    if (pool->dead) return kn__dead(pool);
+    if (pool->paused) return kn__pause_refuses(pool);
+    stream = (kn_stream)((uintptr_t)stream & pool->stream_mask);
+    if (size_bytes > KN__SIZE_LIMIT) return kn__too_large(pool, size_bytes, KN__GRAIN, stream);
+    kn__pool_lock(pool);
+    kn_status status = make_room(pool, size_bytes, stream);
+    kn__pool_unlock(pool);
+    return status < 0 ? kn__alloc_failed(pool, status, size_bytes) : KN_OK;
 }
 
 /* --- freeing --- */

@@ -12,16 +12,10 @@
 #include "pool/pause.h"
 #include "pool/pool_lock.h"
 
-/* At most one block may start in a page. */
-static inline size_t round_block(const kn_pool *pool, size_t size) {
-    size_t rounded = kn__block_round(size + kn__red_zone(pool));
-    return rounded < KN__PAGE ? KN__PAGE : rounded;
-}
-
 /* Under the lock. `graph`: NULL, but for the graph's own memory. */
 static inline kn_status find_block(kn__block **out, kn_pool *pool, size_t size, size_t align,
                                    kn_stream handle, kn_pool_graph *graph) {
-    size_t rounded = round_block(pool, size);
+    size_t rounded = kn__large_bytes(pool, size);
     kn__stream *stream;
     if (graph) {
         KN_TRY(kn__graph_part(&stream, graph, handle));

@@ -112,13 +112,7 @@ void kn_pool_destroy(kn_pool *pool) {
 kn_device *kn_pool_device(const kn_pool *pool) { return pool->device; }
 const char *kn_pool_name(const kn_pool *pool) { return pool->name; }
 
-/* --- memory ahead of time, and back --- */
-
-kn_status kn_pool_preallocate(kn_pool *pool, size_t size_bytes, kn_stream stream) {
-    void *block = NULL;
-    KN_TRY(kn_alloc(&block, pool, size_bytes, stream));
-    return kn_free(pool, block);
-}
+/* --- memory back to the device --- */
 
 kn_status kn_pool_trim(kn_pool *pool, size_t keep_bytes) {
     KN_TRY(kn__pool_given(pool, __func__));

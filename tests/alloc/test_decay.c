@@ -48,6 +48,28 @@ static void idle_memory_is_returned_after_its_time(void **state) {
     }
 }
 
+/* Nobody had it, but it is not idle since the window began: it has a time of its own. */
+static void preallocated_memory_stays_for_its_time(void **state) {
+    (void)state;
+    for (int plain = 0; plain < 2; plain++) {
+        fixture f = make(plain);
+        touch(&f);
+        pass(&f, 11); /* the window is over */
+        assert_ok(kn_pool_preallocate(f.pool, 400 * MiB, NULL));
+        kn_sim_drain(f.sim);
+        pass(&f, 9);
+        touch(&f);
+        assert_true(stats_of(f.pool).reserved_bytes >= 400 * MiB);
+        for (int i = 0; i < 3; i++) {
+            pass(&f, 11);
+            touch(&f);
+            kn_sim_drain(f.sim);
+        }
+        assert_true(stats_of(f.pool).reserved_bytes <= 32 * MiB);
+        fixture_end(&f);
+    }
+}
+
 /* Memory that is used once in a window stays: no churn. */
 static void memory_in_occasional_use_is_kept(void **state) {
     (void)state;
@@ -212,8 +234,9 @@ static void a_failing_device_leaves_the_pool_intact(void **state) {
 
 int main(void) {
     return RUN_TESTS(
-        TEST(idle_memory_is_returned_after_its_time), TEST(memory_in_occasional_use_is_kept),
-        TEST(the_peak_of_the_window_stays), TEST(memory_in_use_on_streams_is_never_taken),
+        TEST(idle_memory_is_returned_after_its_time), TEST(preallocated_memory_stays_for_its_time),
+        TEST(memory_in_occasional_use_is_kept), TEST(the_peak_of_the_window_stays),
+        TEST(memory_in_use_on_streams_is_never_taken),
         TEST(busy_memory_is_asked_about_ever_less_often),
         TEST(no_query_happens_while_a_stream_is_captured),
         TEST(idle_memory_is_returned_in_a_program_of_small_allocations),

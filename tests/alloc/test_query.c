@@ -1,4 +1,5 @@
 /* Queries by address, peaks that start again, kn_pool_sync, and memory of graphs on demand. */
+#include <knet/observer.h>
 #include <knet/pool_graph.h>
 
 #include "pool_fixture.h"
@@ -105,6 +106,56 @@ static void preallocated_memory_serves_later_requests(void **state) {
     assert_ok(kn_free(f.pool, y));
     assert_fails(kn_pool_preallocate(f.pool, 300 * MiB, NULL), KN_ERR_OOM, "300 MiB");
     fixture_end(&f);
+}
+
+static int n_seen;
+
+static uint32_t see_alloc(kn_pool *pool, void *ptr, size_t size, kn_stream stream) {
+    (void)pool, (void)ptr, (void)size, (void)stream;
+    n_seen++;
+    return 0;
+}
+
+static void see_free(kn_pool *pool, void *ptr, size_t size, uint32_t owner) {
+    (void)pool, (void)ptr, (void)size, (void)owner;
+    n_seen++;
+}
+
+static void see_reserve(kn_pool *pool, int64_t delta_bytes, uint64_t reserved_bytes) {
+    (void)pool, (void)reserved_bytes;
+    n_seen += delta_bytes > 0 ? 100 : 10000;
+}
+
+/* Small ones too: they take a slab's memory. */
+static void preallocation_is_no_allocation(void **state) {
+    (void)state;
+    static const kn_observer observer = {
+        .on_alloc = see_alloc, .on_free = see_free, .on_reserve = see_reserve};
+    static const size_t sizes[] = {1, 1000, 64 * KiB, 100 * KiB, 50 * MiB};
+    for (size_t i = 0; i < 2 * sizeof sizes / sizeof *sizes; i++) {
+        size_t size = sizes[i / 2];
+        fixture f = fixture_make(256 * MiB, i % 2, NULL);
+        kn_stream s = new_stream(&f);
+        kn_tag_stats tag;
+        n_seen = 0;
+        assert_ok(kn_observer_attach(&observer));
+        kn_tag_push("preallocated");
+        assert_ok(kn_pool_preallocate(f.pool, size, s));
+        assert_ok(kn_pool_preallocate(f.pool, size, s)); /* it is there already */
+        kn_tag_pop();
+        assert_int_equal(n_seen, 100);
+        assert_ok(kn_observer_attach(NULL));
+        kn_pool_stats before = stats_of(f.pool);
+        assert_int_equal(before.live_bytes_max, 0);
+        assert_int_equal(before.n_allocs, 0);
+        assert_int_equal(kn_pool_tags(&tag, 1, f.pool), 0);
+        void *x = must_alloc(f.pool, size, s);
+        assert_int_equal(stats_of(f.pool).n_device_allocs, before.n_device_allocs);
+        assert_ok(kn_free(f.pool, x));
+        kn_sim_drain(f.sim);
+        kn_stream_destroy(f.device, s);
+        fixture_end(&f);
+    }
 }
 
 /* --- kn_block_find --- */
@@ -423,17 +474,17 @@ static void null_arguments_and_empty_paths_are_named(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(TEST(visit_shows_all_segments_and_their_parts),
-                     TEST(preallocated_memory_serves_later_requests),
-                     TEST(block_is_found_from_any_of_its_addresses),
-                     TEST(foreign_addresses_are_in_no_block), TEST(tag_of_a_block_is_its_innermost),
-                     TEST(shorter_struct_is_filled_in_part),
-                     TEST(peaks_start_again_at_what_is_live), TEST(peaks_of_tags_start_again),
-                     TEST(inner_peaks_leave_the_outer_ones_alone),
-                     TEST(flushed_thread_keeps_no_slots), TEST(sync_makes_freed_memory_returnable),
-                     TEST(block_of_a_graph_is_reused_by_the_graph_alone),
-                     TEST(released_graph_keeps_its_memory_until_the_device_is_idle),
-                     TEST(graph_without_a_pool_allocates_nothing),
-                     TEST(graph_that_runs_out_of_memory_stays_usable),
-                     TEST(null_arguments_and_empty_paths_are_named));
+    return RUN_TESTS(
+        TEST(visit_shows_all_segments_and_their_parts),
+        TEST(preallocated_memory_serves_later_requests), TEST(preallocation_is_no_allocation),
+        TEST(block_is_found_from_any_of_its_addresses), TEST(foreign_addresses_are_in_no_block),
+        TEST(tag_of_a_block_is_its_innermost), TEST(shorter_struct_is_filled_in_part),
+        TEST(peaks_start_again_at_what_is_live), TEST(peaks_of_tags_start_again),
+        TEST(inner_peaks_leave_the_outer_ones_alone), TEST(flushed_thread_keeps_no_slots),
+        TEST(sync_makes_freed_memory_returnable),
+        TEST(block_of_a_graph_is_reused_by_the_graph_alone),
+        TEST(released_graph_keeps_its_memory_until_the_device_is_idle),
+        TEST(graph_without_a_pool_allocates_nothing),
+        TEST(graph_that_runs_out_of_memory_stays_usable),
+        TEST(null_arguments_and_empty_paths_are_named));
 }

@@ -235,7 +235,8 @@ KN_API KN_MUST_CHECK kn_status kn_pool_peaks_pop(kn_pool_peaks *out, kn_pool *po
 KN_API KN_MUST_CHECK kn_status kn_pool_print(kn_pool *pool, const char *path);
 /* Takes memory from the device now, so that one later request of size_bytes on the stream, or
  * several smaller ones, need none: before a timed part of a program. It stays until it is trimmed
- * or decays. Errors: as kn_alloc. */
+ * or decays. It is no allocation: no counter of live bytes or tags has it, nor a trace. Errors: as
+ * kn_alloc. */
 KN_API KN_MUST_CHECK kn_status kn_pool_preallocate(kn_pool *pool, size_t size_bytes,
                                                    kn_stream stream);
 /* Returns free memory to the device until at most keep_bytes are reserved or the rest is in use.
