@@ -18,7 +18,7 @@
 static kn__alloc_config config;
 static pid_t reader; /* a child of fork() reports failed allocations alone */
 static pthread_mutex_t files = PTHREAD_MUTEX_INITIALIZER; /* reports are written one by one */
-static bool stats_begun, snapshot_begun, oom_begun;
+static bool stats_begun, snapshot_begun, oom_begun, trace_begun;
 
 const kn_pool_options *kn__inspect_options(void) { return &config.pool; }
 
@@ -54,7 +54,9 @@ __attribute__((constructor)) static void start(void) {
     if (config.stacks) say_failure(kn_stacks_begin(NULL));
     if (!config.trace[0]) return;
     if (kn__path_expand(path, sizeof path, config.trace)) {
-        say_failure(kn_trace_begin(path, NULL));
+        kn_status status = kn_trace_begin(path, NULL);
+        trace_begun = status == KN_OK;
+        say_failure(status);
     } else {
         say("KNET_ALLOC: trace: the path is too long\n");
     }
@@ -132,6 +134,7 @@ static void report_at_exit(void *ctx, kn_pool *pool) {
 }
 
 __attribute__((destructor)) static void finish(void) {
+    if (trace_begun) say_failure(kn_trace_end());
     if (!config.stats[0] && !config.snapshot[0]) return;
     kn__registry_lock();
     kn__pools_visit(report_at_exit, NULL);

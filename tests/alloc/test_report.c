@@ -235,6 +235,14 @@ static void files_that_cannot_be_written_are_reported(void **state) {
     assert_int_equal(occurrences(r.err, "cannot write none/d"), 1);
 }
 
+static void trace_that_lost_events_says_so_at_exit(void **state) {
+    (void)state;
+    ran r = run("trace=t", "full");
+    assert_int_equal(occurrences(r.err, "KNET_ALLOC: trace "), 1);
+    assert_non_null(strstr(r.err, " events were lost, "));
+    assert_non_null(strstr(r.err, "File too large"));
+}
+
 /* --- programs of our own --- */
 
 static const size_t TOO_MUCH = (size_t)1 << 37;
@@ -558,6 +566,7 @@ int main(int argc, char **argv) {
         TEST(snapshot_has_every_live_block_at_exit), TEST(stacks_are_in_the_snapshot_at_exit),
         TEST(every_failed_allocation_is_a_line_of_json), TEST(trace_has_the_whole_run),
         TEST(files_that_cannot_be_written_are_reported),
+        TEST(trace_that_lost_events_says_so_at_exit),
         TEST(threads_that_fail_at_once_leave_a_line_each),
         TEST(a_report_that_failed_leaves_the_next_one_the_first), TEST(each_report_is_written_once),
         TEST(the_longest_names_fit_a_report), TEST(a_slow_file_blocks_only_its_writer),

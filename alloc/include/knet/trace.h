@@ -7,8 +7,9 @@
  * `knet replay run.kntrace` plays it. Each thread writes its events into its own ring, without a
  * lock, and one thread of the library writes all rings to the file. A thread whose ring is full
  * waits for that thread, so events are lost only if a write fails, as on a full disk: the library
- * logs the failure once, counts the lost events, and kn_trace_end returns an error; the program
- * continues. A block that was live before the trace began has only a free in it.
+ * logs the failure once, counts the lost events, and kn_trace_end returns an error, which a program
+ * with KNET_ALLOC=trace=FILE prints on stderr at exit; the program continues. A block that was live
+ * before the trace began has only a free in it.
  *
  * The file is a kn_trace_header followed by records of 16 bytes, in the byte order of the machine.
  * A record is an event, or it sets what the following events of its thread share: the thread, the
