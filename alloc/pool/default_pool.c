@@ -4,19 +4,27 @@
 #include "device/registry.h"
 #include "pool/inspector.h"
 
-/* KNET_ALLOC's options, without the limits that don't fit the device. */
+enum { NO_SOFT_LIMIT = 1, NO_LIMIT = 2, TRIES = 4 };
+
+/* KNET_ALLOC's options, without the limits that don't fit the device. Why one of these does not is
+ * what the try said that left out the others of them. */
 static kn_status make_default(kn_pool **out, kn_device *device) {
-    static const char *const lost[] = {NULL, "soft_limit", "limit", "limit and no soft_limit"};
+    kn_error why[TRIES];
     kn_status status = KN_ERR_INVALID;
-    for (int i = 0; i < 4 && status == KN_ERR_INVALID; i++) {
+    int i = -1;
+    while (status == KN_ERR_INVALID && ++i < TRIES) {
         kn_pool_options options = *kn__inspect_options();
-        if (i & 1) options.soft_limit_bytes = 0;
-        if (i & 2) options.limit_bytes = 0;
-        kn_error before = *kn_last_error();
+        if (i & NO_SOFT_LIMIT) options.soft_limit_bytes = 0;
+        if (i & NO_LIMIT) options.limit_bytes = 0;
         status = kn_pool_create(out, device, &options);
-        if (i && status == KN_OK) kn__inspect_options_misfit(device, &before, lost[i]);
+        why[i] = *kn_last_error();
     }
-    return status;
+    if (status < 0) return status;
+    if (i & NO_LIMIT) kn__inspect_options_misfit(device, &why[i ^ NO_LIMIT], "limit");
+    if (i & NO_SOFT_LIMIT) {
+        kn__inspect_options_misfit(device, &why[i ^ NO_SOFT_LIMIT], "soft_limit");
+    }
+    return KN_OK;
 }
 
 static kn_pool *pool_once(_Atomic(kn_pool *) *at, kn_device *device,
