@@ -18,9 +18,8 @@ kn_status kn__options_info(kn_device_info *out, kn_device *device, bool pinned) 
     return pinned ? kn_device_info_read(out, sizeof *out, kn_device_host()) : KN_OK;
 }
 
-static kn_status check_limit(size_t limit_bytes, bool pinned, const kn_device_info *info,
-                             const char *function) {
-    if (info->kind == KN_DEVICE_HOST || pinned || limit_bytes <= info->total_bytes) return KN_OK;
+static kn_status check_limit(size_t limit_bytes, const kn_device_info *info, const char *function) {
+    if (info->kind == KN_DEVICE_HOST || limit_bytes <= info->total_bytes) return KN_OK;
     return KN_FAIL(KN_ERR_INVALID, "%s: limit_bytes is %zu, but %s has %llu bytes", function,
                    limit_bytes, info->name, (unsigned long long)info->total_bytes);
 }
@@ -43,7 +42,7 @@ static kn_status check_each(const kn_pool_options *o, const kn_device_info *info
         return KN_FAIL(KN_ERR_INVALID, "%s: slab_max_bytes is %zu, not in [%d, %d]", function,
                        o->slab_max_bytes, KN__PAGE, KN__SLAB_MAX);
     }
-    return check_limit(o->limit_bytes, o->pinned, info, function);
+    return check_limit(o->limit_bytes, info, function);
 }
 
 static kn_status check_soft_limit(const kn_pool_options *o, const kn_device_info *info,
@@ -154,7 +153,15 @@ void kn_pool_options_read(kn_pool_options *out, size_t out_bytes, kn_pool *pool)
     memcpy(out, &options, out_bytes < sizeof options ? out_bytes : sizeof options);
 }
 
-/* Zero: as it is. */
+/* Of the pool's memory. Other threads write all options anew, also those that are fixed. */
+static kn_status info_read(kn_device_info *out, kn_pool *pool) {
+    kn__pool_lock(pool);
+    bool pinned = pool->options.pinned;
+    kn__pool_unlock(pool);
+    return kn__options_info(out, pool->device, pinned);
+}
+
+/* Zero: as it is. Under the lock. */
 static kn_status check_fixed(const kn_pool *pool, const kn_pool_options *o, const char *function) {
     const char *what = NULL;
     if (o->slab_max_bytes && o->slab_max_bytes != pool->slab_max) what = "slab_max_bytes";
@@ -185,13 +192,13 @@ kn_status kn_pool_options_set(kn_pool *pool, const kn_pool_options *options) {
     if (!options) return KN_FAIL(KN_ERR_INVALID, "kn_pool_options_set: the options are NULL");
     KN_TRY(kn__pool_given(pool, __func__));
     KN_TRY(kn__device_usable(pool->device, __func__));
-    KN_TRY(check_fixed(pool, options, "kn_pool_options_set"));
     KN_TRY(kn__options_info(&info, pool->device, options->pinned));
-    KN_TRY(kn__options_check(options, &info, "kn_pool_options_set"));
     kn__pool_lock(pool);
-    change_locked(pool, options, &info);
+    kn_status status = check_fixed(pool, options, "kn_pool_options_set");
+    if (status == KN_OK) status = kn__options_check(options, &info, "kn_pool_options_set");
+    if (status == KN_OK) change_locked(pool, options, &info);
     kn__pool_unlock(pool);
-    return KN_OK;
+    return status;
 }
 
 /* A soft limit above the limit that kn_pool_limit set is no fault of other options. */
@@ -213,7 +220,7 @@ kn_status kn__options_change(kn_pool *pool, const char *words,
     kn_device_info info;
     KN_TRY(kn__pool_given(pool, function));
     KN_TRY(kn__device_usable(pool->device, function));
-    KN_TRY(kn__options_info(&info, pool->device, pool->options.pinned));
+    KN_TRY(info_read(&info, pool));
     kn__pool_lock(pool);
     kn_pool_options o = pool->options;
     kn_status status = read_fn(&o, words);
@@ -227,11 +234,8 @@ kn_status kn_pool_limit(kn_pool *pool, size_t limit_bytes) {
     kn_device_info info;
     KN_TRY(kn__pool_given(pool, __func__));
     KN_TRY(kn__device_usable(pool->device, __func__));
-    kn__pool_lock(pool);
-    bool pinned = pool->options.pinned; /* other threads write all options anew */
-    kn__pool_unlock(pool);
-    KN_TRY(kn__options_info(&info, pool->device, pinned));
-    KN_TRY(check_limit(limit_bytes, pinned, &info, "kn_pool_limit"));
+    KN_TRY(info_read(&info, pool));
+    KN_TRY(check_limit(limit_bytes, &info, "kn_pool_limit"));
     kn__pool_lock(pool);
     pool->limit = limit_bytes ? limit_bytes : SIZE_MAX;
     pool->options.limit_bytes = limit_bytes;

@@ -326,6 +326,24 @@ static void words_leave_what_another_thread_sets(void **state) {
     fixture_end(&f);
 }
 
+/* ThreadSanitizer sees what is read without the lock. */
+static void two_threads_set_all_options(void **state) {
+    (void)state;
+    fixture f = fixture_make(1 * GiB, false, NULL);
+    worker w = {.pool = f.pool};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, set_decay, &w), 0);
+    for (size_t i = 0; i < 300; i++) {
+        kn_pool_options options = options_of(f.pool);
+        options.limit_bytes = (64 + i % 2) * MiB;
+        assert_ok(kn_pool_options_set(f.pool, &options));
+        assert_ok(kn_pool_configure(f.pool, "pressure=0.5"));
+    }
+    atomic_store(&w.stop, true);
+    pthread_join(thread, NULL);
+    fixture_end(&f);
+}
+
 static void words_are_not_refused_for_a_soft_limit_that_they_leave(void **state) {
     (void)state;
     fixture f = fixture_make(1 * GiB, false, NULL);
@@ -347,6 +365,6 @@ int main(void) {
         TEST(decay_begins_and_ends_while_the_pool_is_in_use), TEST(a_new_clock_starts_a_new_window),
         TEST(fixed_options_are_named_and_change_nothing), TEST(words_set_options_all_or_none),
         TEST(a_paused_pool_stays_paused), TEST(options_change_while_threads_allocate),
-        TEST(words_leave_what_another_thread_sets),
+        TEST(words_leave_what_another_thread_sets), TEST(two_threads_set_all_options),
         TEST(words_are_not_refused_for_a_soft_limit_that_they_leave));
 }
