@@ -49,6 +49,7 @@ kn__slab *kn__slab_create(kn_pool *pool, kn__block *block, unsigned size_class, 
     slab->depth_bytes = (uint16_t)(depth * sizeof(kn__slot_ref));
     slab->block = block;
     for (unsigned i = 0; i < n_slots; i++) slab->free[i / 64] |= 1ull << i % 64;
+    for (unsigned i = 0; i < n_slots; i++) KN__WRITE(slab->slots[i].owner, KN__SLOT_NEW);
     kn__block_set(block, KN__SLAB, 0);
     block->slab = slab;
     kn__pages_set(&pool->pages, slab->base, bytes >> KN__PAGE_SHIFT,

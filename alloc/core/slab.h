@@ -19,6 +19,7 @@ typedef union kn__slot {
     _Atomic uint64_t both;
 } kn__slot;
 #define KN__SLOT_SHARED 0x80000000u
+#define KN__SLOT_NEW UINT32_MAX /* the owner, until the slot is handed out */
 
 static inline uint32_t kn__slot_requested(uint32_t use) {
     return use & ((1u << KN__SLOT_TAG_SHIFT) - 1);

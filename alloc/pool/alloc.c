@@ -21,7 +21,7 @@
 /* Counted already. */
 static void slot_hand_out(void **out, kn_pool *pool, kn__slot_ref slot, unsigned tag, size_t live,
                           size_t requested, kn_stream stream) {
-    KN__WRITE(slot.slot->use, (uint32_t)requested | tag << KN__SLOT_TAG_SHIFT);
+    KN__WRITE(slot.slot->both, (uint32_t)requested | tag << KN__SLOT_TAG_SHIFT); /* no owner yet */
     kn__poison_alloc(pool, slot.ptr, requested, live);
     const kn_observer *observer = kn__observer();
     uint32_t owner = 0;

@@ -10,7 +10,8 @@
 static const char *const FREED = "was freed already";
 static const char *const INSIDE = "points into a block, not to its start";
 static const char *const NOT_OURS =
-    "is no live block of the pool: freed already, inside a block, or another pool's";
+    "is no live block of the pool: freed already, never handed out, inside a block, or another "
+    "pool's";
 
 const char *kn__block_misuse(const kn__block *block, const char *ptr) {
     if (!block || !block->ptr) return NOT_OURS;
@@ -21,7 +22,11 @@ const char *kn__block_misuse(const kn__block *block, const char *ptr) {
 
 const char *kn__slot_misuse(const kn__slab *slab, const char *ptr) {
     uint32_t i;
-    return kn__slab_find(&i, slab, ptr) && i < slab->n_slots ? FREED : INSIDE;
+    bool starts = kn__slab_find(&i, slab, ptr);
+    if (i >= slab->n_slots) return NOT_OURS;
+    const kn__slot *slot = &slab->slots[i];
+    if (!starts) return KN__READ(slot->use) ? INSIDE : NOT_OURS;
+    return KN__READ(slot->owner) == KN__SLOT_NEW ? NOT_OURS : FREED;
 }
 
 kn_status kn__misuse(kn_pool *pool, const char *call, const void *ptr, const char *why) {

@@ -224,6 +224,36 @@ static void misuse_is_an_error_and_keeps_the_state(void **state) {
     fixture_end(&other);
 }
 
+/* Each slot in turn becomes live, then free: what is said of it. */
+static void what_was_never_handed_out_was_not_freed(void **state) {
+    (void)state;
+    enum { N = 20 };
+    static const kn_observer none = {0};
+    for (int watched = 0; watched < 2; watched++) {
+        if (watched) assert_ok(kn_observer_attach(&none));
+        fixture f = fixture_make(1 * GiB, false, NULL);
+        const char *never = "is no live block of the pool: freed already, never handed out";
+        kn_stream s = new_stream(&f);
+        char *live[N], *next = NULL;
+        int n = 0;
+        for (; n < N && (!next || live[n - 1] != next); n++) {
+            if (n == 2) next = (live[0] < live[1] ? live[0] : live[1]) + 512;
+            for (int i = 0; next && i < 2; i++) {
+                assert_fails(kn_free(f.pool, next + i), KN_ERR_INVALID, never);
+                assert_fails(kn_block_use(f.pool, next + i, s), KN_ERR_INVALID, never);
+            }
+            live[n] = must_alloc(f.pool, 500, NULL);
+        }
+        assert_ptr_equal(live[--n], next);
+        assert_fails(kn_free(f.pool, next + 1), KN_ERR_INVALID, "points into a block");
+        assert_ok(kn_free(f.pool, next));
+        assert_fails(kn_free(f.pool, next), KN_ERR_INVALID, "was freed already");
+        while (n) assert_ok(kn_free(f.pool, live[--n]));
+        fixture_end(&f);
+        assert_ok(kn_observer_attach(NULL));
+    }
+}
+
 static void sizes_that_are_used_little_cost_little(void **state) {
     (void)state;
     fixture f = fixture_make(1 * GiB, false, NULL);
@@ -440,7 +470,7 @@ int main(void) {
         TEST(free_block_merges_with_both_neighbours), TEST(steady_state_calls_the_device_never),
         TEST(stats_add_up), TEST(live_maximum_is_exact), TEST(stats_of_an_older_layout_are_cut),
         TEST(without_a_pool_null_can_be_freed), TEST(misuse_is_an_error_and_keeps_the_state),
-        TEST(sizes_that_are_used_little_cost_little),
+        TEST(what_was_never_handed_out_was_not_freed), TEST(sizes_that_are_used_little_cost_little),
         TEST(observer_sees_every_block_and_names_owners), TEST(snapshot_to_nowhere_is_an_error),
         TEST(more_pools_than_threads_cache), TEST(same_trace_gives_same_addresses),
         TEST(destroy_of_null_is_a_no_op), TEST(only_pools_of_the_caller_are_destroyed),
