@@ -8,6 +8,7 @@ enum {
     KN__TAGS = 256,
     KN__TAG_OTHERS = KN__TAGS - 1, /* for all names beyond those that fit */
 };
+#define KN__TAG_OTHERS_NAME "(other tags)"
 
 typedef struct kn__tag_total {
     int64_t live, live_max; /* bytes */

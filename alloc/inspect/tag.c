@@ -13,7 +13,7 @@
 
 enum { PLACES = 2 * KN__TAGS, NAME_BYTES = 64 };
 
-static char names[KN__TAGS][NAME_BYTES] = {[KN__TAG_OTHERS] = "(other tags)"};
+static char names[KN__TAGS][NAME_BYTES] = {[KN__TAG_OTHERS] = KN__TAG_OTHERS_NAME};
 static _Atomic uint32_t n_names = 1; /* the first is for what has no tag */
 static _Atomic uint8_t places[PLACES];
 
@@ -50,11 +50,18 @@ static uint8_t tag_of(const char *name) {
 
 const char *kn__tag_name(unsigned tag) { return names[tag]; }
 
+/* The tag of all names beyond the table, once that is full: it has no place. */
+static unsigned others_of(const char *name) {
+    bool full = KN__READ(n_names) >= KN__TAG_OTHERS;
+    return full && strcmp(name, KN__TAG_OTHERS_NAME) == 0 ? KN__TAG_OTHERS : 0;
+}
+
 /* By place: names may hold it twice, where one is unused. */
 unsigned kn__inspect_tag(const char *name) {
     for (uint32_t i = hash_of(name);; i++) {
         uint8_t id = atomic_load_explicit(&places[i % PLACES], memory_order_acquire);
-        if (!id || strncmp(names[id], name, NAME_BYTES - 1) == 0) return id;
+        if (!id) return others_of(name);
+        if (strncmp(names[id], name, NAME_BYTES - 1) == 0) return id;
     }
 }
 

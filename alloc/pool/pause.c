@@ -367,7 +367,10 @@ kn_status kn_pool_pause(size_t *dropped_bytes, kn_pool *pool, const kn_pause_opt
     KN_TRY(kn__device_usable(pool->device, __func__));
     KN_TRY(pause_check(pool, o));
     if (o->tag && !tag) {
-        return KN_FAIL(KN_ERR_INVALID, "kn_pool_pause: no memory has the tag '%s'", o->tag);
+        bool full = kn__inspect_tag(KN__TAG_OTHERS_NAME) != 0;
+        return KN_FAIL(
+            KN_ERR_INVALID, "kn_pool_pause: no memory has the tag '%s'%s", o->tag,
+            full ? "; names beyond the first 254 share the tag '" KN__TAG_OTHERS_NAME "'" : "");
     }
     pause *p = calloc(1, sizeof *p);
     if (!p) return KN_FAIL(KN_ERR_OOM, "kn_pool_pause: no host memory");

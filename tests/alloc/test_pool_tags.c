@@ -1,4 +1,5 @@
 /* Tags: the stack, and what a pool counts for each. */
+#include <knet/pause.h>
 #include <pthread.h>
 #include <stdio.h>
 
@@ -261,6 +262,8 @@ static void names_beyond_the_table_share_a_tag(void **state) {
     (void)state;
     fixture f = fixture_make(1 * GiB, false, NULL);
     void *ptrs[300];
+    assert_fails(kn_pool_pause(NULL, f.pool, &(kn_pause_options){.tag = "(other tags)"}),
+                 KN_ERR_INVALID, "no memory has the tag '(other tags)'");
     for (int i = 0; i < 300; i++) {
         char name[16];
         snprintf(name, sizeof name, "tag %d", i);
@@ -273,6 +276,18 @@ static void names_beyond_the_table_share_a_tag(void **state) {
     assert_int_equal(others.n_allocs, 300 - (n - 1));
     for (int i = 0; i < 300; i++) assert_ok(kn_free(f.pool, ptrs[i]));
     assert_int_equal(tag_of(f.pool, "(other tags)").live_bytes, 0);
+    kn_tag_push("tag 299");
+    void *big = must_alloc(f.pool, 8 * MiB, NULL);
+    kn_tag_pop();
+    size_t dropped = 0;
+    assert_fails(kn_pool_pause(&dropped, f.pool, &(kn_pause_options){.tag = "tag 299"}),
+                 KN_ERR_INVALID,
+                 "the tag 'tag 299'; names beyond the first 254 share the tag "
+                 "'(other tags)'");
+    assert_ok(kn_pool_pause(&dropped, f.pool, &(kn_pause_options){.tag = "(other tags)"}));
+    assert_true(dropped >= 4 * MiB); /* whole handles */
+    assert_ok(kn_pool_resume(f.pool, "(other tags)"));
+    assert_ok(kn_free(f.pool, big));
     fixture_end(&f);
 }
 

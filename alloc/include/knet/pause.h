@@ -30,7 +30,8 @@ extern "C" {
 
 /* Options of kn_pool_pause; zero means the default. */
 typedef struct kn_pause_options {
-    const char *tag; /* only memory with this tag (kn_tag_push); NULL: the whole pool */
+    /* only memory with this tag (kn_tag_push), which may be "(other tags)"; NULL: the whole pool */
+    const char *tag;
     /* copy the contents to host memory, and back at the resume; without it they are undefined
      * afterwards */
     bool keep;
