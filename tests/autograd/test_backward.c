@@ -331,47 +331,6 @@ static void two_sets_get_their_own(void **state) {
     kn_params_destroy(two);
 }
 
-/* The arena follows the order in which gradients become ready; borrowed views go along. */
-static void gradients_lie_in_the_order_of_use(void **state) {
-    (void)state;
-    kn_params *set = params_f32();
-    kn_tensor *a = PARAM(set, KN_SHAPE(1), "a", 2), *b = PARAM(set, KN_SHAPE(1), "b", 3);
-    kn_tensor *c = PARAM(set, KN_SHAPE(1), "c", 5);
-    KN_FRAME();
-    kn_tensor *ga = kn_grad(a), *gb = kn_grad(b), *gc = kn_grad(c), *all = kn_params_grad(set);
-    const void *place = NULL;
-    for (int i = 1; i <= 2; i++) {
-        KN_TAPE();
-        kn_tensor *y = kn_mul(kn_exp(kn_affine(b, 0, 0)), b); /* b, made first, is ready last */
-        y = kn_mul(y, c);
-        y = kn_mul(y, a);
-        assert_ok(kn_backward(y));
-        assert_values(ga, 15 * i);
-        assert_values(gb, 10 * i);
-        assert_values(gc, 6 * i);
-        if (i == 1) place = kn_data(all);
-    }
-    assert_ptr_equal(kn_data(all), place); /* moved once, after the first backward */
-    assert_ptr_equal(all, kn_params_grad(set));
-    assert_ptr_equal(kn_data(all), kn_data(ga)); /* a's is ready first */
-    assert_true((const char *)kn_data(gb) > (const char *)kn_data(gc));
-    assert_int_equal((const char *)kn_data(gc) - (const char *)kn_data(ga), 256);
-    kn_params_destroy(set);
-}
-
-static void gradients_stay_where_a_view_reads_them(void **state) {
-    (void)state;
-    kn_params *set = params_f32();
-    kn_tensor *a = PARAM(set, KN_SHAPE(1), "a", 2), *b = PARAM(set, KN_SHAPE(1), "b", 3);
-    KN_TAPE();
-    kn_tensor *all = kn_params_grad(set), *view = kn_reshape(all, KN_SHAPE(2, -1));
-    const void *place = kn_data(all);
-    assert_ok(kn_backward(kn_mul(kn_exp(kn_affine(b, 0, 0)), a))); /* a's is ready first */
-    assert_ptr_equal(kn_data(all), place);
-    assert_close(ops_at(view, 64), 1, 0, 0);
-    kn_params_destroy(set);
-}
-
 /* --- memory --- */
 
 static kn_tensor *scaled(kn_tensor *x) { return kn_affine(x, 1.01, 0); }
@@ -594,8 +553,7 @@ int main(void) {
         OPS_TEST(backward_records_only_for_higher_derivatives),
         OPS_TEST(a_gradient_that_the_caller_owns_stays_the_callers),
         OPS_TEST(a_slice_leaves_a_shared_gradient_alone), OPS_TEST(gradients_of_f16_slices_add_up),
-        OPS_TEST(two_sets_get_their_own), OPS_TEST(gradients_lie_in_the_order_of_use),
-        OPS_TEST(gradients_stay_where_a_view_reads_them), OPS_TEST(backward_peaks_at_the_live_set),
+        OPS_TEST(two_sets_get_their_own), OPS_TEST(backward_peaks_at_the_live_set),
         OPS_TEST(unneeded_values_are_not_kept),
         OPS_TEST(a_product_with_a_constant_keeps_the_constant_alone),
         OPS_TEST(temporaries_of_backward_go_with_their_node),

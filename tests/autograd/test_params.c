@@ -255,6 +255,49 @@ static void a_hook_is_not_called_where_the_pass_brings_no_gradient(void **state)
     kn_params_destroy(set);
 }
 
+/* --- where gradients lie --- */
+
+/* The arena follows the order in which gradients become ready; borrowed views go along. */
+static void gradients_lie_in_the_order_of_use(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *a = PARAM(set, KN_SHAPE(1), "a", 2), *b = PARAM(set, KN_SHAPE(1), "b", 3);
+    kn_tensor *c = PARAM(set, KN_SHAPE(1), "c", 5);
+    KN_FRAME();
+    kn_tensor *ga = kn_grad(a), *gb = kn_grad(b), *gc = kn_grad(c), *all = kn_params_grad(set);
+    const void *place = NULL;
+    for (int i = 1; i <= 2; i++) {
+        KN_TAPE();
+        kn_tensor *y = kn_mul(kn_exp(kn_affine(b, 0, 0)), b); /* b, made first, is ready last */
+        y = kn_mul(y, c);
+        y = kn_mul(y, a);
+        assert_ok(kn_backward(y));
+        assert_values(ga, 15 * i);
+        assert_values(gb, 10 * i);
+        assert_values(gc, 6 * i);
+        if (i == 1) place = kn_data(all);
+    }
+    assert_ptr_equal(kn_data(all), place); /* moved once, after the first backward */
+    assert_ptr_equal(all, kn_params_grad(set));
+    assert_ptr_equal(kn_data(all), kn_data(ga)); /* a's is ready first */
+    assert_true((const char *)kn_data(gb) > (const char *)kn_data(gc));
+    assert_int_equal((const char *)kn_data(gc) - (const char *)kn_data(ga), 256);
+    kn_params_destroy(set);
+}
+
+static void gradients_stay_where_a_view_reads_them(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *a = PARAM(set, KN_SHAPE(1), "a", 2), *b = PARAM(set, KN_SHAPE(1), "b", 3);
+    KN_TAPE();
+    kn_tensor *all = kn_params_grad(set), *view = kn_reshape(all, KN_SHAPE(2, -1));
+    const void *place = kn_data(all);
+    assert_ok(kn_backward(kn_mul(kn_exp(kn_affine(b, 0, 0)), a))); /* a's is ready first */
+    assert_ptr_equal(kn_data(all), place);
+    assert_close(ops_at(view, 64), 1, 0, 0);
+    kn_params_destroy(set);
+}
+
 int main(void) {
     return RUN_TESTS(
         OPS_TEST(names_are_formatted_and_unique), OPS_TEST(bad_sets_and_parameters_say_why),
@@ -265,5 +308,7 @@ int main(void) {
         OPS_TEST(shapes_without_elements_or_below_zero), OPS_TEST(missing_arguments_are_named),
         OPS_TEST(a_tape_keeps_the_sets_that_it_has_recorded),
         OPS_TEST(an_error_that_a_hook_leaves_pending_ends_the_pass),
-        OPS_TEST(a_hook_is_not_called_where_the_pass_brings_no_gradient));
+        OPS_TEST(a_hook_is_not_called_where_the_pass_brings_no_gradient),
+        OPS_TEST(gradients_lie_in_the_order_of_use),
+        OPS_TEST(gradients_stay_where_a_view_reads_them));
 }
