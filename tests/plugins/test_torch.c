@@ -1,6 +1,11 @@
 /* libknet_torch.so, called as PyTorch calls it, on the fake driver. */
 #include "torch_fixture.h"
 
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
 static void blocks_are_allocated_and_freed(void **state) {
     (void)state;
     torch_init(2);
@@ -230,6 +235,137 @@ static void live_block_survives_the_release(void **state) {
     drop_stream(s);
 }
 
+/* --- what runs inside an allocation --- */
+
+static bool yes_always(void *ctx, kn_stream stream) {
+    (void)ctx;
+    (void)stream;
+    return true;
+}
+
+/* As another thread of Python does, which holds the lock that the first one waits for. */
+static void *use_another_pool(void *ctx) {
+    void *ptr = NULL;
+    (void)ctx;
+    if (torch_begin(0, 8, 0, yes_always, NULL) != TORCH_OK) return NULL;
+    if (torch_alloc(&ptr, 3000, 0, NULL) != TORCH_OK || !torch_free(ptr)) return NULL;
+    torch_end(0, 8, 0);
+    torch_release(0, 8, 0);
+    return torch_pool(0); /* not NULL */
+}
+
+static bool wait_for_another_thread(void) {
+    pthread_t thread;
+    void *done = NULL;
+    return pthread_create(&thread, NULL, use_another_pool, NULL) == 0 &&
+           pthread_join(thread, &done) == 0 && done;
+}
+
+typedef struct inner {
+    bool inside;
+    int n_done;
+} inner;
+
+/* Allocates, and waits for a thread that does: a filter, and a callback of the pool. */
+static void run_inner(inner *x) {
+    void *ptr = NULL;
+    if (x->inside) return;
+    x->inside = true;
+    bool done = torch_alloc(&ptr, 700, 0, NULL) == TORCH_OK && torch_free(ptr);
+    x->n_done += done && wait_for_another_thread();
+    x->inside = false;
+}
+
+static bool busy_filter(void *ctx, kn_stream stream) {
+    (void)stream;
+    run_inner(ctx);
+    return true;
+}
+
+static void filter_may_allocate_and_wait_for_a_thread(void **state) {
+    (void)state;
+    inner x = {0};
+    alarm(60); /* not for ever, should one thread wait for another */
+    assert_int_equal(torch_begin(0, 6, 0, busy_filter, &x), TORCH_OK);
+    assert_true(torch_free(must(2 * MiB, NULL)));
+    torch_end(0, 6, 0);
+    torch_release(0, 6, 0);
+    assert_int_equal(x.n_done, 1);
+    alarm(0);
+}
+
+static size_t evict(void *ctx, kn_pool *pool, size_t wanted) {
+    (void)pool;
+    (void)wanted;
+    run_inner(ctx);
+    torch_end(0, 7, 0);
+    torch_release(0, 7, 0); /* also of the pool that the allocation belongs to */
+    return 0;
+}
+
+static void callback_may_allocate_and_release_pools(void **state) {
+    (void)state;
+    void *ptr = NULL;
+    inner x = {0};
+    alarm(60);
+    assert_ok(kn_pool_oom_attach(torch_pool(0), evict, &x));
+    assert_int_equal(torch_begin(0, 7, 0, yes_always, NULL), TORCH_OK);
+    assert_int_equal(torch_alloc(&ptr, 2000 * MiB, 0, NULL), TORCH_BAD_ALLOC);
+    assert_int_equal(x.n_done, 1);
+    kn_pool_oom_detach(torch_pool(0), evict, &x);
+    alarm(0);
+}
+
+enum { CHURNERS = 3, CHURN_ROUNDS = 200 };
+static atomic_bool churn_ends;
+
+static void *churn(void *ctx) {
+    uint64_t n = (uintptr_t)ctx;
+    while (!atomic_load(&churn_ends)) {
+        void *small = NULL, *large = NULL;
+        if (torch_alloc(&small, 100 + n++ % 3000, 0, NULL) != TORCH_OK) return NULL;
+        if (torch_alloc(&large, MiB + n % MiB, 0, NULL) != TORCH_OK) return NULL;
+        if (!torch_free(small) || !torch_free(large)) return NULL;
+    }
+    return ctx;
+}
+
+/* PyTorch's filter refers to an object that goes once its pool has ended. */
+static atomic_bool is_alive;
+static atomic_int n_dead_asked;
+
+static bool look_at_object(void *ctx, kn_stream stream) {
+    (void)ctx;
+    (void)stream;
+    sched_yield();
+    n_dead_asked += !is_alive;
+    return true;
+}
+
+static void pools_come_and_go_while_threads_allocate(void **state) {
+    (void)state;
+    pthread_t threads[CHURNERS];
+    atomic_store(&churn_ends, false);
+    for (uintptr_t i = 0; i < CHURNERS; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, churn, (void *)(i + 1)), 0);
+    }
+    for (int i = 0; i < CHURN_ROUNDS; i++) {
+        is_alive = true;
+        assert_int_equal(torch_begin(0, 5, 0, look_at_object, NULL), TORCH_OK);
+        usleep(100);
+        torch_end(0, 5, 0);
+        is_alive = false;
+        torch_release(0, 5, 0);
+    }
+    atomic_store(&churn_ends, true);
+    for (uintptr_t i = 0; i < CHURNERS; i++) {
+        void *done = NULL;
+        assert_int_equal(pthread_join(threads[i], &done), 0);
+        assert_ptr_equal(done, (void *)(i + 1));
+    }
+    assert_int_equal(n_dead_asked, 0);
+}
+
 /* --- a model of live blocks --- */
 
 enum { MODEL_BLOCKS = 300, MODEL_STEPS = 20000 };
@@ -308,15 +444,19 @@ static void live_blocks_never_overlap(void **state) {
 int main(int argc, char **argv) {
     if (argc != 2) return 2;
     torch_load(argv[1]);
-    return RUN_TESTS(
-        TORCH_TEST(blocks_are_allocated_and_freed), TORCH_TEST(each_device_has_its_own_pool),
-        TORCH_TEST(out_of_memory_is_an_exception_with_the_reason),
-        TORCH_TEST(memory_fraction_limits_the_pool),
-        TORCH_TEST(empty_cache_returns_all_free_memory),
-        TORCH_TEST(base_allocation_is_found_from_any_address),
-        TORCH_TEST(recorded_stream_delays_reuse),
-        TORCH_TEST(memory_of_a_graph_stays_apart_until_it_is_released),
-        TORCH_TEST(pool_of_two_graphs_is_released_twice),
-        TORCH_TEST(released_memory_serves_a_request_that_would_fail),
-        TORCH_TEST(live_block_survives_the_release), TORCH_TEST(live_blocks_never_overlap));
+    return RUN_TESTS(TORCH_TEST(blocks_are_allocated_and_freed),
+                     TORCH_TEST(each_device_has_its_own_pool),
+                     TORCH_TEST(out_of_memory_is_an_exception_with_the_reason),
+                     TORCH_TEST(memory_fraction_limits_the_pool),
+                     TORCH_TEST(empty_cache_returns_all_free_memory),
+                     TORCH_TEST(base_allocation_is_found_from_any_address),
+                     TORCH_TEST(recorded_stream_delays_reuse),
+                     TORCH_TEST(memory_of_a_graph_stays_apart_until_it_is_released),
+                     TORCH_TEST(pool_of_two_graphs_is_released_twice),
+                     TORCH_TEST(released_memory_serves_a_request_that_would_fail),
+                     TORCH_TEST(live_block_survives_the_release),
+                     TORCH_TEST(filter_may_allocate_and_wait_for_a_thread),
+                     TORCH_TEST(callback_may_allocate_and_release_pools),
+                     TORCH_TEST(pools_come_and_go_while_threads_allocate),
+                     TORCH_TEST(live_blocks_never_overlap));
 }

@@ -28,7 +28,7 @@
  * kn_pool_graph or several. The pool and the kn_pool_graph may be destroyed in any order.
  *
  * Threads: any, one at a time for one kn_pool_graph; meanwhile no other thread may allocate for the
- * stream.
+ * stream. Only kn_pool_graph_alloc may be called by several threads at once, for all streams.
  */
 #ifndef KNET_POOL_GRAPH_H
 #define KNET_POOL_GRAPH_H

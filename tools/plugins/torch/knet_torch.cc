@@ -3,6 +3,8 @@
 #include <knet/pool_graph.h>
 
 #include <algorithm>
+#include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <vector>
@@ -14,21 +16,66 @@ namespace {
 
 knet_plugin::device_pools pools;
 
+/* The last of its users destroys it: an allocation may be at work when PyTorch releases it. */
+using shared_graph = std::shared_ptr<kn_pool_graph>;
+
 /* Memory that PyTorch keeps apart: of a CUDA graph, or of a MemPool. */
 struct private_pool {
     int device;
     knet_torch_pool_id id;
-    kn_pool_graph *graph;
+    shared_graph graph;
     int n_uses; /* begins that were not released */
 };
+
+/* PyTorch's test whether an allocation belongs to a private pool. */
+class filter_calls {
+   public:
+    explicit filter_calls(knet_torch_filter fn) : fn_(std::move(fn)) {}
+
+    bool passes(kn_stream stream) {
+        std::unique_lock<std::mutex> hold(lock_);
+        if (ended_) return false;
+        n_calls_++;
+        hold.unlock();
+        const leaver at_end{this};
+        return fn_(stream);
+    }
+
+    /* What PyTorch's filter refers to goes after the end, so no call may be under way then. */
+    void end() {
+        std::unique_lock<std::mutex> hold(lock_);
+        ended_ = true;
+        idle_.wait(hold, [this] { return n_calls_ == 0; });
+    }
+
+   private:
+    struct leaver {
+        filter_calls *filter;
+        ~leaver() {
+            std::lock_guard<std::mutex> hold(filter->lock_);
+            if (--filter->n_calls_ == 0) filter->idle_.notify_all();
+        }
+    };
+
+    const knet_torch_filter fn_;
+    std::mutex lock_; /* guards all below */
+    std::condition_variable idle_;
+    int n_calls_ = 0;
+    bool ended_ = false;
+};
+
+using shared_filter = std::shared_ptr<filter_calls>;
 
 struct open_filter {
     int device;
     knet_torch_pool_id id;
-    knet_torch_filter filter;
+    shared_filter filter;
 };
 
-std::mutex private_lock; /* guards the two lists */
+/* Guards the two lists. Nothing of the program runs under it: a filter, or what an allocation
+ * calls (a callback of the pool, an observer), may wait for a thread that waits for this lock, as
+ * one with Python's lock does, or may call the functions below. */
+std::mutex private_lock;
 std::vector<private_pool> private_pools;
 std::vector<open_filter> open_filters;
 std::atomic<int> n_open{0}; /* size of open_filters */
@@ -50,24 +97,32 @@ std::vector<private_pool>::iterator find_private(int device, knet_torch_pool_id 
                         [&](const private_pool &p) { return p.device == device && p.id == id; });
 }
 
-/* The graph that the allocation belongs to; NULL: none. */
-kn_pool_graph *graph_of(int device, kn_stream stream) {
+struct candidate {
+    shared_filter filter;
+    shared_graph graph;
+};
+
+/* The graphs that an allocation of the device may belong to, the last begun first. */
+std::vector<candidate> candidates_of(int device) {
+    std::vector<candidate> out;
+    std::lock_guard<std::mutex> hold(private_lock);
     for (auto open = open_filters.rbegin(); open != open_filters.rend(); ++open) {
-        if (open->device != device || !open->filter(stream)) continue;
+        if (open->device != device) continue;
         auto found = find_private(device, open->id);
-        if (found != private_pools.end()) return found->graph;
+        if (found != private_pools.end()) out.push_back({open->filter, found->graph});
     }
-    return nullptr;
+    return out;
 }
 
 __attribute__((noinline)) void *alloc_filtered(std::size_t size, int device, kn_stream stream) {
     void *out = nullptr;
     kn_pool *pool = pool_or_throw(device);
-    std::unique_lock<std::mutex> hold(private_lock);
-    kn_pool_graph *graph = graph_of(device, stream);
-    kn_status status = graph ? kn_pool_graph_alloc(&out, graph, size, stream) : KN_OK;
-    hold.unlock();
-    if (!graph) status = kn_alloc(&out, pool, size, stream);
+    const std::vector<candidate> candidates = candidates_of(device);
+    auto found = std::find_if(candidates.begin(), candidates.end(),
+                              [&](const candidate &c) { return c.filter->passes(stream); });
+    kn_status status = found == candidates.end()
+                           ? kn_alloc(&out, pool, size, stream)
+                           : kn_pool_graph_alloc(&out, found->graph.get(), size, stream);
     if (status < 0) fail();
     return out;
 }
@@ -124,33 +179,44 @@ void knet_torch_record_stream(void *ptr, kn_stream stream) {
 
 void knet_torch_begin_pool(int device, knet_torch_pool_id id, knet_torch_filter filter) {
     kn_pool *pool = pool_or_throw(device);
+    auto calls = std::make_shared<filter_calls>(std::move(filter));
     std::lock_guard<std::mutex> hold(private_lock);
     auto found = find_private(device, id);
     if (found == private_pools.end()) {
         kn_pool_graph *graph = nullptr;
         if (kn_pool_graph_create(&graph, pool) < 0) fail();
-        found = private_pools.insert(found, {device, id, graph, 0});
+        found = private_pools.insert(
+            found, {device, id, shared_graph(graph, kn_pool_graph_destroy_any), 0});
     }
     found->n_uses++;
-    open_filters.push_back({device, id, std::move(filter)});
+    open_filters.push_back({device, id, std::move(calls)});
     n_open.fetch_add(1, std::memory_order_release);
 }
 
-void knet_torch_end_pool(int device, knet_torch_pool_id id) {
+/* The last filter of the pool, which is no longer in the list; NULL: none is open. */
+static shared_filter take_filter(int device, knet_torch_pool_id id) {
     std::lock_guard<std::mutex> hold(private_lock);
-    for (std::size_t i = open_filters.size(); i-- > 0;) {
-        if (open_filters[i].device != device || open_filters[i].id != id) continue;
-        open_filters.erase(open_filters.begin() + static_cast<std::ptrdiff_t>(i));
-        n_open.fetch_sub(1, std::memory_order_release);
-        return;
-    }
+    auto last = std::find_if(
+        open_filters.rbegin(), open_filters.rend(),
+        [&](const open_filter &open) { return open.device == device && open.id == id; });
+    if (last == open_filters.rend()) return nullptr;
+    shared_filter out = std::move(last->filter);
+    open_filters.erase(std::next(last).base());
+    n_open.fetch_sub(1, std::memory_order_release);
+    return out;
+}
+
+void knet_torch_end_pool(int device, knet_torch_pool_id id) {
+    shared_filter ended = take_filter(device, id);
+    if (ended) ended->end();
 }
 
 void knet_torch_release_pool(int device, knet_torch_pool_id id) {
+    shared_graph released; /* destroyed after the lock */
     std::lock_guard<std::mutex> hold(private_lock);
     auto found = find_private(device, id);
     if (found == private_pools.end() || --found->n_uses > 0) return;
-    kn_pool_graph_destroy_any(found->graph);
+    released = std::move(found->graph);
     private_pools.erase(found);
 }
 

@@ -46,9 +46,11 @@ KN_API void *knet_torch_base_alloc(void *ptr, std::size_t *size);
 KN_API void knet_torch_record_stream(void *ptr, kn_stream stream);
 
 /* set_begin_allocate_to_pool: from now on, allocations whose stream passes the filter belong to the
- * pool. The filter is asked at each allocation, on its thread. A pool may be begun again. */
+ * pool. The filter is asked at each allocation, on its thread; it may allocate and call functions
+ * of this header, but not end its own pool. A pool may be begun again. */
 KN_API void knet_torch_begin_pool(int device, knet_torch_pool_id id, knet_torch_filter filter);
-/* set_end_allocate_to_pool_fn: the last filter of the pool is no longer asked. */
+/* set_end_allocate_to_pool_fn: the last filter of the pool is no longer asked, once calls of it on
+ * other threads have returned. */
 KN_API void knet_torch_end_pool(int device, knet_torch_pool_id id);
 /* set_release_pool: to be called once for each begin. After the last call the memory is free for
  * all, once the device has been waited for. */
