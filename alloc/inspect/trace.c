@@ -32,13 +32,14 @@ enum { DRAIN_EVERY_NS = 10000000 }; /* the most that a killed program loses, if 
 static struct {
     pthread_mutex_t lock; /* guards all below; taken after all other locks but the observer's */
     pthread_cond_t wake;  /* the drain thread waits for it */
-    pthread_cond_t room;  /* threads with full rings wait for it */
+    pthread_cond_t room;  /* threads with full rings wait for it, and kn_trace_flush */
     enum { OFF, RUNNING, STOPPING } state;
     kn__ring *rings;
     uint32_t n_threads; /* that have had a ring */
     kn__kept_file file;
     int error; /* errno of the write that failed; 0: none */
     uint64_t n_events, n_lost;
+    uint64_t n_asked, n_flushed; /* flushes, ever */
     pthread_t drainer;
     char path[256]; /* for messages */
 } trace = {.lock = PTHREAD_MUTEX_INITIALIZER,
@@ -124,6 +125,9 @@ static void drain_all(void) {
             link = &ring->next;
         }
     }
+    bool asked = trace.n_flushed < trace.n_asked;
+    if (asked && trace.state == RUNNING) put_clock();
+    trace.n_flushed = trace.n_asked;
     pthread_cond_broadcast(&trace.room);
 }
 
@@ -374,6 +378,32 @@ kn_status kn_trace_begin(const char *path, const kn_trace_options *options) {
     return KN_OK;
 }
 
+/* Under the lock. */
+static kn_status lost_locked(void) {
+    if (!trace.n_lost && !trace.error) return KN_OK;
+    return KN_FAIL(KN_ERR_IO, "trace %s: %llu events were lost, %llu are in the file: %s",
+                   trace.path, (unsigned long long)trace.n_lost, (unsigned long long)trace.n_events,
+                   trace.error ? strerror(trace.error) : "no memory for a thread's events");
+}
+
+/* The drain thread writes them: a signal that a write raises must not reach the program. */
+kn_status kn_trace_flush(void) {
+    int cancel;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+    pthread_mutex_lock(&trace.lock);
+    bool running = trace.state == RUNNING;
+    uint64_t mine = trace.n_asked += running;
+    while (trace.state != OFF && trace.n_flushed < mine) {
+        pthread_cond_signal(&trace.wake);
+        pthread_cond_wait(&trace.room, &trace.lock);
+    }
+    kn_status status =
+        running ? lost_locked() : KN_FAIL(KN_ERR_INVALID, "kn_trace_flush: no trace is running");
+    pthread_mutex_unlock(&trace.lock);
+    pthread_setcancelstate(cancel, NULL);
+    return status;
+}
+
 kn_status kn_trace_end(void) {
     pthread_mutex_lock(&trace.lock);
     bool ours = trace.state == RUNNING;
@@ -385,14 +415,8 @@ kn_status kn_trace_end(void) {
     pthread_mutex_unlock(&trace.lock);
     if (!ours) return KN_OK;
     pthread_join(trace.drainer, NULL);
-    kn_status status = KN_OK;
     pthread_mutex_lock(&trace.lock);
-    if (trace.n_lost || trace.error) {
-        status = KN_FAIL(KN_ERR_IO, "trace %s: %llu events were lost, %llu are in the file: %s",
-                         trace.path, (unsigned long long)trace.n_lost,
-                         (unsigned long long)trace.n_events,
-                         trace.error ? strerror(trace.error) : "no memory for a thread's events");
-    }
+    kn_status status = lost_locked();
     trace.state = OFF;
     pthread_mutex_unlock(&trace.lock);
     return status;

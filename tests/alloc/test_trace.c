@@ -431,6 +431,30 @@ static void an_observer_keeps_its_owners_when_traces_begin_and_end(void **state)
     fixture_end(&f);
 }
 
+static void a_flush_completes_the_file_and_the_trace_goes_on(void **state) {
+    (void)state;
+    fixture f = fixture_make(GiB, false, NULL);
+    trace_begin(NULL);
+    for (size_t i = 1; i < 4; i++) {
+        void *ptr = must_alloc(f.pool, 1000, NULL);
+        assert_ok(kn_trace_flush());
+        file got = file_read();
+        assert_int_equal(got.odd_bytes, 0);
+        assert_int_equal(file_count(&got, KN_TRACE_ALLOC), i);
+        assert_int_equal(file_count(&got, KN_TRACE_FREE), i - 1);
+        assert_int_equal(file_count(&got, KN_TRACE_CLOCK), 1 + i);
+        assert_true(got.events[got.n - 1].e.time_ticks <= file_clock_ticks(&got, i));
+        file_free(&got);
+        assert_ok(kn_free(f.pool, ptr));
+    }
+    file got = trace_end();
+    assert_int_equal(file_count(&got, KN_TRACE_FREE), 3);
+    assert_int_equal(file_count(&got, KN_TRACE_POOL), 1);
+    file_free(&got);
+    assert_fails(kn_trace_flush(), KN_ERR_INVALID, "no trace is running");
+    fixture_end(&f);
+}
+
 static void wrong_use_and_paths_that_cannot_be_written_are_errors(void **state) {
     (void)state;
     assert_ok(kn_trace_end()); /* no trace is running */
@@ -465,6 +489,7 @@ int main(void) {
                            TEST(a_size_beyond_48_bits_is_capped_and_changes_no_time),
                            TEST(an_observer_is_called_the_same_with_and_without_a_trace),
                            TEST(an_observer_keeps_its_owners_when_traces_begin_and_end),
+                           TEST(a_flush_completes_the_file_and_the_trace_goes_on),
                            TEST(wrong_use_and_paths_that_cannot_be_written_are_errors));
     trace_path_remove();
     return failed;

@@ -138,12 +138,61 @@ static void several_threads_may_end_a_trace(void **state) {
     assert_int_equal(n_failed, 0);
 }
 
+/* Counts its pairs when each is done. */
+static atomic_size_t n_pairs;
+static atomic_bool flushed_enough;
+
+static void *count_pairs(void *ctx) {
+    const fixture *f = ctx;
+    while (!flushed_enough) {
+        void *ptr = NULL;
+        if (kn_alloc(&ptr, f->pool, 512, NULL) < 0 || kn_free(f->pool, ptr) < 0) n_failed++;
+        n_pairs++;
+    }
+    return NULL;
+}
+
+static void *flush_often(void *ctx) {
+    while (!flushed_enough) {
+        if (kn_trace_flush() < 0) n_failed++;
+    }
+    return ctx;
+}
+
+static void a_flush_writes_what_other_threads_have_done_and_loses_nothing(void **state) {
+    (void)state;
+    enum { FLUSHES = 50, PAIRS_MAX = 200000 };
+    fixture f = fixture_make(GiB, false, NULL);
+    pthread_t threads[THREADS];
+    trace_begin(NULL);
+    for (int i = 0; i < THREADS; i++) {
+        pthread_create(&threads[i], NULL, i ? count_pairs : flush_often, &f);
+    }
+    for (int i = 0; i < FLUSHES && n_pairs < PAIRS_MAX; i++) {
+        size_t known = n_pairs;
+        assert_ok(kn_trace_flush());
+        file got = file_read();
+        assert_true(file_count(&got, KN_TRACE_FREE) >= known);
+        file_free(&got);
+    }
+    flushed_enough = true;
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    file got = trace_end();
+    assert_int_equal(n_failed, 0);
+    assert_int_equal(file_count(&got, KN_TRACE_ALLOC), n_pairs);
+    assert_int_equal(file_count(&got, KN_TRACE_FREE), n_pairs);
+    assert_blocks_alternate(&got);
+    file_free(&got);
+    fixture_end(&f);
+}
+
 int main(void) {
     if (!trace_path_make()) return 1;
     int failed = RUN_TESTS(TEST(a_time_is_later_than_any_time_known_before),
                            TEST(every_event_of_every_thread_is_recorded_in_order),
                            TEST(blocks_that_64_threads_pass_on_are_freed_after_their_allocation),
-                           TEST(several_threads_may_end_a_trace));
+                           TEST(several_threads_may_end_a_trace),
+                           TEST(a_flush_writes_what_other_threads_have_done_and_loses_nothing));
     trace_path_remove();
     return failed;
 }

@@ -83,7 +83,7 @@ typedef struct kn_trace_record {
 /* What a thread's events share; zeros before its first record. Threads are numbered from 1 in the
  * order of their first events; thread 0 is the trace itself. */
 typedef struct kn_trace_thread {
-    uint64_t time_ticks; /* the two CLOCK records of a file give the length of a tick */
+    uint64_t time_ticks; /* the first and last CLOCK of a file give the length of a tick */
     uint64_t stream;     /* of its last event */
     uint32_t pool;       /* number, from 1; 0: not known yet */
     char name[24];       /* of the pool that the next POOL event announces */
@@ -138,6 +138,11 @@ typedef struct kn_trace_stats {
 /* Starts a trace in a new file, or replaces an existing one. Options may be NULL.
  * Errors: INVALID if a trace is running; IO, with the path. */
 KN_API KN_MUST_CHECK kn_status kn_trace_begin(const char *path, const kn_trace_options *options);
+/* Writes all events that the caller can know of, those of other threads among them, and a CLOCK
+ * record; the trace goes on. A program can then read the file: up to the last whole record it is
+ * complete. Waits for the disk.
+ * Errors: INVALID if no trace is running; IO, with the number of events lost since it began. */
+KN_API KN_MUST_CHECK kn_status kn_trace_flush(void);
 /* Writes the remaining events and closes the file. No-op when no trace is running. Called at exit
  * as well. After a fork the trace continues in the parent only; the child may start its own.
  * Errors: IO, with the number of events lost. */
