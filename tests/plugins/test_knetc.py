@@ -482,6 +482,44 @@ class Snapshot(Case):
                 live.discard(entry["addr"])
         self.assertEqual(live, set())
 
+    def test_snapshots_lose_no_event_of_other_threads(self):
+        done, n = threading.Event(), [0] * 3
+
+        def work(k):
+            while not done.is_set():
+                self.pool.free(self.pool.alloc(5000))
+                n[k] += 1
+                time.sleep(0.0001)
+
+        knetc.record_history(10000000)
+        threads = [threading.Thread(target=work, args=(k,)) for k in range(len(n))]
+        for thread in threads:
+            thread.start()
+        for _ in range(8):
+            before = sum(n)
+            time.sleep(0.01)
+            self.assertGreaterEqual(len(knetc.snapshot()["device_traces"][0]), 3 * before)
+        done.set()
+        for thread in threads:
+            thread.join()
+        actions = [e["action"] for e in knetc.snapshot()["device_traces"][0]]
+        knetc.stop_history()
+        for action in ("alloc", "free_requested", "free_completed"):
+            self.assertEqual(actions.count(action), sum(n))
+
+    def test_a_history_goes_on_after_a_failed_write(self):
+        knetc.record_history()
+        failed = mock.patch.object(history, "check", side_effect=[knetc.Error("disk full"), None, None])
+        with failed, self.assertRaisesRegex(knetc.Error, "disk full"):
+            knetc.snapshot()
+        knetc.snapshot()
+        knetc._lib.check(self.pool.lib.kn_trace_end())
+        with self.assertRaisesRegex(knetc.Error, "no trace is running"):
+            knetc.snapshot()
+        self.pool.free(self.pool.alloc(5000))
+        self.assertEqual(len(knetc.snapshot()["device_traces"][0]), 3)
+        knetc.stop_history()
+
 
 class Library(unittest.TestCase):
     def test_missing_library_names_the_variable(self):

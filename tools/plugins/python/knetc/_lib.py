@@ -29,6 +29,7 @@ _FUNCTIONS = {
     "kn_stacks_end": (None, []),
     "kn_trace_begin": (ctypes.c_int, [ctypes.c_char_p, _pointer]),
     "kn_trace_end": (ctypes.c_int, []),
+    "kn_trace_flush": (ctypes.c_int, []),
 }
 
 

@@ -82,32 +82,40 @@ class _Recording:
         self.reader.begin(os.pread(file, _HEADER_BYTES, 0))
 
     def read(self, keep_bytes=0):
-        """Reads the file but for its last bytes."""
+        """Reads the file but for its last bytes, and returns the disk space of what it has read."""
         n = (os.fstat(self.file).st_size - keep_bytes - self.at) // _RECORD.size
         end = self.at + n * _RECORD.size
+        if self.at >= end:
+            return
         while self.at < end:
             data = os.pread(self.file, min(end - self.at, _PIECE_BYTES), self.at)
             self.reader.read(data)
             self.at += len(data)
+        _punch(self.file, self.at)
 
     def follow(self):
         while not self.stopped.wait(0.1):
             with self.lock:
-                at = self.at
                 self.read(self.keep_bytes)
-                if self.at > at:
-                    _punch(self.file, self.at)
 
     def traces(self):
         with self.lock:
             try:
-                check(load().kn_trace_end())
-            finally:
-                self.read()
-                file = self.file
-                self.begin()
-                os.close(file)
+                check(load().kn_trace_flush())
+            except Error:
+                self.restart()  # after a write that failed nothing more is written
+                raise
+            self.read()
             return self.reader.traces()
+
+    def restart(self):
+        try:
+            check(load().kn_trace_end())
+        finally:
+            self.read()
+            file = self.file
+            self.begin()
+            os.close(file)
 
     def stop(self):
         self.stopped.set()
@@ -186,7 +194,7 @@ class _Reader:
             thread.pool, thread.stream = a, b
             self.events.setdefault(a, bytearray())
         elif kind == CLOCK:
-            self.clock.append((thread.ticks, b))
+            self.clock[1:] = [(thread.ticks, b)]  # the first and the last
 
     def cut(self):
         """Forgets events that limit + _LATE others follow in the file."""
