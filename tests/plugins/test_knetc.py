@@ -240,6 +240,15 @@ class Statistics(Case):
         for wrong in ("64 pears", "-1", ".", "1.2.3", "4 iB", 1.5, 0.0, -5, 1 << 70):
             with self.assertRaisesRegex(ValueError, "limit: .*" + re.escape(str(wrong))):
                 knetc.limit(0, wrong)
+        knetc.limit(0, 64 * MIB)
+        for wrong in ("0.5", "0 GiB", "0", "0.0001K", 1e-15):
+            with self.assertRaisesRegex(ValueError, "limit: .*" + re.escape(str(wrong)) + ".*less than a byte"):
+                knetc.limit(0, wrong)
+        for wrong in (True, False):
+            with self.assertRaisesRegex(TypeError, f"limit: {wrong} is no size"):
+                knetc.limit(0, wrong)
+        with self.assertRaises(knetc.OutOfMemory):
+            self.pool.alloc(65 * MIB)
         with self.assertRaisesRegex(ValueError, "trim: -5"):
             knetc.trim(keep=-5)
         knetc.limit(0)

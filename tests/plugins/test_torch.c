@@ -50,6 +50,8 @@ static void memory_fraction_limits_the_pool(void **state) {
     assert_int_equal(torch_fraction(0.25, 0), TORCH_OK);
     assert_int_equal(torch_alloc(&ptr, 300 * MiB, 0, NULL), TORCH_BAD_ALLOC);
     assert_true(torch_free(must(200 * MiB, NULL)));
+    assert_int_equal(torch_fraction(1e-12, 0), TORCH_OK); /* less than a byte */
+    assert_int_equal(torch_alloc(&ptr, 100, 0, NULL), TORCH_BAD_ALLOC);
     assert_int_equal(torch_fraction(0, 0), TORCH_ERROR);
     assert_int_equal(torch_fraction(1.5, 0), TORCH_ERROR);
     assert_int_equal(torch_fraction(1, 0), TORCH_OK);

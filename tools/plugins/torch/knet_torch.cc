@@ -161,7 +161,8 @@ void knet_torch_memory_fraction(double fraction, int device) {
     }
     if (kn_device_info_read(&info, sizeof info, kn_pool_device(pool)) < 0) fail();
     double bytes = fraction * static_cast<double>(info.total_bytes);
-    if (kn_pool_limit(pool, fraction < 1 ? static_cast<std::size_t>(bytes) : 0) < 0) fail();
+    std::size_t limit = std::max<std::size_t>(static_cast<std::size_t>(bytes), 1); /* 0: none */
+    if (kn_pool_limit(pool, fraction < 1 ? limit : 0) < 0) fail();
 }
 
 void *knet_torch_base_alloc(void *ptr, std::size_t *size) {

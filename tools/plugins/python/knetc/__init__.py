@@ -47,19 +47,28 @@ def _bytes_of_text(text):
     if not found:
         raise ValueError(f"limit: {text!r} is no size; write a number, \"512 MiB\" or \"20G\"")
     power = " KMGT".index(found[2] or " ")
-    return int(Decimal(found[1]) * (1000 if found[3] == "B" else 1024) ** power)
+    size = int(Decimal(found[1]) * (1000 if found[3] == "B" else 1024) ** power)
+    if size == 0:
+        raise ValueError(f"limit: {text!r} is less than a byte; a share of the device's memory is a number, such as 0.5 "
+                         "without quotes; None is no limit")
+    return size
 
 
 def limit(device=0, size=None):
     """Limits the bytes that the device's pool may reserve: a number, "20 GiB" (or "20 GB", which is less), or a
     share such as 0.5 of the device's memory. None or 0: no limit. If more is reserved, free memory is returned."""
+    if isinstance(size, bool):
+        raise TypeError(f"limit: {size} is no size; write a number, \"512 MiB\" or a share such as 0.5")
     pool = Pool(device)
     if isinstance(size, str):
         size = _bytes_of_text(size)
     elif isinstance(size, float):
+        total = pool.info()[0]
         if not 0 < size <= 1:
             raise ValueError(f"limit: the share {size} is not in (0, 1]")
-        size = int(size * pool.info()[0])
+        if size * total < 1:
+            raise ValueError(f"limit: the share {size} of {total} bytes is less than a byte")
+        size = int(size * total)
     check(pool.lib.kn_pool_limit(pool.handle, 0 if size is None else byte_count("limit", size)))
 
 
