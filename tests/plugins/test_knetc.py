@@ -404,6 +404,19 @@ class Snapshot(Case):
                 knetc.record_history(wrong)
         self.assertEqual(knetc.snapshot()["device_traces"], [[]])
 
+    def test_a_second_recording_changes_the_number_of_entries(self):
+        sizes = [1000 * i for i in range(1, 41)]
+        knetc.record_history(1000)
+        for size in sizes:
+            self.pool.free(self.pool.alloc(size))
+        for max_entries, n in ((10, 10), (30, 30), (1000, 120)):
+            knetc.record_history(max_entries)
+            entries = knetc.snapshot()["device_traces"][0]
+            self.assertEqual([e["size"] for e in entries], [size for size in sizes for _ in range(3)][-n:])
+        with self.assertRaises(ValueError):
+            knetc.record_history(-1)
+        knetc.stop_history()
+
     def test_history_is_of_each_device(self):
         knetc.record_history(10)
         first = self.pool.alloc(700)

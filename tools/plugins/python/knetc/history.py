@@ -22,11 +22,14 @@ _state = {"recording": None}
 def record_history(max_entries=1000000):
     """Records the allocations of all pools from now on; snapshot() then has the last max_entries of each device, of which
     a free takes two. The trace is a temporary file without a name, of about 32 bytes for each of max_entries and at
-    least 1 MiB: a thread reads it as it grows, and returns the disk space of what it has read."""
+    least 1 MiB: a thread reads it as it grows, and returns the disk space of what it has read. While one records,
+    it changes max_entries and keeps what is recorded."""
     limit = operator.index(max_entries)
     if limit < 0:
         raise ValueError(f"record_history: max_entries is {limit}; it must be 0 or more")
-    if not _state["recording"]:
+    if _state["recording"]:
+        _state["recording"].set_limit(limit)
+    else:
         _state["recording"] = _Recording(limit)
 
 
@@ -63,11 +66,18 @@ class _Recording:
     """A running trace and its reader. `file` is the trace's, read up to `at`."""
 
     def __init__(self, limit):
-        self.reader, self.keep_bytes = _Reader(limit), max(limit * 2 * _RECORD.size, _PIECE_BYTES)
+        self.reader = _Reader()
         self.lock, self.stopped = threading.Lock(), threading.Event()
+        self.set_limit(limit)
         self.begin()
         self.thread = threading.Thread(target=self.follow, name="knetc history", daemon=True)
         self.thread.start()
+
+    def set_limit(self, limit):
+        with self.lock:
+            self.keep_bytes = max(limit * 2 * _RECORD.size, _PIECE_BYTES)
+            self.reader.limit = limit
+            self.reader.cut()
 
     def begin(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -155,8 +165,8 @@ def _sized(events, live):
 class _Reader:
     """Reads a trace in pieces. Keeps the last events of each pool, and the blocks that were live before them."""
 
-    def __init__(self, limit):
-        self.limit, self.names, self.clock = limit, {}, []
+    def __init__(self):
+        self.limit, self.names, self.clock = 0, {}, []
         self.events, self.live = {}, {}  # by the pool's number: packed events; {address: (size, stream)}
 
     def begin(self, header):
