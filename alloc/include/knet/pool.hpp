@@ -14,10 +14,18 @@
  * Errors: exceptions with the library's text, knet::out_of_memory (a std::bad_alloc) and
  * knet::error (a std::runtime_error). Destructors don't throw: the pool logs and counts a misuse.
  * Threads: as for <knet/pool.h>; one object is used by one thread at a time.
+ * Compiler: C++17 or later, with exceptions; RTTI only lets two pinned_resources of a pool be equal.
  */
 /* clang-format on */
 #ifndef KNET_POOL_HPP
 #define KNET_POOL_HPP
+
+#if __cplusplus < 201703L
+#error "<knet/pool.hpp> needs C++17: compile with -std=c++17 or later, or use <knet/pool.h>"
+#endif
+#if !defined __cpp_exceptions && !defined __EXCEPTIONS
+#error "<knet/pool.hpp> throws: compile without -fno-exceptions, or use <knet/pool.h>"
+#endif
 
 #include <knet/pool.h>
 
@@ -142,6 +150,7 @@ class pool {
 template <typename T = std::byte>
 class block {
     static_assert(std::is_trivially_copyable_v<T>, "memory of a device is copied byte by byte");
+    static_assert(!std::is_const_v<T>, "a block's own elements are not const; pass on a const T *");
 
    public:
     /* Empty: data() is nullptr, size() 0. So is a block that was moved from. */
@@ -278,8 +287,12 @@ class pinned_resource : public std::pmr::memory_resource {
         (void)kn_free(pool_.get(), ptr);
     }
     bool do_is_equal(const std::pmr::memory_resource &other) const noexcept override {
+#ifdef __cpp_rtti
         auto *same = dynamic_cast<const pinned_resource *>(&other);
         return same && same->pool_ == pool_;
+#else
+        return this == &other; /* a container of the other then copies what it could have moved */
+#endif
     }
 
     pool_ref pool_;
