@@ -150,6 +150,32 @@ static void devices_have_pools_of_their_own(void) {
     CHECK(cudaSetDevice(0) == 0 && cudaFree(b) == 0);
 }
 
+/* Memory is that of the stream's device, and a free waits where the pool can't order it. */
+static void streams_may_be_of_a_device_that_is_not_current(void) {
+    cu_stream s = fake_cuda_stream(fake_cuda_primary_context(1), false);
+    int n_async = fake_cudart.n_mallocs_async, n_frees = fake_cudart.n_frees_async;
+    void *a = NULL, *b = NULL;
+    uint64_t c = 0;
+    fake_cudart.on_1 = s;
+    CHECK(cudaMallocAsync(&a, 5 * MiB, s) == 0 && a && cudaFreeAsync(a, s) == 0);
+    CHECK(cudaSetDevice(1) == 0 && cudaMallocAsync(&b, 5 * MiB, s) == 0 && b == a);
+    CHECK(cudaSetDevice(0) == 0 && cudaFreeAsync(b, s) == 0);
+    CHECK(cuMemAllocAsync(&c, 5 * MiB, s) == 0 && c == (uintptr_t)a);
+    CHECK(cuMemFreeAsync(c, s) == 0 && fake_cudart.n_stream_syncs == 0);
+    CHECK(fake_cudart.n_mallocs_async == n_async && fake_cudart.n_frees_async == n_frees);
+    CHECK(cudaMallocAsync(&a, 5 * MiB, stream_make()) == 0 && cudaFreeAsync(a, s) == 0);
+    CHECK(fake_cudart.n_stream_syncs == 1 && cudaMalloc(&a, MiB) == 0);
+    fake_cudart.sync_error = 700;
+    CHECK(cudaFreeAsync(a, s) == 700);
+    fake_cudart.sync_error = 0;
+    CHECK(cudaFreeAsync(a, s) == 0 && fake_cudart.n_stream_syncs == 3);
+    fake_cudart.no_stream_device = true; /* before CUDA 12.8 the runtime serves them */
+    s = fake_cuda_stream(fake_cuda_primary_context(1), false);
+    CHECK(cudaMallocAsync(&b, MiB, s) == 0 && fake_cudart.n_mallocs_async == n_async + 1);
+    CHECK(cudaFreeAsync(b, s) == 0 && fake_cudart.n_frees_async == n_frees + 1);
+    fake_cudart.no_stream_device = false;
+}
+
 /* Not for the current one, whose own wait the fake counts. */
 static void a_free_waits_for_the_blocks_device(void) {
     int syncs = fake_cudart.n_syncs;
@@ -187,6 +213,7 @@ int main(int argc, char **argv) {
     captures_are_the_runtimes();
     the_drivers_interface_has_the_pools_too();
     devices_have_pools_of_their_own();
+    streams_may_be_of_a_device_that_is_not_current();
     a_free_waits_for_the_blocks_device();
     return 0;
 }

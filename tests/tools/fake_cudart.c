@@ -26,9 +26,33 @@ int cudaStreamIsCapturing(void *stream, int *out) {
     return 0;
 }
 
+int cudaStreamSynchronize(void *stream) {
+    (void)stream;
+    fake_cudart.n_stream_syncs++;
+    return fake_cudart.sync_error;
+}
+
+int cudaStreamGetDevice(void *stream, int *out) {
+    *out = stream == fake_cudart.on_1 ? 1 : fake_cudart.device;
+    return fake_cudart.no_stream_device ? 1 : 0;
+}
+
+int cudaGetLastError(void) {
+    int error = fake_cudart.last_error;
+    fake_cudart.last_error = 0;
+    return error;
+}
+
+static int fail(int error) { return fake_cudart.last_error = error; }
+
+static int take_block(void **out, size_t bytes) {
+    if (bytes >> 60) return fail(2);
+    return !out || !(*out = malloc(bytes)) ? fail(1) : 0;
+}
+
 int cudaMalloc(void **out, size_t bytes) {
     fake_cudart.n_mallocs++;
-    return !out || !(*out = malloc(bytes)) ? 1 : 0;
+    return take_block(out, bytes);
 }
 
 int cudaFree(void *ptr) {
@@ -41,7 +65,7 @@ int cudaFree(void *ptr) {
 int cudaMallocAsync(void **out, size_t bytes, void *stream) {
     (void)stream;
     fake_cudart.n_mallocs_async++;
-    return !out || !(*out = malloc(bytes)) ? 1 : 0;
+    return take_block(out, bytes);
 }
 
 int cudaFreeAsync(void *ptr, void *stream) {
@@ -67,6 +91,8 @@ int cudaMallocManaged(void **out, size_t bytes, unsigned flags) {
 int cuCtxGetDevice(int *out) { return cudaGetDevice(out); }
 int cuCtxSynchronize(void) { return cudaDeviceSynchronize(); }
 int cuStreamIsCapturing(void *stream, int *out) { return cudaStreamIsCapturing(stream, out); }
+int cuStreamSynchronize(void *stream) { return cudaStreamSynchronize(stream); }
+int cuStreamGetDevice(void *stream, int *out) { return cudaStreamGetDevice(stream, out); }
 
 /* Calls of the functions that programs call would not stay in here. */
 static int take(uint64_t *out, size_t bytes) {

@@ -2,6 +2,7 @@
 #ifndef KNET_FAKE_CUDART_H
 #define KNET_FAKE_CUDART_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -11,7 +12,10 @@ typedef struct fake_cudart_state {
     int device, sync_error;
     void *captured; /* this stream is */
     void *unknown;  /* an address that is no block's */
-    int n_mallocs, n_frees, n_mallocs_async, n_frees_async, n_syncs;
+    void *on_1;     /* a stream of device 1 */
+    bool no_stream_device;
+    int last_error;
+    int n_mallocs, n_frees, n_mallocs_async, n_frees_async, n_syncs, n_stream_syncs;
     int n_driver_mallocs, n_driver_frees;
 } fake_cudart_state;
 extern fake_cudart_state fake_cudart;
@@ -20,6 +24,9 @@ int cudaGetDevice(int *out);
 int cudaSetDevice(int device);
 int cudaDeviceSynchronize(void);
 int cudaStreamIsCapturing(void *stream, int *out);
+int cudaStreamSynchronize(void *stream);
+int cudaStreamGetDevice(void *stream, int *out);
+int cudaGetLastError(void);
 int cudaMalloc(void **out, size_t bytes);
 int cudaFree(void *ptr);
 int cudaMallocAsync(void **out, size_t bytes, void *stream);
@@ -31,6 +38,8 @@ int cudaMallocManaged(void **out, size_t bytes, unsigned flags);
 int cuCtxGetDevice(int *out);
 int cuCtxSynchronize(void);
 int cuStreamIsCapturing(void *stream, int *out);
+int cuStreamSynchronize(void *stream);
+int cuStreamGetDevice(void *stream, int *out);
 int cuMemAlloc_v2(uint64_t *out, size_t bytes);
 int cuMemFree_v2(uint64_t ptr);
 int cuMemAllocAsync(uint64_t *out, size_t bytes, void *stream);

@@ -7,9 +7,10 @@
  * of its own, on which no work runs. They wait for that stream, so for nothing, unless the pool
  * took the memory from another stream that still works with it. cudaFree and cuMemFree wait for the
  * block's device, as NVIDIA's do: programs rely on it. The others are in the order of their stream
- * and wait for nothing. What a stream that is captured allocates is a
- * node of its graph, so the runtime serves it; so it does what the pools can't: without a driver,
- * and for memory of other functions. */
+ * and wait for nothing, but for a free on a stream of another device than the block's: that waits
+ * for the stream. What a stream that is captured allocates is a node of its graph, so the runtime
+ * serves it; so it does what the pools can't: without a driver, for memory of other functions, and
+ * for streams of another context than a device's primary one. */
 #include <dlfcn.h>
 #include <knet/device_driver.h>
 #include <knet/pool.h>
@@ -33,7 +34,10 @@ typedef struct functions {
     cuda_error (*get_device)(int *);
     cuda_error (*synchronize)(void);
     cuda_error (*is_capturing)(kn_stream, int *);
+    cuda_error (*synchronize_stream)(kn_stream);
+    cuda_error (*stream_device)(kn_stream, int *); /* from CUDA 12.8 on */
 } functions;
+enum { N_FUNCTIONS = 9 };
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static functions runtime, driver;
 
@@ -78,7 +82,7 @@ static void find(void *out_fn, const library *from, const char *name) {
 
 /* In the order of the fields. They may have been loaded for one library alone, as Python's
  * extensions do it. */
-static void resolve_from(functions *out, const char *name, const char *const names[7]) {
+static void resolve_from(functions *out, const char *name, const char *const names[N_FUNCTIONS]) {
     library from = {name, NULL};
     dl_iterate_phdr(note_library, &from);
     find(&out->malloc, &from, names[0]);
@@ -88,16 +92,24 @@ static void resolve_from(functions *out, const char *name, const char *const nam
     find(&out->get_device, &from, names[4]);
     find(&out->synchronize, &from, names[5]);
     find(&out->is_capturing, &from, names[6]);
+    find(&out->synchronize_stream, &from, names[7]);
+    find(&out->stream_device, &from, names[8]);
 }
 
 static void resolve(void) {
-    static const char *const of_runtime[] = {"cudaMalloc",           "cudaFree",
-                                             "cudaMallocAsync",      "cudaFreeAsync",
-                                             "cudaGetDevice",        "cudaDeviceSynchronize",
-                                             "cudaStreamIsCapturing"};
-    static const char *const of_driver[] = {
-        "cuMemAlloc_v2",  "cuMemFree_v2",     "cuMemAllocAsync",    "cuMemFreeAsync",
-        "cuCtxGetDevice", "cuCtxSynchronize", "cuStreamIsCapturing"};
+    static const char *const of_runtime[N_FUNCTIONS] = {"cudaMalloc",
+                                                        "cudaFree",
+                                                        "cudaMallocAsync",
+                                                        "cudaFreeAsync",
+                                                        "cudaGetDevice",
+                                                        "cudaDeviceSynchronize",
+                                                        "cudaStreamIsCapturing",
+                                                        "cudaStreamSynchronize",
+                                                        "cudaStreamGetDevice"};
+    static const char *const of_driver[N_FUNCTIONS] = {
+        "cuMemAlloc_v2",       "cuMemFree_v2",        "cuMemAllocAsync",
+        "cuMemFreeAsync",      "cuCtxGetDevice",      "cuCtxSynchronize",
+        "cuStreamIsCapturing", "cuStreamSynchronize", "cuStreamGetDevice"};
     resolve_from(&runtime, "libcudart.so", of_runtime);
     resolve_from(&driver, "libcuda.so", of_driver);
 }
@@ -141,12 +153,23 @@ static int device_now(const functions *of) {
     return known ? device : -1;
 }
 
+static kn_pool *pool_of_device(int device) {
+    if (device < 0 || device >= DEVICES_MAX) return NULL;
+    kn_pool *pool = atomic_load_explicit(&pools[device], memory_order_acquire);
+    return pool ? pool : open_pool(device);
+}
+
 /* Of the thread's device; NULL: the library shall answer. */
 static kn_pool *pool_now(const functions *of, int *device) {
     *device = of->synchronize ? device_now(of) : -1;
-    if (*device < 0) return NULL;
-    kn_pool *pool = atomic_load_explicit(&pools[*device], memory_order_acquire);
-    return pool ? pool : open_pool(*device);
+    return pool_of_device(*device);
+}
+
+/* Of the stream's device, which needn't be the thread's; NULL: the library shall answer. */
+static kn_pool *pool_of_stream(const functions *of, kn_stream stream) {
+    int device = -1;
+    bool known = of->stream_device && of->stream_device(stream, &device) == SUCCESS;
+    return known ? pool_of_device(device) : NULL;
 }
 
 static kn_pool *pool_of(kn_block_info *block, int *device, const void *ptr) {
@@ -160,10 +183,7 @@ static kn_pool *pool_of(kn_block_info *block, int *device, const void *ptr) {
     return NULL;
 }
 
-static cuda_error take(void **out, kn_pool *pool, size_t bytes, kn_stream stream) {
-    void *block = NULL;
-    kn_status status = kn_alloc(&block, pool, bytes, stream);
-    if (status >= 0) *out = block;
+static cuda_error error_of(kn_status status) {
     return status >= 0 ? SUCCESS : status == KN_ERR_OOM ? MEMORY_ALLOCATION : INVALID_VALUE;
 }
 
@@ -172,8 +192,8 @@ static cuda_error alloc(const functions *of, void **out, size_t bytes) {
     void *block = NULL;
     kn_pool *pool = out ? pool_now(of, &device) : NULL;
     if (!pool) return of->malloc ? of->malloc(out, bytes) : INITIALIZATION;
-    cuda_error error = take(&block, pool, bytes, streams[device]);
-    if (error != SUCCESS) return error;
+    kn_status status = kn_alloc(&block, pool, bytes, streams[device]);
+    if (status < 0) return error_of(status);
     if (kn_stream_sync(kn_pool_device(pool), streams[device]) < 0) {
         (void)kn_free(pool, block);
         return UNKNOWN;
@@ -201,16 +221,34 @@ static cuda_error give_back(const functions *of, void *ptr) {
     return kn_free(pool, ptr) >= 0 ? SUCCESS : INVALID_VALUE;
 }
 
-static cuda_error alloc_async(const functions *of, void **out, size_t bytes, kn_stream stream) {
-    int device;
-    kn_pool *pool = out ? pool_now(of, &device) : NULL;
-    if (!pool || is_captured(of, stream)) {
-        return of->malloc_async ? of->malloc_async(out, bytes, stream) : INITIALIZATION;
-    }
-    return take(out, pool, bytes, stream);
+static cuda_error library_alloc_async(const functions *of, void **out, size_t bytes,
+                                      kn_stream stream) {
+    return of->malloc_async ? of->malloc_async(out, bytes, stream) : INITIALIZATION;
 }
 
-/* The program has ordered the stream after the one that the block was taken on, not the reverse. */
+static cuda_error alloc_async(const functions *of, void **out, size_t bytes, kn_stream stream) {
+    int device;
+    void *block = NULL;
+    kn_pool *pool = out ? pool_now(of, &device) : NULL;
+    if (!pool || is_captured(of, stream)) return library_alloc_async(of, out, bytes, stream);
+    kn_status status = kn_alloc(&block, pool, bytes, stream);
+    if (status == KN_ERR_INVALID) { /* it isn't a stream of this device */
+        pool = pool_of_stream(of, stream);
+        if (pool) status = kn_alloc(&block, pool, bytes, stream);
+        if (status == KN_ERR_INVALID) return library_alloc_async(of, out, bytes, stream);
+    }
+    if (status >= 0) *out = block;
+    return error_of(status);
+}
+
+/* The program has ordered the stream after the one that the block was taken on, not the reverse.
+ * The pool knows no streams of other devices. */
+static cuda_error end_use(const functions *of, kn_pool *pool, void *ptr, kn_stream stream) {
+    kn_status status = kn_block_use(pool, ptr, stream);
+    if (status != KN_ERR_INVALID || !of->synchronize_stream) return error_of(status);
+    return of->synchronize_stream(stream);
+}
+
 static cuda_error give_back_async(const functions *of, void *ptr, kn_stream stream) {
     int device;
     kn_block_info block;
@@ -218,8 +256,8 @@ static cuda_error give_back_async(const functions *of, void *ptr, kn_stream stre
     if (!pool || is_captured(of, stream)) {
         return of->free_async ? of->free_async(ptr, stream) : INITIALIZATION;
     }
-    if (stream != block.stream && kn_block_use(pool, ptr, stream) < 0) return INVALID_VALUE;
-    return kn_free(pool, ptr) >= 0 ? SUCCESS : INVALID_VALUE;
+    cuda_error error = stream == block.stream ? SUCCESS : end_use(of, pool, ptr, stream);
+    return error == SUCCESS ? error_of(kn_free(pool, ptr)) : error;
 }
 
 /* --- what programs call --- */
