@@ -34,7 +34,11 @@ static void blocks_come_from_the_pool(void) {
 static void errors_are_the_runtimes(void) {
     void *a = &fake_cudart, *kept = a, *b = NULL;
     CHECK(cudaMalloc(&a, 900 * MiB * MiB) == 2 && a == kept);
-    CHECK(cudaMalloc(NULL, 8) == 1 && fake_cudart.n_mallocs == 1);
+    CHECK(cudaGetLastError() == 2 && fake_cudart.n_mallocs == 1);
+    CHECK(cudaMallocAsync(&a, 900 * MiB * MiB, NULL) == 2 && a == kept);
+    CHECK(cudaGetLastError() == 2 && cudaGetLastError() == 0 && fake_cudart.n_mallocs_async == 1);
+    CHECK(cudaMalloc(NULL, 8) == 1 && fake_cudart.n_mallocs == 2 && cudaGetLastError() == 1);
+    fake_cudart.n_mallocs_async = 0;
     CHECK(cudaMalloc(&b, 0) == 0 && !b);
     CHECK(cudaMallocManaged(&b, 100, 1) == 0 && cudaFree(b) == 0 && fake_cudart.n_frees == 2);
     CHECK(cudaMalloc(&b, 4 * MiB) == 0);

@@ -36,6 +36,7 @@ typedef struct functions {
     cuda_error (*is_capturing)(kn_stream, int *);
     cuda_error (*synchronize_stream)(kn_stream);
     cuda_error (*stream_device)(kn_stream, int *); /* from CUDA 12.8 on */
+    bool has_last_error;                           /* as cudaGetLastError returns it */
 } functions;
 enum { N_FUNCTIONS = 9 };
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -112,6 +113,7 @@ static void resolve(void) {
         "cuStreamIsCapturing", "cuStreamSynchronize", "cuStreamGetDevice"};
     resolve_from(&runtime, "libcudart.so", of_runtime);
     resolve_from(&driver, "libcuda.so", of_driver);
+    runtime.has_last_error = true;
 }
 
 static const functions *next(const functions *of) {
@@ -183,6 +185,16 @@ static kn_pool *pool_of(kn_block_info *block, int *device, const void *ptr) {
     return NULL;
 }
 
+/* Programs may ask for the last error instead of looking at the call's: the library's own call
+ * fails in the same way, for more than there is. */
+static void set_last_error(const functions *of, bool async, kn_stream stream) {
+    const size_t too_much = (size_t)1 << 62;
+    void *none = NULL;
+    if (!of->has_last_error) return;
+    if (async && of->malloc_async) (void)of->malloc_async(&none, too_much, stream);
+    if (!async && of->malloc) (void)of->malloc(&none, too_much);
+}
+
 static cuda_error error_of(kn_status status) {
     return status >= 0 ? SUCCESS : status == KN_ERR_OOM ? MEMORY_ALLOCATION : INVALID_VALUE;
 }
@@ -193,6 +205,7 @@ static cuda_error alloc(const functions *of, void **out, size_t bytes) {
     kn_pool *pool = out ? pool_now(of, &device) : NULL;
     if (!pool) return of->malloc ? of->malloc(out, bytes) : INITIALIZATION;
     kn_status status = kn_alloc(&block, pool, bytes, streams[device]);
+    if (status == KN_ERR_OOM) set_last_error(of, false, NULL);
     if (status < 0) return error_of(status);
     if (kn_stream_sync(kn_pool_device(pool), streams[device]) < 0) {
         (void)kn_free(pool, block);
@@ -237,6 +250,7 @@ static cuda_error alloc_async(const functions *of, void **out, size_t bytes, kn_
         if (pool) status = kn_alloc(&block, pool, bytes, stream);
         if (status == KN_ERR_INVALID) return library_alloc_async(of, out, bytes, stream);
     }
+    if (status == KN_ERR_OOM) set_last_error(of, true, stream);
     if (status >= 0) *out = block;
     return error_of(status);
 }
