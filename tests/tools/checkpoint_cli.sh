@@ -137,6 +137,19 @@ pipes) # without a reader they wait for one, until a signal comes
   want 0 timeout 60 "${small[@]}" --json --output pipe
   wait $!
   [ "$(json status late)" = ok ] || fail "$(cat late)"
+  for report in KNET_TIMER=json=pipe KNET_TIMER=out=pipe KNET_ALLOC=stats=pipe; do # at exit
+    env "$report" "${small[@]}" --json >out 2>err &
+    pid=$!
+    while ! [ -s out ]; do sleep 0.02; done
+    for _ in $(seq 100); do
+      kill -s TERM "$pid" 2>/dev/null || break
+      sleep 0.1
+    done
+    kill -9 "$pid" 2>/dev/null || true
+    code=0
+    wait "$pid" || code=$?
+    [ "$code" -eq 143 ] || fail "exit code $code after SIGTERM with $report"
+  done
   ;;
 metrics)
   want 0 "$knet" train mlp --synthetic --epochs 2 --metrics m.jsonl --quiet

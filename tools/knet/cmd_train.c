@@ -159,11 +159,12 @@ static void interrupt(int signal_number) {
     kn__ranks_signal(signal_number);
 }
 
+static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1}; /* the last one only with saving */
+
 /* The second Ctrl-C meets the default action; a second hang-up is common, from the shell and the
  * kernel. An ignored signal stays ignored (nohup), but for Ctrl-C: shells ignore it in background
  * jobs. */
 static void interrupt_attach(bool saves) {
-    const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
     static char stack[KN__SIGNAL_STACK_BYTES];
     struct sigaction action = {.sa_handler = interrupt};
     kn__signal_stack_set(stack);
@@ -173,6 +174,16 @@ static void interrupt_attach(bool saves) {
         sigaction(ends[i], NULL, &before);
         action.sa_flags = SA_RESTART | SA_ONSTACK | (ends[i] == SIGINT ? (int)SA_RESETHAND : 0);
         if (ends[i] == SIGINT || before.sa_handler != SIG_IGN) sigaction(ends[i], &action, NULL);
+    }
+}
+
+/* The reports at exit may wait for the reader of a pipe: signals end the process again. SIGUSR1
+ * stays a warning. */
+static void interrupt_detach(void) {
+    for (size_t i = 0; i < 3; i++) {
+        struct sigaction now;
+        sigaction(ends[i], NULL, &now);
+        if (now.sa_handler == interrupt) signal(ends[i], SIG_DFL);
     }
 }
 
@@ -483,6 +494,27 @@ static int session_run(session *s) {
     return session_report(s, status, &error);
 }
 
+static int train_and_report(session *s) {
+    const options *o = &s->options;
+    int exit_code = ranks_open(s);
+    if (exit_code == KN__EXIT_OK && device_open(s) < 0) exit_code = setup_failed(s);
+    if (exit_code != KN__EXIT_OK) {
+        kn_comm_destroy(s->comm);
+        return exit_code;
+    }
+    s->report = kn__output_begin(&o->common);
+    s->files =
+        (kn__train_files){.metrics = o->metrics,
+                          .tensorboard = o->tensorboard,
+                          .curves = o->curves,
+                          .continues = o->resume,
+                          .saved_loss = o->resume ? kn__loss_saved(o->checkpoint) : (double)NAN,
+                          .title = o->model[0]};
+    exit_code = session_run(s);
+    session_close(s);
+    return kn__output_end(&s->report, exit_code);
+}
+
 static int run(void *options_of) {
     session s = {.options = *(const options *)options_of};
     options *o = &s.options;
@@ -494,23 +526,9 @@ static int run(void *options_of) {
     if (o->batch == 0) o->batch = kn__model_batch(o->model[0]);
     if (!o->data_dir) o->data_dir = kn__model_path(o->model[0]);
     interrupt_attach(o->checkpoint != NULL);
-    exit_code = ranks_open(&s);
-    if (exit_code == KN__EXIT_OK && device_open(&s) < 0) exit_code = setup_failed(&s);
-    if (exit_code != KN__EXIT_OK) {
-        kn_comm_destroy(s.comm);
-        return exit_code;
-    }
-    s.report = kn__output_begin(&o->common);
-    s.files =
-        (kn__train_files){.metrics = o->metrics,
-                          .tensorboard = o->tensorboard,
-                          .curves = o->curves,
-                          .continues = o->resume,
-                          .saved_loss = o->resume ? kn__loss_saved(o->checkpoint) : (double)NAN,
-                          .title = o->model[0]};
-    exit_code = session_run(&s);
-    session_close(&s);
-    return kn__output_end(&s.report, exit_code);
+    exit_code = train_and_report(&s);
+    interrupt_detach();
+    return exit_code;
 }
 
 const kn__command kn__cmd_train = {
