@@ -133,6 +133,17 @@ pipes) # without a reader they wait for one, until a signal comes
   head -n 2 <&5 >out
   [ "$(json epoch <(tail -n 1 out))" = 2 ] || fail 'the second epoch of the metrics'
   exec 5>&-
+  mkfifo pipe.csv
+  timeout 60 cat pipe.csv >lines & # one reader, up to the end of the training
+  want 0 timeout 60 "${small[@]}" --epochs 3 --metrics pipe.csv
+  wait $!
+  [ "$(cut -d, -f1 lines | tr '\n' ' ')" = 'epoch 1 2 3 ' ] || fail "$(cat lines)"
+  timeout 60 head -n 1 pipe >lines &
+  want 1 timeout 60 "${small[@]}" --epochs 100 --metrics pipe --json
+  wait $!
+  err_has 'pipe: the reader of this pipe has gone'
+  err_has 'pipe is not complete: the reader of this pipe has gone'
+  [ "$(json epochs.99.epoch)" = 100 ] || fail "$(cat out)"
   (sleep 2; exec cat pipe) >late &
   want 0 timeout 60 "${small[@]}" --json --output pipe
   wait $!

@@ -16,6 +16,18 @@ bool kn__is_pipe(const char *path);
  * kn__interrupted a reader has a second to come, and seconds to take more: else ENXIO, ETIMEDOUT.
  */
 int kn__pipe_write(const char *path, const char *bytes, size_t length);
+
+/* A pipe that stays open from one write to the next, so that its reader goes on; zeroed: not open.
+ */
+typedef struct kn__pipe {
+    bool is_open, had_reader;
+    int fd;
+} kn__pipe;
+/* Writes, the first time once the pipe has a reader; a later one is not waited for. Returns 0 or an
+ * errno: EPIPE if the reader has gone, ENXIO if none has come since. */
+int kn__pipe_add(kn__pipe *pipe, const char *path, const char *bytes, size_t length);
+void kn__pipe_close(kn__pipe *pipe);
+
 /* What an errno of a result's file means. */
 const char *kn__write_error(int error);
 

@@ -77,10 +77,11 @@ static int last_byte(const char *path) {
     return last;
 }
 
-static int text_write(const char *path, const kn__text *text, bool append) {
-    if (text->failed) return ENOMEM;
-    if (kn__is_pipe(path)) return kn__pipe_write(path, text->data, text->length);
-    return (append ? kn__file_append : kn__file_write)(path, text->data, text->length);
+static int line_add(kn__train_files *f, const kn__text *line) {
+    if (line->failed) return ENOMEM;
+    if (f->pipe.is_open || kn__is_pipe(f->metrics))
+        return kn__pipe_add(&f->pipe, f->metrics, line->data, line->length);
+    return kn__file_append(f->metrics, line->data, line->length);
 }
 
 /* A line that a run can be watched by. */
@@ -90,7 +91,7 @@ static void metrics_add(kn__train_files *f, const kn_epoch *epoch) {
     int last = last_byte(path);
     if (last >= 0 && last != '\n') kn__text_puts(&line, "\n"); /* of a run that was killed */
     if (is_csv(path)) {
-        if (last < 0)
+        if (last < 0 && !f->pipe.is_open)
             kn__text_puts(&line,
                           "epoch,loss,test_accuracy,test_loss,train_seconds,"
                           "test_seconds\n");
@@ -99,7 +100,7 @@ static void metrics_add(kn__train_files *f, const kn_epoch *epoch) {
         kn__epoch_json(&line, epoch);
     }
     kn__text_puts(&line, "\n");
-    note(&f->metrics_error, path, text_write(path, &line, true));
+    note(&f->metrics_error, path, line_add(f, &line));
     kn__text_release(&line);
 }
 
@@ -164,12 +165,17 @@ static int curves_add(kn__train_files *f, const kn_epoch *epoch) {
     return 0;
 }
 
+static int text_write(const char *path, const kn__text *text) {
+    if (text->failed) return ENOMEM;
+    return (kn__is_pipe(path) ? kn__pipe_write : kn__file_write)(path, text->data, text->length);
+}
+
 /* It has all epochs: a failure of an earlier one doesn't matter any more. */
 static void curves_write(kn__train_files *f) {
     kn__text svg = {0};
     kn__curves_svg(&svg, f->title, f->drawn, f->n_drawn);
     f->curves_error = 0;
-    note(&f->curves_error, f->curves, text_write(f->curves, &svg, false));
+    note(&f->curves_error, f->curves, text_write(f->curves, &svg));
     if (!f->curves_error) f->n_written = f->n_drawn;
     kn__text_release(&svg);
 }
@@ -221,6 +227,7 @@ void kn__train_files_add(kn__train_files *f, const kn_epoch *epoch) {
 void kn__train_files_release(kn__train_files *f) {
     if (f->tensorboard && !f->has_epochs) (void)unlink(f->events);
     if (f->n_written < f->n_drawn) curves_write(f);
+    kn__pipe_close(&f->pipe);
     free(f->drawn);
     f->drawn = NULL;
     f->n_drawn = f->n_written = 0;

@@ -5,6 +5,7 @@
 #include <knet/param.h>
 #include <knet/train.h>
 
+#include "pipe.h"
 #include "text.h"
 
 typedef struct kn__train_files {
@@ -13,6 +14,7 @@ typedef struct kn__train_files {
     bool continues;    /* epochs of the files stay, up to the first that is added */
     double saved_loss; /* of the checkpoint's last epoch; NaN: none */
     bool has_epochs;   /* one was added */
+    kn__pipe pipe;     /* metrics, where it is one */
     char events[4096]; /* the event file; "" before the training */
     kn_epoch *drawn;   /* [n_drawn]: of the curves; the file has n_written */
     int64_t n_drawn, n_written;
