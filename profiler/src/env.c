@@ -345,6 +345,12 @@ static bool apply(const word *w, kn__config *c, const char *value) {
     return false;
 }
 
+/* Of a trace's name `trace=` alone makes a trace. */
+static bool is_misnamed(const word *w, const char *value) {
+    bool is_report = w->kind == PATH && !(w->about & IS_READ) && w->at != FIELD(trace);
+    return is_report && kn__trace_is_perfetto(value);
+}
+
 static void read_word(const list *l, const char *text) {
     const char *value = NULL;
     const word *w = word_of(text, &value);
@@ -356,6 +362,9 @@ static void read_word(const list *l, const char *text) {
         complain(l->messages, l->variable, text, w->values ? "wants a value" : "takes no value", w);
     } else if (l->is_secure && w->about & FILE_NAME && strcmp(given, "-") != 0) {
         warn(l->messages, l->variable, text, "is ignored: this program is setuid or setgid");
+    } else if (is_misnamed(w, given)) {
+        warn(l->messages, l->variable, text,
+             "is ignored: this is the name of a trace for Perfetto, which trace=FILE writes");
     } else if (!apply(w, &changed, given)) {
         complain(l->messages, l->variable, text, "has a value that does not fit", w);
     } else {

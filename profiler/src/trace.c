@@ -437,12 +437,6 @@ void kn__trace_record(const kn__record *record, uint32_t launch) {
 
 /* --- start and finish --- */
 
-static bool is_perfetto(const char *path) {
-    static const char end[] = ".pftrace";
-    size_t n = strlen(path);
-    return n >= sizeof end - 1 && strcmp(path + n - (sizeof end - 1), end) == 0;
-}
-
 static void start_file(uint64_t max) {
     atomic_store(&n_unbuffered, 0);
     n_traces++;
@@ -450,9 +444,9 @@ static void start_file(uint64_t max) {
     file.writer.clock = (kn__trace_clock){kn__clock_now(), kn__now_ns(CLOCK_REALTIME),
                                           kn__now_ns(CLOCK_BOOTTIME), 0};
     file.writer.pid = (long)getpid();
-    file.writer.format = is_only_shown            ? &kn__trace_none
-                         : is_perfetto(path_text) ? &kn__trace_perfetto
-                                                  : &kn__trace_json;
+    file.writer.format = is_only_shown                      ? &kn__trace_none
+                         : kn__trace_is_perfetto(path_text) ? &kn__trace_perfetto
+                                                            : &kn__trace_json;
     uint64_t most = in_memory ? KN__TRACE_EVENTS_BYTES_MAX : KN__TRACE_BYTES_MAX;
     kn__trace_file_start(&file, max ? max : most);
 }

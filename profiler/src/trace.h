@@ -8,6 +8,8 @@
 #ifndef KN_PROFILER_TRACE_H
 #define KN_PROFILER_TRACE_H
 
+#include <string.h>
+
 #include "activity.h"
 #include "report.h"
 #include "text.h"
@@ -24,6 +26,13 @@ void kn__trace_step(uint64_t spent_ns);
 /* Before the start: the last events are kept for the timeline of a page too (trace_shown.h);
  * `only`: for it alone, and no file is written. */
 void kn__trace_show(bool shown, bool only);
+
+/* Whether it is the name of a trace in Perfetto's format. */
+static inline bool kn__trace_is_perfetto(const char *path) {
+    static const char end[] = ".pftrace";
+    size_t n = strlen(path);
+    return n >= sizeof end - 1 && strcmp(path + n - (sizeof end - 1), end) == 0;
+}
 
 /* Opens the file, or, where the path is NULL, memory of the system's that has the JSON of
  * kn__trace_take at the end; `bytes_max` is its bound (0: KN__TRACE_BYTES_MAX,

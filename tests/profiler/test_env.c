@@ -231,6 +231,28 @@ static void two_words_of_one_file_are_reported(void **state) {
     assert_warns("json=a,json=a", false, "");
 }
 
+static void a_report_is_no_perfetto_trace(void **state) {
+    (void)state;
+    static const char *const names[] = {"out",   "json", "csv",     "folded",
+                                        "flame", "html", "metrics", "record"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char words[64], want[160];
+        snprintf(words, sizeof words, "gpu,%s=x.pftrace", names[i]);
+        snprintf(want, sizeof want,
+                 "KNET_TIMER: \"%s=x.pftrace\" is ignored: this is the name of a trace for "
+                 "Perfetto, which trace=FILE writes\n",
+                 names[i]);
+        assert_warns(words, false, want);
+    }
+    assert_warns("gpu,trace=x.pftrace,cupti=x.pftrace.so,json=x.pftrace.json", false, "");
+    kn__text messages = {0};
+    kn__config config;
+    kn__config_read(&config, "out=x.pftrace,json=a,json=y.pftrace", NULL, false, &messages);
+    assert_string_equal(config.out, "-");
+    assert_string_equal(config.json, "a");
+    kn__text_release(&messages);
+}
+
 static void the_first_wrong_word_lists_the_valid_ones(void **state) {
     (void)state;
     kn__text messages = {0};
@@ -371,9 +393,9 @@ int main(int argc, char **argv) {
     return RUN_TESTS(
         TEST(unset_empty_and_zero_are_off), TEST(one_is_the_table_with_memory_on_stderr),
         TEST(every_word_sets_its_option), TEST(a_wrong_word_is_one_line),
-        TEST(the_first_wrong_word_lists_the_valid_ones), TEST(words_beside_a_wrong_one_count),
-        TEST(a_wrong_value_is_named_with_those_that_fit), TEST(two_words_of_one_file_are_reported),
-        TEST(a_word_without_effect_is_reported),
+        TEST(a_report_is_no_perfetto_trace), TEST(the_first_wrong_word_lists_the_valid_ones),
+        TEST(words_beside_a_wrong_one_count), TEST(a_wrong_value_is_named_with_those_that_fit),
+        TEST(two_words_of_one_file_are_reported), TEST(a_word_without_effect_is_reported),
         TEST(a_setuid_program_writes_no_file_that_a_word_names),
         TEST(autograd_timer_alone_records_gradient_scopes),
         TEST(help_is_the_text_that_was_agreed_on), TEST(help_alone_leaves_the_timer_off),
