@@ -11,6 +11,7 @@
 #include "counters.h"
 #include "fields.h"
 #include "json.h"
+#include "protobuf.h"
 #include "read_trace.h"
 #include "trace_format.h"
 
@@ -391,10 +392,39 @@ static void read_all(reader *r, const cJSON *json) {
     kn__report_sum(report);
 }
 
+/* The end of a packet of Perfetto's at `at`: the tag of field 1, a length in bytes of seven bits,
+ * as many bytes. 0: there is none. */
+static size_t packet_end(const char *text, size_t at, size_t n) {
+    enum { TAG = 1 << 3 | KN__PB_BYTES };
+    bool more = at < n && text[at++] == TAG;
+    if (!more) return 0;
+    uint64_t length = 0;
+    for (int shift = 0; more && at < n && shift < 64; shift += 7) {
+        length |= (uint64_t)(text[at] & 0x7f) << shift;
+        more = text[at++] & 0x80;
+    }
+    return !more && length <= n - at ? at + (size_t)length : 0;
+}
+
+/* The tag is a line's end in JSON, and a number may follow: asked only of what is no JSON. */
+static bool is_perfetto(const char *text, size_t n) {
+    size_t at = 0;
+    for (size_t end; (end = packet_end(text, at, n)) > 0;) at = end;
+    return at > 0 && (at == n || text[at] == text[0]); /* the last one may be cut off */
+}
+
+static kn_status fail_perfetto(const char *name) {
+    return KN_FAIL(KN_ERR_FORMAT,
+                   "%s is a trace for Perfetto, which ui.perfetto.dev shows; this program reads "
+                   "traces in JSON, which KNET_TIMER=trace=FILE.json writes",
+                   name);
+}
+
 static kn_status not_json(const char *name, const char *text, size_t n, const char *end) {
     size_t at = end && end >= text && end <= text + n ? (size_t)(end - text) : 0;
     while (n > 0 && text[n - 1] && strchr(" \t\r\n", text[n - 1])) n--;
     if (n == 0) return KN_FAIL(KN_ERR_FORMAT, "%s is empty", name);
+    if (is_perfetto(text, n)) return fail_perfetto(name);
     if (at >= n)
         return KN_FAIL(KN_ERR_FORMAT, "%s is cut off: JSON that ends at byte %zu", name, n);
     return KN_FAIL(KN_ERR_FORMAT,
@@ -438,9 +468,11 @@ kn_status kn__report_parse(kn__report *out, const char *name, const char *text, 
     }
     while (end < text + n && strchr(" \t\r\n", *end) && *end) end++;
     if (end < text + n) {
-        r.status =
-            KN_FAIL(KN_ERR_FORMAT, "%s has more after the end of the JSON: at byte %zu of %zu",
-                    name, (size_t)(end - text), n);
+        r.status = is_perfetto(text, n)
+                       ? fail_perfetto(name)
+                       : KN_FAIL(KN_ERR_FORMAT,
+                                 "%s has more after the end of the JSON: at byte %zu of %zu", name,
+                                 (size_t)(end - text), n);
     } else {
         read_all(&r, json);
     }

@@ -164,6 +164,25 @@ static void bad_files_are_errors_with_the_reason(void **state) {
     assert_bad("{\"a\":\0}", 7, "is no JSON"); /* a zero byte is no end */
 }
 
+/* Packets are a line's end, a length and bytes, which may look like a number of JSON. */
+static void a_perfetto_trace_is_named(void **state) {
+    (void)state;
+    static const char *const traces[] = {"\n\2P\1", "\n\00221\n\2P\1", "\n\2P\1\n\200",
+                                         "\n\2P\1\n\5P"},
+                             *const others[] = {"\n{\"a\":", "\n\5P", "\n1 2", "\n\2P\1,"};
+    for (size_t i = 0; i < sizeof traces / sizeof *traces; i++)
+        assert_bad(traces[i], strlen(traces[i]), "is a trace for Perfetto");
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        kn__report report;
+        assert_true(kn__report_parse(&report, "x.json", others[i], strlen(others[i])) < 0);
+        assert_null(strstr(kn_last_error()->message, "Perfetto"));
+        kn__report_release(&report);
+    }
+    char large[300] = "\n\246\2"; /* 294 bytes, in two bytes of seven bits */
+    memset(large + 3, 'x', 294);
+    assert_bad(large, 297, "is a trace for Perfetto");
+}
+
 static void a_file_cut_anywhere_is_refused(void **state) {
     (void)state;
     kn__report report;
@@ -513,11 +532,11 @@ static void rows_of_one_label_are_added_up(void **state) {
 int main(void) {
     return RUN_TESTS(
         TEST(a_profile_read_back_is_written_the_same), TEST(bad_files_are_errors_with_the_reason),
-        TEST(a_file_cut_anywhere_is_refused), TEST(any_byte_changed_is_read_without_harm),
-        TEST(nesting_has_a_bound), TEST(rows_of_one_label_are_added_up),
-        TEST(a_million_rows_are_read), TEST(a_filter_keeps_parents_and_children),
-        TEST(rows_above_those_that_fit_have_their_sums), TEST(rows_that_fit_stay_as_they_are),
-        TEST(the_rows_that_top_leaves_out_are_summed_up),
+        TEST(a_perfetto_trace_is_named), TEST(a_file_cut_anywhere_is_refused),
+        TEST(any_byte_changed_is_read_without_harm), TEST(nesting_has_a_bound),
+        TEST(rows_of_one_label_are_added_up), TEST(a_million_rows_are_read),
+        TEST(a_filter_keeps_parents_and_children), TEST(rows_above_those_that_fit_have_their_sums),
+        TEST(rows_that_fit_stay_as_they_are), TEST(the_rows_that_top_leaves_out_are_summed_up),
         TEST(leaving_out_rows_keeps_the_owners_of_the_peak), TEST(flat_rows_add_up_to_the_whole),
         TEST(the_view_of_memory_names_mark_owners_and_time));
 }

@@ -78,6 +78,8 @@ PY
     [ "$(calls a.json)" = "$(calls t.json)" ] || fail "calls of rows: $(diff <(calls a.json) <(calls t.json) | head)"
     want 0 "$knet" report a.json --format pftrace --output t.pftrace
     [ "$(od -An -tx1 -N1 t.pftrace)" = ' 0a' ] || fail 'no packets of Perfetto'
+    want 1 "$knet" report t.pftrace;               err_has 't.pftrace is a trace for Perfetto'
+    want 2 "$knet" diff a.json t.pftrace;          err_has 't.pftrace is a trace for Perfetto'
     want 0 env KNET_TIMER=1,out=table.txt,json=b.json "$knet" train mlp --synthetic --epochs 1 --threads 1 --quiet
     want 1 "$knet" report b.json --format trace;   err_has 'b.json has no events: write them with KNET_TIMER=json=FILE,events'
     ;;
