@@ -16,11 +16,14 @@ case $case in
     want 0 "$knet" --help;            out_has 'train +train a model'; out_has 'Exit codes'
     want 0 "$knet" train --help;      out_has '--optimizer NAME'; out_has '--limit BYTES'
     want 0 "$knet" info --help;       out_has '--json'
+    want 0 "$knet" models --help;     out_has '^knet models \[MODEL\] \[OPTION\]\.\.\.$'
+    want 0 "$knet" top --help;        out_has '^knet top \[PID\] \[OPTION\]\.\.\.$'
     want 0 "$knet" --version;         out_has '^knet [0-9]+\.[0-9]+\.[0-9]+$'
     want 2 "$knet";                   err_has 'COMMAND is missing'; err_has 'Commands:' ;;
   unknown_words)
     want 2 "$knet" tran;                       err_has "unknown command 'tran'; did you mean 'train'"
     want 2 "$knet" train lent;                 err_has "unknown model 'lent'; did you mean 'lenet'"
+    want 2 "$knet" models lent;                err_has "unknown model 'lent'; did you mean 'lenet'"
     want 2 "$knet" train xyz;                  err_has "unknown model 'xyz'; there are: .*mlp, lenet"
     want 2 "$knet" train;                      err_has 'MODEL is missing; there are: .*mlp, lenet'
     want 2 "$knet" train mlp lenet;            err_has "unexpected word 'lenet'"

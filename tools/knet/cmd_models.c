@@ -11,7 +11,7 @@ typedef struct options {
     const char *model[2];
 } options;
 
-static const kn__operand operand = {"[MODEL]", 0, 1, offsetof(options, model),
+static const kn__operand operand = {"MODEL", 0, 1, offsetof(options, model),
                                     .choice_at = kn_model_name_at};
 
 static void shape_text(char *out, size_t out_bytes, const kn_model_facts *f) {

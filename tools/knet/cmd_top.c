@@ -44,7 +44,7 @@ static const kn__opt table[] = {
      .help = "use ASCII characters alone, as where the locale has no UTF-8"},
 };
 #undef AT
-static const kn__operand operand = {"[PID]", 0, 1, offsetof(options, pid), .choice_at = NULL};
+static const kn__operand operand = {"PID", 0, 1, offsetof(options, pid), .choice_at = NULL};
 
 /* --- lines --- */
 
