@@ -3,7 +3,8 @@
 set -euo pipefail
 export LC_ALL=C.UTF-8
 knet=$1 json_get=$2 program=$3 case=$4
-source "$(dirname "$0")/cli_checks.sh"
+here=$(cd "$(dirname "$0")" && pwd)
+source "$here/cli_checks.sh"
 work=$(mktemp -d)
 unset KNET_TIMER AUTOGRAD_TIMER KNET_RUN LD_PRELOAD
 cd "$work"
@@ -124,5 +125,18 @@ screen)   # on a terminal of 80 columns: keys, and the program's end
   for _ in {1..500}; do grep -q 'has ended' screen && break; sleep 0.02; done
   kill $(pgrep -P $viewer) 2>/dev/null || true
   grep -q 'has ended' screen || fail "$(cat -v screen | tail -20)"
+  ;;
+ends)   # by a signal, and by the end of its terminal
+  python=$(command -v python3) || exit 77
+  start cpu 2
+  got=0
+  timeout 120 "$python" "$here/top_ends.py" "$knet" $pid >out 2>err || got=$?
+  [ "$got" != 77 ] || exit 77
+  [ "$got" = 0 ] || fail "$got: $(cat err)"
+  want 0 "$knet" top $pid --once
+  out_has '^ work '
+  want 0 timeout 60 script -qec "'$knet' top $pid </dev/null" screen
+  out_has '^ work ' # no keys, no screen
+  end
   ;;
 esac

@@ -29,7 +29,7 @@ static const char *const sorts[] = {"time", "calls", "alloc", "peak", "gpu", "na
 #define AT(member) offsetof(options, member)
 static const kn__opt table[] = {
     {"once", KN__OPT_FLAG, AT(once),
-     .help = "print one report and end, as where standard output is no terminal"},
+     .help = "print one report and end, as where standard input or output is no terminal"},
     {"every", KN__OPT_TIME, AT(every), .value_name = "TIME", .initial = "1s", .not_with = "once",
      .help = "time between two reports"},
     {"sort", KN__OPT_CHOICE, AT(sort), .value_name = "BY", .choices = sorts, .initial = "time",
@@ -138,19 +138,18 @@ static int show_once(const options *o, const kn__live *live, const kn__top_view 
 }
 
 static int show_screen(const options *o, const kn__live *live, kn__top_view *view) {
-    kn__text last = {0};
-    bool program_ended = false;
-    kn_status status = kn__top_screen(&last, &program_ended, live, view, o->every);
-    int code = KN__EXIT_OK;
+    kn__top_end end = {.program_ended = false};
+    kn_status status = kn__top_screen(&end, live, view, o->every);
+    int code = end.signal_number ? 128 + end.signal_number : KN__EXIT_OK;
     if (status < 0) {
         code = failed(status);
-    } else if (program_ended) {
+    } else if (end.program_ended) {
         kn__output out = kn__output_begin(&o->common);
-        kn__output_line(&out, "%s", last.data ? last.data : "");
+        kn__output_line(&out, "%s", end.last.data ? end.last.data : "");
         kn__output_line(&out, "process %ld (%s) has ended\n", live->pid, live->command);
-        code = kn__output_end(&out, KN__EXIT_OK);
+        code = kn__output_end(&out, code);
     }
-    kn__text_release(&last);
+    kn__text_release(&end.last);
     return code;
 }
 
@@ -169,7 +168,8 @@ static int run(void *options_of) {
     if (code != KN__EXIT_OK) return code;
     kn_status status = kn__live_open(&live, pid);
     if (status < 0) return failed(status);
-    bool once = o->once || o->common.json || o->common.output || !isatty(STDOUT_FILENO);
+    bool has_terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+    bool once = o->once || o->common.json || o->common.output || !has_terminal;
     code = once ? show_once(o, &live, &view) : show_screen(o, &live, &view);
     kn__live_close(&live);
     return code;

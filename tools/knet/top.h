@@ -17,9 +17,16 @@ typedef struct kn__top_view {
 KN_MUST_CHECK kn_status kn__top_lines(kn__text *out, const kn__live *live, const kn__top_view *view,
                                       int width);
 
-/* Shows the lines every so often, until the user quits or the program ends; then *last has what was
- * shown last. Errors: UNSUPPORTED: no screen can be made (the reason is in the message). */
-KN_MUST_CHECK kn_status kn__top_screen(kn__text *last, bool *program_ended, const kn__live *live,
-                                       kn__top_view *view, double every_s);
+typedef struct kn__top_end {
+    kn__text last;      /* what was shown last */
+    bool program_ended; /* else the user quits, or a signal says so */
+    int signal_number;  /* 0: none */
+} kn__top_end;
+
+/* Shows the lines every so often, until the user quits, the program ends or a signal comes: SIGINT,
+ * SIGTERM, SIGHUP, also of a terminal that has gone without one. Errors: UNSUPPORTED: no screen can
+ * be made (the reason is in the message). */
+KN_MUST_CHECK kn_status kn__top_screen(kn__top_end *end, const kn__live *live, kn__top_view *view,
+                                       double every_s);
 
 #endif

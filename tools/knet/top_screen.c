@@ -1,9 +1,12 @@
 /* The screen of `knet top`. */
 #include <curses.h>
 #include <langinfo.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "top.h"
 
@@ -138,14 +141,38 @@ static bool handle(screen *s, int key) {
     }
 }
 
+/* --- the end --- */
+
+static volatile sig_atomic_t ended_by; /* a signal */
+
+static void on_signal(int signal_number) { ended_by = signal_number; }
+
+/* An ignored signal stays ignored. Without SA_RESTART: getch returns. */
+static void signals_set(void (*handler)(int)) {
+    static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
+    const struct sigaction action = {.sa_handler = handler};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        struct sigaction before;
+        sigaction(ends[i], NULL, &before);
+        if (before.sa_handler != SIG_IGN) sigaction(ends[i], &action, NULL);
+    }
+}
+
+/* Where SIGHUP is ignored nothing else says so, and getch doesn't wait any more. */
+static bool terminal_is_gone(void) {
+    struct pollfd in = {.fd = STDIN_FILENO};
+    return poll(&in, 1, 0) > 0; /* POLLHUP, POLLERR, POLLNVAL */
+}
+
 /* True: the program has ended. */
 static bool show(screen *s, int every_ms) {
     bool due = true;
-    while (!s->quit) {
+    while (!s->quit && !ended_by) {
         if (due && ask(s)) return true;
         draw(s);
         timeout(every_ms);
         int key = getch();
+        if (key == ERR && terminal_is_gone()) ended_by = SIGHUP;
         due = key == ERR ? !s->paused : handle(s, key);
     }
     return false;
@@ -160,9 +187,11 @@ static SCREEN *make_screen(void) {
     return NULL;
 }
 
-kn_status kn__top_screen(kn__text *last, bool *program_ended, const kn__live *live,
-                         kn__top_view *view, double every_s) {
+kn_status kn__top_screen(kn__top_end *end, const kn__live *live, kn__top_view *view,
+                         double every_s) {
     setlocale(__LC_CTYPE, "");
+    signals_set(
+        on_signal); /* before newterm, whose own handlers end the command with exit code 1 */
     SCREEN *terminal = make_screen();
     if (!terminal) {
         const char *type = getenv("TERM");
@@ -175,9 +204,11 @@ kn_status kn__top_screen(kn__text *last, bool *program_ended, const kn__live *li
     keypad(stdscr, TRUE);
     curs_set(0);
     double ms = every_s * 1000;
-    *program_ended = show(&s, ms < 10 ? 10 : ms > WAIT_MS_MAX ? WAIT_MS_MAX : (int)ms);
+    end->program_ended = show(&s, ms < 10 ? 10 : ms > WAIT_MS_MAX ? WAIT_MS_MAX : (int)ms);
     endwin();
     delscreen(terminal);
-    *last = s.lines;
+    signals_set(SIG_DFL);
+    end->last = s.lines;
+    end->signal_number = ended_by;
     return KN_OK;
 }
