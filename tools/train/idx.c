@@ -53,6 +53,12 @@ static kn_status gzip_check(bool *is_gzip, int fd, int64_t size_bytes, const cha
     return KN_OK;
 }
 
+/* What zlib says of its last failure, without its own name of the file, as "<fd:3>: ". */
+static const char *zlib_text(gzFile file, int *code) {
+    const char *text = gzerror(file, code), *colon = strstr(text, ": ");
+    return colon ? colon + 2 : text;
+}
+
 /* Reads up to size_bytes; fewer come at the end of the file. */
 static kn_status read_up_to(size_t *got, gzFile file, const char *path, uint8_t *data,
                             size_t size_bytes) {
@@ -62,10 +68,10 @@ static kn_status read_up_to(size_t *got, gzFile file, const char *path, uint8_t 
         int n = gzread(file, data + done, want > (1u << 24) ? 1u << 24 : (unsigned)want);
         if (n < 0) {
             int code = Z_OK;
-            const char *text = gzerror(file, &code);
+            const char *text = zlib_text(file, &code);
             if (code == Z_ERRNO) return KN_FAIL(KN_ERR_IO, "%s: %s", path, strerror(errno));
-            return KN_FAIL(KN_ERR_FORMAT, "%s: damaged after %zu decoded bytes: %s", path, done,
-                           text);
+            return KN_FAIL(KN_ERR_FORMAT, "%s: damaged: %s at byte %ld of the file", path, text,
+                           (long)gzoffset(file));
         }
         if (n == 0) break;
         done += (size_t)n;
@@ -130,7 +136,7 @@ static kn_status elements_read(kn__idx *idx, gzFile file, const char *path) {
                        "%s: wrong size: data continues after the %zu bytes of the header", path,
                        idx->size_bytes);
     int code = Z_OK;
-    const char *text = gzerror(file, &code);
+    const char *text = zlib_text(file, &code);
     if (code != Z_OK && code != Z_STREAM_END)
         return KN_FAIL(KN_ERR_FORMAT, "%s: truncated: %s", path, text);
     return KN_OK;
