@@ -127,8 +127,9 @@ case $case in
     want 1 timeout 60 "$knet" train mlp --synthetic --epochs 1000000 --output .;   err_has 'cannot write \.: Is a directory'
     want 2 "$knet" info --output '';                        err_has "output is ''"
     if [ -e /dev/full ]; then
-      want 1 "$knet" report a.json --output /dev/full;     err_has 'cannot write /dev/full: No space left on device; the result:'
-      err_has '^ forward'
+      want 1 "$knet" report a.json --output /dev/full;     err_has 'cannot write /dev/full: No space left on device$'
+      err_has 'the result:$'; err_has '^ forward'
+      want 1 "$knet" report a.json --json --output /dev/full;  [ "$(json error)" = 'cannot write /dev/full: No space left on device' ] || fail "$(json error)"
     fi
     # Interrupted: the file has the result up to there.
     "$knet" train mlp --synthetic --epochs 100000 --output stopped.txt 2>err &

@@ -111,8 +111,9 @@ int kn__output_end(kn__output *o, int exit_code) {
         exit_code = KN__EXIT_OOM;
     }
     if (error && o->error != EPIPE) {
-        kn__fail("cannot write %s: %s; the result:", o->path ? o->path : "standard output",
+        kn__fail("cannot write %s: %s", o->path ? o->path : "standard output",
                  kn__write_error(error));
+        kn__warn("the result:");
         fwrite(o->text.data ? o->text.data : "", 1, o->text.length, stderr);
     }
     json_written |= !error && o->json && o->text.length;
