@@ -115,8 +115,13 @@ void kn__text_xml(kn__text *text, const char *string) {
 }
 
 void kn__text_json(kn__text *text, const char *string) {
+    kn__text_json_bytes(text, string, strlen(string));
+}
+
+void kn__text_json_bytes(kn__text *text, const char *string, size_t length) {
+    const char *end = string + length;
     kn__text_puts(text, "\"");
-    for (size_t n; *string; string += n ? n : 1) {
+    for (size_t n; string < end; string += n ? n : 1) {
         n = kn__utf8_bytes(string);
         if (n == 0) {
             kn__text_printf(text, "\\\\x%02X", (unsigned)(unsigned char)*string);

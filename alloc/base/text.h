@@ -30,6 +30,8 @@ void kn__text_printf(kn__text *text, const char *fmt, ...) KN_PRINTF(2, 3);
 void kn__text_utf8(kn__text *text, const char *string);
 /* A string of JSON with its quotes. */
 void kn__text_json(kn__text *text, const char *string);
+/* The same for a string with zero bytes in it; bytes[length] is one. */
+void kn__text_json_bytes(kn__text *text, const char *bytes, size_t length);
 /* Text of XML: entities for & < >, and "?" for control characters, which it can't have. */
 void kn__text_xml(kn__text *text, const char *string);
 /* The string with '?' for control characters and invalid bytes; at most `columns` of a terminal of

@@ -72,6 +72,10 @@ static void json_strings_are_repaired(void **state) {
         assert_string_equal(t.data, cases[i][1]);
         kn__text_release(&t);
     }
+    kn__text t = {0};
+    kn__text_json_bytes(&t, "a\0\0b\0", 5);
+    assert_string_equal(t.data, "\"a\\u0000\\u0000b\\u0000\"");
+    kn__text_release(&t);
 }
 
 static void text_of_files_and_of_xml_is_repaired(void **state) {

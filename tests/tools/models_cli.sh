@@ -101,6 +101,13 @@ sample)
   awk -v a="$loss" -v b="$(json loss)" 'BEGIN { exit !(b < a + 0.01) }' || fail "loss $(json loss), of the text $loss"
   want 0 "$knet" sample gpt --count 20 --json --data text
   [ -n "$(json text)" ] || fail 'no text'
+  for i in $(seq 300); do printf 'a\0b'; done >zeros # a zero byte is a character as others
+  want 0 "$knet" sample gpt --count 20 --data zeros
+  [ "$(wc -c <out)" -eq 21 ] || fail "$(od -c out)"
+  [ "$(tr -d 'ab\n' <out | wc -c)" -gt 0 ] || fail "$(od -c out)"
+  tr '\0' 0 <out | head -c 20 >letters
+  want 0 "$knet" sample gpt --count 20 --data zeros --json
+  [ "{\"text\":\"$(sed 's/0/\\u0000/g' letters)\",\"averaged\":false}" = "$(cat out)" ] || fail "$(cat letters)"
   # the vocabulary of a file changed by hand; spaces keep its length
   if perl=$(command -v perl); then
     "$perl" -pe 's/("knet.vocab":"characters)([^"]*)"/"$1\"" . " " x length $2/e' g.st >none.st

@@ -61,9 +61,10 @@ static void json_end(session *s) {
 
 /* --- text --- */
 
+/* A word without characters is the zero byte. */
 static void word_put(void *ctx, const char *word) {
     session *s = ctx;
-    kn__text_puts(&s->text, word);
+    kn__text_add(&s->text, word, *word ? strlen(word) : 1);
     if (s->spaced) kn__text_puts(&s->text, " ");
 }
 
@@ -91,12 +92,15 @@ static kn_status text_write(session *s) {
         status = kn__sample_text(s->model, vocab, o->count, o->heat, o->seed, word_put, s);
     kn_vocab_destroy(vocab);
     if (status < 0) return status;
+    const char *text = s->text.data ? s->text.data : "";
     if (!o->common.json) {
-        kn__output_line(&s->report, "%s\n", s->text.data ? s->text.data : "");
+        s->report.live = false; /* lines end at a zero byte */
+        kn__text_add(&s->report.text, text, s->text.length);
+        kn__text_puts(&s->report.text, "\n");
         return KN_OK;
     }
     kn__text_puts(&s->report.text, "{\"text\":");
-    kn__text_json(&s->report.text, s->text.data ? s->text.data : "");
+    kn__text_json_bytes(&s->report.text, text, s->text.length);
     json_end(s);
     return KN_OK;
 }

@@ -38,7 +38,7 @@ KN_API KN_MUST_CHECK kn_status kn_vocab_create(kn_vocab **out, const char *text,
 /* Destroys it. No-op on NULL. */
 KN_API void kn_vocab_destroy(kn_vocab *vocab);
 KN_API int64_t kn_vocab_size(const kn_vocab *vocab); /* numbers */
-/* The word with number i; NULL if i is out of range. Borrowed. */
+/* The word with number i, "" for that of a zero byte; NULL if i is out of range. Borrowed. */
 KN_API const char *kn_vocab_word(const kn_vocab *vocab, int64_t i);
 /* The number of a word; 1 if the vocabulary lacks it. */
 KN_API int64_t kn_vocab_find(const kn_vocab *vocab, const char *word, size_t word_bytes);
