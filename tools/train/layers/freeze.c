@@ -1,5 +1,6 @@
 /* The frozen form: layers that do the work of the one after them. */
 #include "layer.h"
+#include "mix.h"
 
 bool kn__layer_is_frozen(const kn_layer *layer) {
     return layer->root->frozen && layer->root->frozen_as == kn_frame_autocast() &&
@@ -17,6 +18,23 @@ kn_tensor *kn__layer_folded(kn_layer *layer, kn_tensor *x) {
 }
 
 /* --- folding --- */
+
+static uint64_t with_data(uint64_t key, const kn_tensor *t) {
+    key = kn__mix(key ^ (uintptr_t)t->storage);
+    key = kn__mix(key ^ (uintptr_t)t->data);
+    return kn__mix(key ^ t->storage->version);
+}
+
+/* Which data the layer has, and how often it was written. */
+static uint64_t with_layer(uint64_t key, const kn_layer *layer) {
+    for (int i = 0; i < layer->n_params; i++) key = with_data(key, layer->param[i].w);
+    for (int i = 0; i < layer->n_state; i++) key = with_data(key, layer->state[i].w);
+    return key;
+}
+
+bool kn__layer_is_current(const kn_layer *layer) {
+    return !layer->frozen[0] || layer->frozen_of == with_layer(with_layer(0, layer), layer->inside);
+}
 
 /* t as the axis of w [O,…], or of a transposed convolution's w [I,O,…]. */
 static kn_tensor *along(kn_tensor *t, const kn_layer *layer, const kn_tensor *w) {
@@ -41,6 +59,7 @@ static kn_status fold(kn_layer *layer, kn_layer *norm) {
     kn_tensor *weight = kn_mul(kn_cast(w, KN_F64), along(s, layer, w));
     KN_TRY(kn_hold(&layer->frozen[0], kn_cast(weight, dtype)));
     KN_TRY(kn_hold(&layer->frozen[1], kn_cast(bias, dtype)));
+    layer->frozen_of = with_layer(with_layer(0, layer), norm);
     layer->inside = norm;
     return KN_OK;
 }

@@ -52,6 +52,7 @@ struct kn_layer {
     int n_params, n_state;
     int n_before;         /* parameters that the root's set had before this layer's */
     kn_tensor *frozen[2]; /* slots: weight and bias with `inside` folded in */
+    uint64_t frozen_of;   /* the data and its writes that these were made of */
     kn_layer *inside;     /* the next one, whose work kind->folded does too; NULL: not frozen */
 };
 
@@ -107,9 +108,11 @@ extern const kn__layer_kind kn__layer_sequential_kind, kn__layer_residual_kind,
 /* Whether the layer runs in its frozen form now: not under a tape, not in training, and in a frame
  * of the mixed precision in which it was frozen. */
 bool kn__layer_is_frozen(const kn_layer *layer);
+/* Whether nothing that was folded in was written since. */
+bool kn__layer_is_current(const kn_layer *layer);
 /* Whether a group may run the layer and the next one at once now, by kn__layer_folded. */
 static inline bool kn__layer_folds(const kn_layer *layer) {
-    return layer->inside && kn__layer_is_frozen(layer->inside);
+    return layer->inside && kn__layer_is_frozen(layer->inside) && kn__layer_is_current(layer);
 }
 /* The forward of the layer and of the next one. Only callers that run the two in turn may call it:
  * a forward of one of them gives its own result. */

@@ -88,6 +88,7 @@ static bool layer_add(void *ctx, kn_layer *layer) {
     uint64_t *key = ctx;
     if (kn_layer_is_training(layer)) return false;
     *key = with(with(*key, (uintptr_t)layer), (uintptr_t)layer->device);
+    *key = with(*key, kn__layer_folds(layer));
     for (int i = 0; i < layer->n_state; i++) *key = with_place(*key, layer->state[i].w);
     return true;
 }

@@ -195,12 +195,14 @@ KN_API void kn_layer_recompute_set(kn_layer *layer, bool on);
 /* Folds each batch normalization into the convolution or linear layer created before it in the same
  * parent, and lets activations and residual sums run inside convolutions. From then on a forward
  * without a tape, in evaluation, takes the folded weights where a group runs the two in turn. They
- * are copies of those at the time of the call, and run in frames with .layout 2 (frame.h), where
- * relu inside a convolution may make 0 of NaN. A forward under a tape runs as before, and so does
- * one in a frame of another .autocast than the call's: in a frame with .autocast the folded weights
- * are of 16 bits, rounded once; in bf16 scores of ResNet-50 differ by a few per cent of the largest
- * one. The forward of one layer alone gives its own result, so those that a kn_layer_function calls
- * one by one run as before: kn_layer_forward_add runs a pair folded. */
+ * are made of the weights and statistics at the time of the call: a pair of which one was written
+ * since, by a step of training or from a checkpoint, runs as before. They run in frames with
+ * .layout 2 (frame.h), where relu inside a convolution may make 0 of NaN. A forward under a tape
+ * runs as before, and so does one in a frame of another .autocast than the call's: in a frame with
+ * .autocast the folded weights are of 16 bits, rounded once; in bf16 scores of ResNet-50 differ by
+ * a few per cent of the largest one. The forward of one layer alone gives its own result, so those
+ * that a kn_layer_function calls one by one run as before: kn_layer_forward_add runs a pair folded.
+ */
 KN_API KN_MUST_CHECK kn_status kn_layer_freeze(kn_layer *root);
 /* Drops the folded weights. No-op on a root that is not frozen. */
 KN_API void kn_layer_thaw(kn_layer *root);

@@ -128,16 +128,16 @@ KN_API bool kn_model_is_classifier(const kn_model *model);
 KN_API kn_tensor *kn_model_logits(const kn_model *model, kn_tensor *x);
 
 /* The frozen form of the model, for inference: kn_layer_freeze of its layers, which says what it
- * folds. To call again after its weights changed. kn_model_predict then captures small predictions
- * (capture.h): the second one of a shape is recorded, later ones are replays with the same bits. It
- * keeps four shapes, each with at most 32 KiB of memory; 1 MiB on a GPU, where a result is a copy.
- * A prediction runs as it is if the kind is not .is_pure, or if it takes more memory, keeps layouts
- * of convolutions (.layout of frames), reads data on the host or trains a layer; in a frame with a
- * pool of its own or inside another capture; while another thread predicts, and while the last
- * result of the shape is held. Batch 1 of mlp on one thread takes 0.91 of the time (EPYC, gcc 12,
- * 2026-11-27, other work on the machine). Larger predictions gain by kn_capture_run only where ops
- * are small: batch 1 takes 0.97 of the time for lenet, 1.00 for char_lstm, 1.8 for resnet18
- * (2026-11-24). */
+ * folds. To call again after its weights changed, to fold the new ones. kn_model_predict then
+ * captures small predictions (capture.h): the second one of a shape is recorded, later ones are
+ * replays with the same bits. It keeps four shapes, each with at most 32 KiB of memory; 1 MiB on a
+ * GPU, where a result is a copy. A prediction runs as it is if the kind is not .is_pure, or if it
+ * takes more memory, keeps layouts of convolutions (.layout of frames), reads data on the host or
+ * trains a layer; in a frame with a pool of its own or inside another capture; while another thread
+ * predicts, and while the last result of the shape is held. Batch 1 of mlp on one thread takes 0.91
+ * of the time (EPYC, gcc 12, 2026-11-27, other work on the machine). Larger predictions gain by
+ * kn_capture_run only where ops are small: batch 1 takes 0.97 of the time for lenet, 1.00 for
+ * char_lstm, 1.8 for resnet18 (2026-11-24). */
 KN_API KN_MUST_CHECK kn_status kn_freeze(kn_model *model);
 
 /* --- of the record --- */
