@@ -19,6 +19,7 @@
 #include "device/observe.h"
 #include "device/registry.h"
 #include "file.h"
+#include "helper.h"
 #include "inspect/trace_ring.h"
 #include "kept_file.h"
 #include "now.h"
@@ -132,6 +133,7 @@ static void drain_all(void) {
 }
 
 static void *drain_loop(void *ctx) {
+    kn__helper_enter();
     pthread_mutex_lock(&trace.lock);
     while (trace.state != STOPPING) {
         uint64_t until = kn__now_ns(CLOCK_REALTIME) + DRAIN_EVERY_NS;

@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include "helper.h"
 #include "now.h"
 #include "ranks.h"
 
@@ -16,6 +17,7 @@ static void job_run(kn_comm *comm, kn__job *job) {
 
 static void *worker(void *of) {
     kn_comm *comm = of;
+    kn__helper_enter();
     pthread_mutex_lock(&comm->lock);
     for (;;) {
         while (!comm->first && !comm->ends) pthread_cond_wait(&comm->changed, &comm->lock);

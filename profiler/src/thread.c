@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "helper.h"
 #include "mute.h"
 
 typedef struct start {
@@ -18,6 +19,7 @@ typedef struct start {
 /* What such a thread allocates is the timer's. */
 static void *run_muted(void *at) {
     kn__mute();
+    kn__helper_enter();
     start what = *(start *)at;
     free(at);
     return what.run(what.arg);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "inspect/trace_ring.h"
+#include "main_end.h"
 #include "pool_fixture.h"
 #include "trace_file.h"
 
@@ -460,11 +461,11 @@ static bool trace_one_block(void) {
     return ok;
 }
 
-static void exit_completes_the_trace(void **state) {
-    (void)state;
+static void complete_the_trace_by(void (*end)(void)) {
     pid_t child = fork();
     if (child == 0) {
-        if (trace_one_block()) exit(0);
+        end_in_a_minute();
+        if (trace_one_block()) end();
         _exit(1);
     }
     int code = -1;
@@ -474,6 +475,21 @@ static void exit_completes_the_trace(void **state) {
     assert_int_equal(file_first(&got, KN_TRACE_ALLOC)->size, 77);
     assert_int_equal(kn_trace_kind_of(file_last(&got)), KN_TRACE_END);
     file_free(&got);
+}
+
+static void call_exit(void) { exit(0); }
+
+static void exit_completes_the_trace(void **state) {
+    (void)state;
+    complete_the_trace_by(call_exit);
+}
+
+static void call_pthread_exit(void) { pthread_exit(NULL); }
+
+/* The drain thread, which never ends by itself, keeps no process. */
+static void the_end_of_the_last_thread_completes_the_trace(void **state) {
+    (void)state;
+    complete_the_trace_by(call_pthread_exit);
 }
 
 int main(void) {
@@ -491,7 +507,8 @@ int main(void) {
                   TEST(the_drain_thread_blocks_all_signals), TEST(the_file_is_no_standard_stream),
                   TEST(a_file_of_the_program_with_the_number_of_the_trace_stays_as_it_is),
                   TEST(after_a_fork_the_trace_continues_in_the_parent_only),
-                  TEST(a_forked_child_can_trace_into_its_own_file), TEST(exit_completes_the_trace));
+                  TEST(a_forked_child_can_trace_into_its_own_file), TEST(exit_completes_the_trace),
+                  TEST_LONG(the_end_of_the_last_thread_completes_the_trace));
     unlink(pipe_path);
     trace_path_remove();
     return failed;

@@ -2,9 +2,11 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <stdbool.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "main_end.h"
 #include "test.h"
 
 typedef struct api {
@@ -78,4 +80,51 @@ static void thread_outlives_the_library(void **state) {
     }
 }
 
-int main(void) { return RUN_TESTS(TEST(thread_outlives_the_library)); }
+/* --- main has ended by pthread_exit, and the library has a thread --- */
+
+static int run_itself(const char *way, const char *words) {
+    int code = -1;
+    pid_t pid = fork();
+    if (pid == 0) {
+        setenv("KNET_ALLOC", words, 1);
+        execl("/proc/self/exe", "test_alloc_unload", way, NULL);
+        _exit(1);
+    }
+    return waitpid(pid, &code, 0) == pid ? code : -1;
+}
+
+/* What looked for the end of this thread has stopped before its code goes. */
+static void *unload(void *ctx) {
+    const api *a = ctx;
+    wait_for_main_end();
+    usleep(20000);
+    if (use(a) != 0 || dlclose(a->library) != 0) _exit(2);
+    if (dlopen(LIBRARY, RTLD_NOW | RTLD_NOLOAD)) _exit(3);
+    usleep(200000);
+    exit(7);
+}
+
+static int end_main(bool unloads_first) {
+    static api a;
+    pthread_t thread;
+    end_in_a_minute();
+    a = load();
+    if (unloads_first) {
+        dlclose(a.library);
+    } else if (pthread_create(&thread, NULL, unload, &a) != 0) {
+        return 4;
+    }
+    pthread_exit(NULL);
+}
+
+static void the_library_goes_before_or_after_main(void **state) {
+    (void)state;
+    assert_int_equal(run_itself("before", "trace=/dev/null"), 0);
+    assert_int_equal(WEXITSTATUS(run_itself("after", "trace=/dev/null")), 7);
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1) return end_main(strcmp(argv[1], "before") == 0);
+    return RUN_TESTS(TEST(thread_outlives_the_library),
+                     TEST(the_library_goes_before_or_after_main));
+}

@@ -1,9 +1,13 @@
-/* Data parallel: passes that fail, and passes that are averaged twice. */
+/* Data parallel: passes that fail, passes that are averaged twice, and the end of the process after
+ * one. */
 #include <knet/ops.h>
 #include <knet/parallel.h>
 #include <knet/tape.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include "main_end.h"
 #include "ranks_test.h"
 
 enum { N = 1000, STEPS = 3 };
@@ -149,9 +153,36 @@ static void a_broken_communicator_is_the_error_before_a_missing_pass(void **stat
     ranks_run(2, broken_rank, NULL);
 }
 
+/* Of a rank whose objects stay. */
+static void *pass_once(void *comm) {
+    net n;
+    if (net_create(&n, comm, 0) < 0 || pass_between(&n, false) < 0 ||
+        kn_parallel_finish(n.parallel) < 0)
+        _exit(1);
+    return NULL;
+}
+
+static void threads_of_communicators_keep_no_process(void **state) {
+    (void)state;
+    pid_t child = fork();
+    if (child == 0) {
+        kn_comm *comm[2];
+        pthread_t thread;
+        end_in_a_minute();
+        if (kn_comm_sim_create(comm, 2, NULL) < 0) _exit(1);
+        for (int r = 0; r < 2; r++)
+            if (pthread_create(&thread, NULL, pass_once, comm[r]) != 0) _exit(1);
+        pthread_exit(NULL);
+    }
+    int how = -1;
+    assert_int_equal(waitpid(child, &how, 0), child);
+    assert_int_equal(how, 0);
+}
+
 int main(void) {
     return RUN_TESTS(TEST(a_pass_that_fails_half_averaged_is_an_error_on_every_rank),
                      TEST(a_pass_that_failed_may_be_repeated),
                      TEST(two_passes_are_noticed_beside_an_unused_parameter),
-                     TEST(a_broken_communicator_is_the_error_before_a_missing_pass));
+                     TEST(a_broken_communicator_is_the_error_before_a_missing_pass),
+                     TEST_LONG(threads_of_communicators_keep_no_process));
 }

@@ -1,6 +1,7 @@
 /* The timer in whole programs: their output, and no other change. */
 #include <time.h>
 
+#include "main_end.h"
 #include "test.h"
 #include "timed_run.h"
 
@@ -44,6 +45,21 @@ static void scopes_of_a_thread_that_ended_are_in_the_table(void **state) {
     assert_int_equal(o.code, 0);
     assert_row(o.err, "\n open in thread ", "1");
     assert_row(o.err, "\n   inner ", "1");
+}
+
+/* None of the timer's threads keeps the process. */
+static void main_may_end_by_pthread_exit(void **state) {
+    (void)state;
+    static const char *const words[] = {"1", "nolive", "nolive,every=1h", "nolive,signal=USR1",
+                                        "nolive,trace=trace.json"};
+    for (int i = 0; i < 5; i++) {
+        outcome o = run("end main", words[i]);
+        if (o.signal) fail_msg("KNET_TIMER=%s: signal %d", words[i], o.signal);
+        assert_int_equal(o.code, 0);
+        assert_row(o.err, "\n main ", "1");
+        assert_row(o.err, "\n after main ", "1");
+    }
+    assert_int_equal(occurrences(written("trace.json"), "\"name\":\"after main\""), 1);
 }
 
 static void threads_may_run_on_while_the_table_is_printed(void **state) {
@@ -362,6 +378,7 @@ int main(int argc, char **argv) {
         TEST(without_the_variable_nothing_is_printed), TEST(one_prints_the_table_at_exit),
         TEST(exit_inside_a_scope_keeps_the_code_and_the_table),
         TEST(scopes_of_a_thread_that_ended_are_in_the_table),
+        TEST_MAIN_END(main_may_end_by_pthread_exit),
         TEST(threads_may_run_on_while_the_table_is_printed), TEST(a_forked_child_prints_nothing),
         TEST(memory_columns_show_the_allocations_of_a_scope),
         TEST(a_row_counts_threads_that_take_turns),

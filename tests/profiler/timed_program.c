@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "../support/forked_leaks.h"
+#include "../support/main_end.h"
 
 static int plain(void) {
     for (int i = 0; i < 3; i++) {
@@ -480,6 +481,21 @@ static int counters(void) {
     return plain();
 }
 
+static void *outlive_main(void *arg) {
+    KN_SCOPE("after main");
+    wait_for_main_end();
+    usleep(20000);
+    return arg;
+}
+
+static int end_main(void) {
+    pthread_t thread;
+    end_in_a_minute();
+    KN_SCOPE("main");
+    if (pthread_create(&thread, NULL, outlive_main, NULL) != 0) return 1;
+    pthread_exit(NULL);
+}
+
 int main(int argc, char **argv) {
     const struct {
         const char *name;
@@ -520,6 +536,7 @@ int main(int argc, char **argv) {
                 {"daemon", daemon_of_steps},
                 {"fork and count", count_files_of_child},
                 {"two threads", two_threads},
+                {"end main", end_main},
                 {"turns", threads_in_turn}};
     if (argc > 3 && strcmp(argv[1], "plugins") == 0) {
         return load_plugins((const char *const *)argv + 2, argc - 2);

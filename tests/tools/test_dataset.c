@@ -1,10 +1,12 @@
 /* Data sets of arrays, sequences and made-up samples, and loaders of them. */
 #include <knet/data.h>
 #include <knet/file.h>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "files.h"
+#include "main_end.h"
 #include "test.h"
 
 static kn_loader *loader_of(kn_dataset *data, kn_loader_options options) {
@@ -443,6 +445,23 @@ static void a_prefetching_loader_works_in_a_child_of_fork(void **state) {
     kn_loader_destroy(loader);
 }
 
+static void the_thread_of_a_loader_keeps_no_process(void **state) {
+    (void)state;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        kn_batch b;
+        end_in_a_minute();
+        kn_loader *loader =
+            loader_of(numbered(100, KN_F32), (kn_loader_options){.batch = 10, .prefetch = 1});
+        if (!kn_loader_next(loader, &b)) _exit(1);
+        pthread_exit(NULL);
+    }
+    int how = -1;
+    assert_int_equal(waitpid(child, &how, 0), child);
+    assert_int_equal(how, 0);
+}
+
 static void arrays_of_files_become_samples(void **state) {
     (void)state;
     char dir[FILES_PATH_MAX], path[2 * FILES_PATH_MAX];
@@ -478,6 +497,7 @@ int main(void) {
         TEST(images_are_moved_and_mirrored), TEST(neighbouring_samples_move_independently),
         TEST(augmentation_follows_from_the_seed_and_spares_tests),
         TEST(a_part_has_the_length_of_its_own_longest_sequence),
-        TEST(a_prefetching_loader_works_in_a_child_of_fork), TEST(made_up_samples_have_any_shape),
+        TEST(a_prefetching_loader_works_in_a_child_of_fork),
+        TEST_LONG(the_thread_of_a_loader_keeps_no_process), TEST(made_up_samples_have_any_shape),
         TEST(arrays_of_files_become_samples));
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "helper.h"
 #include "loader.h"
 
 struct kn__prefetch {
@@ -21,6 +22,7 @@ struct kn__prefetch {
 
 static void *work(void *arg) {
     kn__prefetch *p = arg;
+    kn__helper_enter();
     pthread_mutex_lock(&p->lock);
     while (!p->quit) {
         if (!p->buffer) {

@@ -11,6 +11,7 @@
 #include "cuda/base/module.h"
 #include "cuda/pointwise/chain_kernel.h"
 #include "hash.h"
+#include "helper.h"
 
 enum { KERNELS_MAX = 1024, THREADS = 256, BLOCKS_MAX = 1 << 20 };
 enum { WAITING, READY, FAILED };
@@ -95,6 +96,7 @@ static int make(kernel *k) {
 
 static void *work(void *unused) {
     (void)unused;
+    kn__helper_enter();
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* others may capture meanwhile */
     (void)driver.exchange_mode(&mode);
     pthread_mutex_lock(&all.mutex);

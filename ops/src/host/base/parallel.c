@@ -18,6 +18,7 @@
 #include <stdatomic.h>
 
 #include "cores.h"
+#include "helper.h"
 #include "host/base/chunks.h"
 #include "host/base/float_mode.h"
 #include "kernel.h"
@@ -137,6 +138,7 @@ static void help_locked(loop *l, int thread) {
 static void *helper_run(void *number) {
     int thread = (int)(intptr_t)number;
     cpu_set_t allowed;
+    kn__helper_enter();
     if (kn__cores_allowed(&allowed)) sched_setaffinity(0, sizeof allowed, &allowed);
     omp_set_num_threads(1); /* of the libraries that bodies call; each thread has its own setting */
     pthread_mutex_lock(&team.lock);
