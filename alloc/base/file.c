@@ -192,6 +192,24 @@ static int write_and_close(int fd, const contents *c) {
     return close(fd) != 0 && !error ? errno : error;
 }
 
+enum { OWN_BYTES = 64 };
+
+/* The names of the process's own files lead through its initial thread, which has none once main
+ * has ended by pthread_exit: there, returns the name of this thread's, in `out`. */
+static const char *own_path(char out[OWN_BYTES], const char *path) {
+    static const char *const names[][2] = {
+        {"/dev/fd/", ""}, {"/proc/self/fd/", ""}, {"/dev/stdout", "1"}, {"/dev/stderr", "2"}};
+    if (access(path, F_OK) == 0) return path;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *number = names[i][1];
+        size_t n = strlen(names[i][0]);
+        if (strncmp(path, names[i][0], n) != 0 || (*number && path[n])) continue;
+        snprintf(out, OWN_BYTES, "/proc/thread-self/fd/%s", *number ? number : path + n);
+        return out;
+    }
+    return path;
+}
+
 int kn__standard_stream(const char *path) {
     struct stat file, other;
     if (stat(path, &file) != 0) return -1;
@@ -234,8 +252,9 @@ static int replace(const char *path, const struct stat *old, const contents *c) 
 
 /* lstat alone says whether there is a file: between two looks another process may make one. */
 static int write_contents(const char *path, const contents *c) {
-    char target[PATH_MAX];
+    char target[PATH_MAX], own[OWN_BYTES];
     struct stat file;
+    path = own_path(own, path);
     int fd = kn__standard_stream(path);
     if (fd >= 0) return c->write_fn(c->ctx, fd);
     if (lstat(path, &file) != 0) return replace(path, NULL, c);
@@ -265,6 +284,8 @@ static int append_range(void *ctx, int fd) {
 
 int kn__file_append(const char *path, const char *bytes, size_t length) {
     range r = {bytes, length};
+    char own[OWN_BYTES];
+    path = own_path(own, path);
     int fd = kn__standard_stream(path);
     if (fd >= 0) return write_range(&r, fd);
     return write_with(O_APPEND, path, &(contents){append_range, &r, length});

@@ -11,10 +11,11 @@
 
 enum { TEXT_BYTES = 512 };
 
-/* The arguments, each ended by a zero byte there. */
+/* The arguments, each ended by a zero byte there. Of this thread: the initial one has none once it
+ * has ended. */
 static const char *read_command(kn__report *report) {
     char text[TEXT_BYTES];
-    int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+    int fd = open("/proc/thread-self/cmdline", O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
     if (fd >= 0) close(fd);
     if (n <= 0) return NULL;

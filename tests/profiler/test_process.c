@@ -62,6 +62,22 @@ static void main_may_end_by_pthread_exit(void **state) {
     assert_int_equal(occurrences(written("trace.json"), "\"name\":\"after main\""), 1);
 }
 
+/* The initial thread has no arguments and no files then. */
+static void a_report_after_main_has_the_command_and_comes_to_stdout(void **state) {
+    (void)state;
+    static const char *const words[] = {"out=/dev/stdout,json=data.json",
+                                        "out=/dev/fd/1,json=data.json"};
+    for (int i = 0; i < 2; i++) {
+        outcome o = run("end main", words[i]);
+        assert_string_equal(o.err, "");
+        assert_row(o.out, "\n after main ", "1");
+        cJSON *json = written_json("data.json");
+        const cJSON *command = cJSON_GetObjectItem(cJSON_GetObjectItem(json, "run"), "command");
+        assert_true(cJSON_IsString(command) && strstr(command->valuestring, " end main"));
+        cJSON_Delete(json);
+    }
+}
+
 static void threads_may_run_on_while_the_table_is_printed(void **state) {
     (void)state;
     outcome o = run("running", "1");
@@ -379,6 +395,7 @@ int main(int argc, char **argv) {
         TEST(exit_inside_a_scope_keeps_the_code_and_the_table),
         TEST(scopes_of_a_thread_that_ended_are_in_the_table),
         TEST_MAIN_END(main_may_end_by_pthread_exit),
+        TEST_MAIN_END(a_report_after_main_has_the_command_and_comes_to_stdout),
         TEST(threads_may_run_on_while_the_table_is_printed), TEST(a_forked_child_prints_nothing),
         TEST(memory_columns_show_the_allocations_of_a_scope),
         TEST(a_row_counts_threads_that_take_turns),
