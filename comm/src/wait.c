@@ -24,17 +24,27 @@ static void file_read(char *out, size_t bytes, const char *path) {
     if (file) fclose(file);
 }
 
-/* When a process started, in clock ticks since boot, and its state; 0: there is no such process. */
-static uint64_t process_started(int64_t pid, char *state) {
+/* Words of a line are counted from 1; `at` is at one. NULL: there are fewer. */
+static const char *word_find(const char *at, int word, int wanted) {
+    for (; at && word < wanted; word++) at = strchr(at + 1, ' ');
+    return at;
+}
+
+/* When a process started, in clock ticks since boot, and whether it runs; 0: there is no such
+ * process. The state is that of the initial thread, which is a zombie while others run where main
+ * has ended by pthread_exit. */
+static uint64_t process_started(int64_t pid, bool *runs) {
+    enum { STATE = 3, THREADS = 20, STARTED = 22 };
     char path[64], text[1024];
     snprintf(path, sizeof path, "/proc/%" PRId64 "/stat", pid);
     file_read(text, sizeof text, path);
     const char *at = strrchr(text, ')'); /* the name may have any character */
     if (!at || !at[1]) return 0;
     at += 2;
-    *state = *at;
-    for (int i = 3; at && i < 22; i++) at = strchr(at + 1, ' ');
-    return at ? strtoull(at, NULL, 10) : 0;
+    const char *threads = word_find(at, STATE, THREADS);
+    const char *started = word_find(threads, THREADS, STARTED);
+    *runs = (*at != 'Z' && *at != 'X') || (threads && strtol(threads, NULL, 10) > 1);
+    return started ? strtoull(started, NULL, 10) : 0;
 }
 
 static uint64_t hash_text(uint64_t hash, const char *text) {
@@ -43,15 +53,16 @@ static uint64_t hash_text(uint64_t hash, const char *text) {
 }
 
 void kn__peer_self(kn__peer *out) {
-    char boot[64], space[64] = "", state = 0;
+    char boot[64], space[64] = "";
+    bool runs = false;
     memset(out, 0, sizeof *out);
     if (gethostname(out->host, sizeof out->host - 1) != 0) strcpy(out->host, "?");
     file_read(boot, sizeof boot, "/proc/sys/kernel/random/boot_id");
-    ssize_t n = readlink("/proc/self/ns/pid", space, sizeof space - 1);
+    ssize_t n = readlink("/proc/thread-self/ns/pid", space, sizeof space - 1);
     space[n > 0 ? n : 0] = '\0';
     out->machine = hash_text(hash_text(hash_text(1, out->host), boot), space);
     out->pid = getpid();
-    out->started = process_started(out->pid, &state);
+    out->started = process_started(out->pid, &runs);
 }
 
 /* Of a rank on another machine nothing is known. A process whose threads have all ended, but whose
@@ -62,9 +73,9 @@ static bool is_alive(const kn_comm *comm, int rank) {
     const kn__peer *peer = &comm->peer[rank];
     if (!comm->peer[comm->rank].started || peer->machine != comm->peer[comm->rank].machine)
         return true;
-    char state = 0;
-    uint64_t started = process_started(peer->pid, &state);
-    return started == peer->started && state != 'Z' && state != 'X';
+    bool runs = false;
+    uint64_t started = process_started(peer->pid, &runs);
+    return started == peer->started && runs;
 }
 
 /* --- failure --- */

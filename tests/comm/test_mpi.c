@@ -8,6 +8,7 @@
 
 #include "batchnorm_cases.h"
 #include "collective_cases.h"
+#include "main_end.h"
 #include "mpirun.h"
 #include "order_cases.h"
 
@@ -138,11 +139,19 @@ static int rank_run_one(void) {
     return 0;
 }
 
+/* The others look meanwhile whether rank 0 lives. */
+static const char *check_waiting(kn_comm *comm) {
+    if (kn_comm_rank(comm) == 0) usleep(300000);
+    RANK_OK(kn_comm_barrier(comm));
+    return NULL;
+}
+
 static const char *checks_of(kn_comm *comm, const char *word) {
     if (strcmp(word, "all") == 0) return checks(comm);
     if (strcmp(word, "fork") == 0) return check_fork(comm, NULL);
     if (strcmp(word, "two") == 0) return check_two(comm);
     if (strcmp(word, "threads") == 0) return check_threads(comm);
+    if (strcmp(word, "end_main") == 0) return check_waiting(comm);
     if (strcmp(word, "leave") == 0) return check_leaving(comm);
     return check_order(comm, (void *)&order_cases[atoi(word)]);
 }
@@ -167,6 +176,18 @@ static int rank_run_all(const char *word) {
     /* mpirun kills the others when a process ends whose world is broken: rank 0 is to be heard. */
     if (rank && strcmp(word, "leave") == 0) sleep(2);
     return found != NULL;
+}
+
+static void *rank_run_on(void *word) {
+    wait_for_main_end();
+    exit(rank_run_all(word));
+}
+
+/* MPI's own threads keep the process, so its last thread calls exit. */
+static int rank_end_main(char *word) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, rank_run_on, word) != 0) return 1;
+    pthread_exit(NULL);
 }
 
 static void ranks_of(int n, const char *word, const char *want) {
@@ -209,6 +230,11 @@ static void a_rank_that_leaves_is_named(void **state) {
     (void)state;
     broken_order(2, "leave");
     broken_order(3, "leave");
+}
+
+static void a_rank_lives_on_after_its_main(void **state) {
+    (void)state;
+    ranks_of(2, "end_main", "2 ranks agree");
 }
 
 static void a_forked_child_gets_an_error(void **state) {
@@ -277,12 +303,13 @@ static void ranks_that_mpi_does_not_know_are_an_error(void **state) {
 }
 
 int main(int argc, char **argv) {
+    if (argc > 2 && strcmp(argv[2], "end_main") == 0) return rank_end_main(argv[2]);
     if (argc > 1 && strcmp(argv[1], "rank") == 0) return rank_run_all(argc > 2 ? argv[2] : "all");
     mpirun_needed(argv[0]);
-    return RUN_TESTS(TEST(collectives_agree_under_mpirun), TEST(ranks_whose_calls_differ_hear_both),
-                     TEST(a_rank_that_leaves_is_named), TEST(a_forked_child_gets_an_error),
-                     TEST(a_second_communicator_has_messages_of_its_own),
-                     TEST(threads_never_call_mpi_together),
-                     TEST(a_communicator_of_one_rank_ends_mpi), TEST(mpi_of_the_program_must_serve),
-                     TEST(ranks_that_mpi_does_not_know_are_an_error));
+    return RUN_TESTS(
+        TEST(collectives_agree_under_mpirun), TEST(ranks_whose_calls_differ_hear_both),
+        TEST(a_rank_that_leaves_is_named), TEST(a_rank_lives_on_after_its_main),
+        TEST(a_forked_child_gets_an_error), TEST(a_second_communicator_has_messages_of_its_own),
+        TEST(threads_never_call_mpi_together), TEST(a_communicator_of_one_rank_ends_mpi),
+        TEST(mpi_of_the_program_must_serve), TEST(ranks_that_mpi_does_not_know_are_an_error));
 }
