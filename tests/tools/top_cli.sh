@@ -41,10 +41,15 @@ once)
   end
   [ "$(grep -c '^ work ' table)" = 1 ] || fail 'the program writes its own table'
   ;;
-alone)   # one thread
+alone)   # one thread; and without the first one
   start cpu 0
   want 0 "$knet" top $pid --once;  out_has '^ main +1 '
   end
+  start cpu 1 exit
+  want 0 "$knet" top $pid --once;         out_has '^ work '
+  want 0 "$knet" top $pid --once --json;  [[ $(json run.command) = *top_program*exit ]] || fail "$(cat out)"
+  end
+  grep -q '^ work ' table || fail 'no table after main'
   ;;
 which)   # without PID
   start cpu 1 fork

@@ -1,8 +1,8 @@
 /* Opens scopes in several threads until standard input ends; says "ready" when each has opened
  * one. usage: top_program THREADS [words]
  * "fork": a child waits too; "close": all descriptors are closed; "none": no scope;
- * "nothread": the first thread of all, the timer's, doesn't start; "many": a report beyond the
- * page */
+ * "exit": main ends by pthread_exit, and another thread waits; "nothread": the first thread of all,
+ * the timer's, doesn't start; "many": a report beyond the page */
 #include <dlfcn.h>
 #include <errno.h>
 #include <knet/prof.h>
@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "../support/main_end.h"
 
 enum { THREADS_MAX = 64 };
 static atomic_bool ending;
@@ -56,15 +58,36 @@ static void open_many(void) {
     }
 }
 
+static void say_ready(void) {
+    printf("ready\n");
+    fflush(stdout);
+}
+
 static void wait_for_end(void) {
     char byte;
     while (read(STDIN_FILENO, &byte, 1) > 0) {
     }
 }
 
+static pthread_t threads[THREADS_MAX];
+static int n;
+
+static void *end_threads(void *arg) {
+    wait_for_end();
+    atomic_store(&ending, true);
+    for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);
+    return arg;
+}
+
+static void *follow_main(void *arg) {
+    wait_for_main_end();
+    say_ready();
+    return end_threads(arg);
+}
+
 int main(int argc, char **argv) {
-    pthread_t threads[THREADS_MAX];
-    int n = argc > 1 ? (int)strtol(argv[1], NULL, 10) : 1;
+    pthread_t last;
+    n = argc > 1 ? (int)strtol(argv[1], NULL, 10) : 1;
     const char *word = argc > 2 ? argv[2] : "";
     first_fails = strcmp(word, "nothread") == 0;
     if (strcmp(word, "none") != 0) { /* before the threads: the page is there when this is over */
@@ -87,10 +110,10 @@ int main(int argc, char **argv) {
         }
         printf("child %ld\n", (long)child);
     }
-    printf("ready\n");
-    fflush(stdout);
-    wait_for_end();
-    atomic_store(&ending, true);
-    for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);
+    if (strcmp(word, "exit") == 0 && pthread_create(&last, NULL, follow_main, NULL) == 0) {
+        pthread_exit(NULL);
+    }
+    say_ready();
+    end_threads(NULL);
     return 0;
 }

@@ -55,10 +55,27 @@ static bool map_page(kn__live *out, const char *path) {
     return false;
 }
 
+/* The path of a process's "fd" or "cmdline": a thread's that runs. The initial one has none where
+ * main has ended by pthread_exit. */
+static void find_path(char out[PATH_BYTES], long pid, const char *name) {
+    char tasks[PATH_BYTES], exe[PATH_BYTES + 32], link[1];
+    snprintf(tasks, sizeof tasks, "/proc/%ld/task", pid);
+    snprintf(out, PATH_BYTES, "/proc/%ld/%s", pid, name);
+    DIR *all = opendir(tasks);
+    bool found = false;
+    for (struct dirent *at; all && !found && (at = readdir(all));) {
+        long thread = strtol(at->d_name, NULL, 10); /* 0: "." and ".." */
+        snprintf(exe, sizeof exe, "%s/%ld/exe", tasks, thread);
+        found = thread && readlink(exe, link, sizeof link) > 0;
+        if (found) snprintf(out, PATH_BYTES, "/proc/%ld/task/%ld/%s", pid, thread, name);
+    }
+    if (all) closedir(all);
+}
+
 /* Whether the process has a page; with `open_it`: one of its own, which is mapped. */
 static bool find_page(kn__live *out, bool open_it) {
     char folder[PATH_BYTES], path[PATH_BYTES + 32];
-    snprintf(folder, sizeof folder, "/proc/%ld/fd", out->pid);
+    find_path(folder, out->pid, "fd");
     DIR *all = opendir(folder);
     bool found = false;
     for (struct dirent *at; all && !found && (at = readdir(all));) {
@@ -71,7 +88,7 @@ static bool find_page(kn__live *out, bool open_it) {
 
 void kn__live_command(char *out, size_t out_bytes, long pid) {
     char path[PATH_BYTES];
-    snprintf(path, sizeof path, "/proc/%ld/cmdline", pid);
+    find_path(path, pid, "cmdline");
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd >= 0 ? read(fd, out, out_bytes - 1) : 0;
     if (fd >= 0) close(fd);
