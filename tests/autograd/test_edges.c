@@ -142,6 +142,43 @@ static void shares_of_a_logsumexp_sum_to_one(void **state) {
     }
 }
 
+/* Where |x|^(p-1) or y^(1-p) alone is beyond f16, or y, and by what f32 gains; 0 stays without
+ * slope. */
+static void slopes_of_norms_are_shares(void **state) {
+    (void)state;
+    const double orders[] = {3, 8, 1.5, 0.5}, scales[] = {1e-3, 1, 20, 300, 3e4};
+    const kn_dtype dtypes[] = {KN_F16, KN_BF16, KN_F32};
+    for (int k = 0; k < 4 * 5 * 3; k++) {
+        double p = orders[k / 15], sum = 1 + pow(0.5, p), root = pow(sum, 1 / p);
+        kn_dtype dtype = dtypes[k % 3];
+        double near = dtype == KN_F32 ? 1e-5 : dtype == KN_F16 ? 3e-3 : 2e-2;
+        KN_TAPE();
+        kn_tensor *ones = kn_cast(F32(KN_SHAPE(3), 1, -0.5f, 0), dtype), *dx, *ddx;
+        kn_tensor *x = kn_watch(kn_affine(ones, scales[k / 3 % 5], 0));
+        const kn_gradients_options again = {.again = 1, .keep = 1};
+        assert_ok(kn_gradients(&dx, kn_norm(x, p, KN_ALL, k % 2), &x, 1, &again));
+        assert_int_equal(kn_tensor_dtype(dx), dtype);
+        const double first = pow(root, 1 - p), second = -first * pow(0.5, p - 1);
+        kn_tensor *got = kn_cast(dx, KN_F64);
+        assert_close(ops_at(got, 0), first, near, 0);
+        assert_close(ops_at(got, 1), second, near, 0);
+        assert_true(ops_at(got, 2) == 0);
+        if (scales[k / 3 % 5] > 300) continue;
+        kn_tensor *one = kn_slice(dx, KN_SHAPE(0), KN_SHAPE(1)); /* times (p - 1)/x·(1 - share) */
+        assert_ok(kn_gradients(&ddx, one, &x, 1, NULL));
+        double by = (p - 1) * first / ops_at(kn_cast(x, KN_F64), 0) * (1 - 1 / sum);
+        assert_close(ops_at(kn_cast(ddx, KN_F64), 0), by, 4 * near, 1e-5);
+        assert_true(ops_at(kn_cast(ddx, KN_F64), 2) == 0);
+    }
+    KN_TAPE();
+    kn_tensor *zeros = kn_watch(F32(KN_SHAPE(2), 0, 0)), *d_zeros, *dd_zeros;
+    const kn_gradients_options again = {.again = 1, .keep = 1};
+    assert_ok(kn_gradients(&d_zeros, kn_norm(zeros, 3, KN_ALL, false), &zeros, 1, &again));
+    assert_ok(kn_gradients(&dd_zeros, sum_all(d_zeros), &zeros, 1, &again));
+    assert_values(d_zeros, 0, 0);
+    assert_values(dd_zeros, 0, 0);
+}
+
 typedef kn_tensor *unary(kn_tensor *x);
 /* The slope of f at each x, and the slope's. */
 static void assert_slopes(unary *f, int n, const float *at, const double *slope,
@@ -210,6 +247,7 @@ int main(void) {
     return RUN_TESTS(OPS_TEST(slopes_survive_what_overflows_on_the_way),
                      OPS_TEST(slopes_at_the_ends_of_clamped_functions),
                      OPS_TEST(shares_of_a_logsumexp_sum_to_one),
+                     OPS_TEST(slopes_of_norms_are_shares),
                      OPS_TEST(gradients_at_the_edges_take_the_limit_that_is_finite),
                      OPS_TEST(a_cross_entropy_is_weighed_by_what_comes_after),
                      OPS_TEST(unpooling_and_averages_to_a_size_have_gradients),
