@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdint.h>
 
+#include "erfcx.h"
 #include "polygamma.h"
 #include "sigm.h"
 
@@ -45,6 +46,8 @@
 #define T_ERFINV(x) kn_dev::erfinv_(x)
 #define T_ERFCINV(x) kn_dev::erfcinv_(x)
 #define T_ERFCX(x) kn_dev::erfcx_(x)
+#define T_ERFCX_SLOPE(x) (T) kn__erfcx_slope(x, kn_dev::erfcx_((double)(x)))
+#define T_ERFCX_SLOPE2(x) (T) kn__erfcx_slope2(x, kn_dev::erfcx_((double)(x)))
 #define T_GAMMA(x) kn_dev::gamma_(x)
 #define T_LGAMMA(x) kn_dev::lgamma_(x)
 #define T_SIGM(x) kn_dev::sigm_(x)

@@ -21,6 +21,7 @@ EMBED(kn__text_chain_cuh, KN_CHAIN_SRC "/cuda/pointwise/chain.cuh");
 EMBED(kn__text_chain, KN_CHAIN_SRC "/chain.h");
 EMBED(kn__text_functions, KN_CHAIN_SRC "/cuda/base/functions.cuh");
 EMBED(kn__text_convert, KN_CHAIN_SRC "/cuda/movement/convert.cuh");
+EMBED(kn__text_erfcx, KN_CHAIN_SRC "/erfcx.h");
 EMBED(kn__text_formulas, KN_CHAIN_SRC "/cuda/pointwise/formulas.cuh");
 EMBED(kn__text_needs, KN_CHAIN_SRC "/needs.h");
 EMBED(kn__text_polygamma, KN_CHAIN_SRC "/polygamma.h");
@@ -34,6 +35,7 @@ const kn__chain_file kn__chain_files[] = {
     {"chain.h", kn__text_chain},
     {"cuda/base/functions.cuh", kn__text_functions},
     {"cuda/movement/convert.cuh", kn__text_convert},
+    {"erfcx.h", kn__text_erfcx},
     {"cuda/pointwise/formulas.cuh", kn__text_formulas},
     {"needs.h", kn__text_needs},
     {"polygamma.h", kn__text_polygamma},

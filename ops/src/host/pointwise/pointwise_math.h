@@ -48,6 +48,8 @@
 #define T_MOD2PI(x) (T) kn__mod2pi(x)
 #define T_ERFCINV(x) (T) kn__erfcinv(x)
 #define T_ERFCX(x) (T) kn__erfcx(x)
+#define T_ERFCX_SLOPE(x) (T) kn__erfcx_slope(x, kn__erfcx(x))
+#define T_ERFCX_SLOPE2(x) (T) kn__erfcx_slope2(x, kn__erfcx(x))
 #define T_GAMMA(x) (T) kn__gamma(x)
 #define T_POLYGAMMA(n, x) (T) kn__polygamma(n, x)
 #define T_BESSELJ(n, x) (T) kn__besselj(n, x)

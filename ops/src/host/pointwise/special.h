@@ -3,6 +3,7 @@
 #ifndef KN_SPECIAL_H
 #define KN_SPECIAL_H
 
+#include "erfcx.h"
 #include "polygamma.h"
 
 double kn__mod(double x, double y); /* x - n*y with the sign of y */
