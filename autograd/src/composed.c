@@ -113,6 +113,13 @@ COMPOSED(csch) {
     return kn_mul(u, kn_add(z, kn_affine(cube(z), 2, 0)));
 }
 
+COMPOSED(coth) {
+    UNUSED;
+    return kn_mul(kn_div(kn_affine(u, 2, 0), kn_tanh(x[0])), kn_square(kn_csch(x[0])));
+}
+
+COMPOSED(cot) { return tan_second(i, j, u, x, z, attr); }
+
 COMPOSED(sinpi) {
     UNUSED;
     return kn_mul(u, kn_affine(kn_sinpi(x[0]), -pi * pi, 0));

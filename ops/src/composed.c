@@ -44,12 +44,8 @@ static kn_tensor *cosine(kn_tensor *x) {
 
 COMPOSED(sec, inverse((kn_cos)(x)))
 COMPOSED(csc, inverse((kn_sin)(x)))
-COMPOSED(cot, inverse((kn_tan)(x)))
-COMPOSED(coth, inverse((kn_tanh)(x)))
 COMPOSED(asec, (kn_acos)(inverse(x)))
 COMPOSED(acsc, (kn_asin)(inverse(x)))
-COMPOSED(asech, (kn_acosh)(inverse(x)))
-COMPOSED(acsch, (kn_asinh)(inverse(x)))
 COMPOSED(acoth, (kn_atanh)(inverse(x)))
 
 COMPOSED(deg2rad, scaled(x, pi / 180))

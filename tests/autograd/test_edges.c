@@ -225,9 +225,10 @@ static void slopes_survive_what_overflows_on_the_way(void **state) {
     const float near[] = {0, -0.0f, 1e-39f, -1e-30f, 1, 1e10f, -INFINITY};
     assert_slopes(kn_acot, 7, near, (const double[]){-1, -1, -1, -1, -0.5, -1e-20, 0},
                   (const double[]){0, 0, 2e-39, -2e-30, 0.5, 2e-30, 0});
-    const float tiny[] = {1e-30f, 1e-10f};
-    assert_slopes(kn_asech, 2, tiny, (const double[]){-1e30, -1e10}, NULL);
-    assert_slopes(kn_acsch, 2, tiny, (const double[]){-1e30, -1e10}, NULL);
+    const float tiny[] = {1e-30f, 1e-15f, 1e-10f};
+    const double down[] = {-1e30, -1e15, -1e10}, up[] = {INFINITY, 1e30, 1e20};
+    assert_slopes(kn_asech, 3, tiny, down, up);
+    assert_slopes(kn_acsch, 3, tiny, down, up);
     const float large[] = {1e15f, 1e30f};
     const double inverse[] = {1e-15, 1e-30}, its_slope[] = {-1e-30, 0};
     assert_slopes(kn_acosh, 2, large, inverse, its_slope);
@@ -239,6 +240,10 @@ static void slopes_survive_what_cancels(void **state) {
     (void)state;
     const kn_dtype dtypes[] = {KN_F32, KN_F16, KN_BF16};
     for (int t = 0; t < 3; t++) {
+        const float far[] = {5, -5, 40, INFINITY};
+        double five = 1 / (sinh(5) * sinh(5)), forty = t == 1 ? 0 : 4 * exp(-80);
+        assert_slopes_of(dtypes[t], kn_coth, 4, far, (const double[]){-five, -five, -forty, 0},
+                         (const double[]){2 * five / tanh(5), -2 * five / tanh(5), 2 * forty, 0});
         const float at[] = {-1, 0, 1, 2, 3.75f, 4, 10, 256, 9984, INFINITY};
         const double slope[] = {
             -11.1463393,   -1.12837917,    -0.273212015,   -0.106796462,   -0.0364562575,
@@ -249,6 +254,24 @@ static void slopes_survive_what_cancels(void **state) {
                                  0.00109574111,  6.72535608e-8,
                                  1.13381273e-12, 0};
         assert_slopes_of(dtypes[t], kn_erfcx, 10, at, slope, second);
+    }
+}
+
+/* The results fit, what they are computed from does not. */
+static void slopes_of_16_bits_survive_too(void **state) {
+    (void)state;
+    const float right[] = {300}; /* almost an odd multiple of π/2 */
+    const double s = 1 / sin(300), c = 1 / tan(300);
+    assert_slopes_of(KN_F16, kn_cot, 1, right, (const double[]){-s * s},
+                     (const double[]){2 * s * s * c});
+    const float small[] = {0x1p-7f, 0x1p-17f}; /* its inverse is beyond f16 */
+    const double down[] = {-128, -INFINITY}, up[] = {16384, INFINITY};
+    unary *const inverses[] = {kn_asech, kn_acsch};
+    for (int i = 0; i < 2; i++) {
+        assert_slopes_of(KN_F16, inverses[i], 2, small, down, up);
+        KN_FRAME();
+        kn_tensor *x = kn_cast(F32(KN_SHAPE(1), small[1]), KN_F16);
+        assert_close(ops_at(kn_cast(inverses[i](x), KN_F32), 0), 18 * log(2), 1e-3, 0);
     }
 }
 
@@ -274,7 +297,7 @@ static void slopes_at_the_ends_of_clamped_functions(void **state) {
 int main(void) {
     return RUN_TESTS(
         OPS_TEST(slopes_survive_what_overflows_on_the_way), OPS_TEST(slopes_survive_what_cancels),
-        OPS_TEST(slopes_at_the_ends_of_clamped_functions),
+        OPS_TEST(slopes_of_16_bits_survive_too), OPS_TEST(slopes_at_the_ends_of_clamped_functions),
         OPS_TEST(shares_of_a_logsumexp_sum_to_one), OPS_TEST(slopes_of_norms_are_shares),
         OPS_TEST(gradients_at_the_edges_take_the_limit_that_is_finite),
         OPS_TEST(a_cross_entropy_is_weighed_by_what_comes_after),

@@ -174,6 +174,8 @@ static const bool has_composed[KN_OP_COUNT] = {
 #define cosh_third 1
 #define sech_third 1
 #define csch_third 1
+#define coth_third 1
+#define cot_third 1
 #define sinpi_third 1
 #define cospi_third 1
 #define erf_third 1

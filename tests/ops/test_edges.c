@@ -28,8 +28,7 @@ typedef struct operands {
 #define ITEMS(...) KN_ITEMS(__VA_ARGS__)
 /* Of x alone. */
 #define ONES(C)                                                                                    \
-    C(sec, kn_sec(o->x)) C(csc, kn_csc(o->x)) C(cot, kn_cot(o->x)) C(coth, kn_coth(o->x))          \
-    C(asec, kn_asec(o->x)) C(acsc, kn_acsc(o->x)) C(asech, kn_asech(o->x)) C(acsch, kn_acsch(o->x))\
+    C(sec, kn_sec(o->x)) C(csc, kn_csc(o->x)) C(asec, kn_asec(o->x)) C(acsc, kn_acsc(o->x))        \
     C(acoth, kn_acoth(o->x)) C(sind, kn_sind(o->x)) C(cosd, kn_cosd(o->x)) C(tand, kn_tand(o->x))  \
     C(secd, kn_secd(o->x)) C(cscd, kn_cscd(o->x)) C(cotd, kn_cotd(o->x)) C(asind, kn_asind(o->x))  \
     C(acosd, kn_acosd(o->x)) C(atand, kn_atand(o->x)) C(asecd, kn_asecd(o->x))                     \
@@ -420,6 +419,9 @@ static void pointwise_edges_are_numpys(void **state) {
     EXPECT(kn_relu(X(NAN, -INF, INF)), NAN, 0, INF);
     EXPECT(kn_round(X(0.5F, 1.5F, 2.5F, -0.5F)), 0, 2, 2, 0);
     EXPECT(kn_sqrt(X(-1, 0, INF)), NAN, 0, INF);
+    EXPECT(kn_coth(X(0, -0.0F, -INF, NAN)), INF, -INF, -1, NAN);
+    EXPECT(kn_asech(X(-1, 0, 1e-39F, 1, 2)), NAN, INF, 90.4939656, 0, NAN);
+    EXPECT(kn_acsch(X(0, -0.0F, -1e-39F, INF, NAN)), INF, -INF, -90.4939656, 0, NAN);
     EXPECT(kn_log1p(X(-1, -2, INF)), -INF, NAN, INF);
     EXPECT(kn_expm1(X(-INF, 1000)), -1, INF);
     EXPECT(kn_softplus(X(1000, -1000, -INF)), 1000, 0, 0);
