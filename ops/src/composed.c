@@ -42,20 +42,36 @@ static kn_tensor *cosine(kn_tensor *x) {
         return value;                                                                              \
     }
 
-COMPOSED(sec, inverse((kn_cos)(x)))
-COMPOSED(csc, inverse((kn_sin)(x)))
-COMPOSED(asec, (kn_acos)(inverse(x)))
-COMPOSED(acsc, (kn_asin)(inverse(x)))
-COMPOSED(acoth, (kn_atanh)(inverse(x)))
+/* f32 for 16 bits, whose range and digits what comes between x and the result would leave. */
+static kn_tensor *widened(kn_tensor *x) {
+    bool is_wide = !x || x == KN_NONE || (x->dtype != KN_F16 && x->dtype != KN_BF16);
+    return is_wide ? x : (kn_cast)(x, KN_F32);
+}
+static kn_tensor *narrowed(kn_tensor *y, const kn_tensor *x) {
+    return !y || y->dtype == x->dtype ? y : (kn_cast)(y, (kn_dtype)x->dtype);
+}
+#define COMPOSED_WIDE(name, value)                                                                 \
+    kn_tensor *(kn_##name)(kn_tensor * x) {                                                        \
+        KN__AS(#name, "x");                                                                        \
+        const kn_tensor *given = x;                                                                \
+        x = widened(x);                                                                            \
+        return narrowed(value, given);                                                             \
+    }
+
+COMPOSED_WIDE(sec, inverse((kn_cos)(x)))
+COMPOSED_WIDE(csc, inverse((kn_sin)(x)))
+COMPOSED_WIDE(asec, (kn_acos)(inverse(x)))
+COMPOSED_WIDE(acsc, (kn_asin)(inverse(x)))
+COMPOSED_WIDE(acoth, (kn_atanh)(inverse(x)))
 
 COMPOSED(deg2rad, scaled(x, pi / 180))
 COMPOSED(rad2deg, scaled(x, 180 / pi))
-COMPOSED(sind, sine(reduced(x)))
-COMPOSED(cosd, cosine(reduced(x)))
-COMPOSED(tand, (kn_div)((kn_sind)(x), (kn_cosd)(x)))
-COMPOSED(secd, inverse((kn_cosd)(x)))
-COMPOSED(cscd, inverse((kn_sind)(x)))
-COMPOSED(cotd, (kn_div)((kn_cosd)(x), (kn_sind)(x)))
+COMPOSED_WIDE(sind, sine(reduced(x)))
+COMPOSED_WIDE(cosd, cosine(reduced(x)))
+COMPOSED_WIDE(tand, (kn_div)((kn_sind)(x), (kn_cosd)(x)))
+COMPOSED_WIDE(secd, inverse((kn_cosd)(x)))
+COMPOSED_WIDE(cscd, inverse((kn_sind)(x)))
+COMPOSED_WIDE(cotd, (kn_div)((kn_cosd)(x), (kn_sind)(x)))
 COMPOSED(asind, (kn_rad2deg)((kn_asin)(x)))
 COMPOSED(acosd, (kn_rad2deg)((kn_acos)(x)))
 COMPOSED(atand, (kn_rad2deg)((kn_atan)(x)))

@@ -260,6 +260,15 @@ static void slopes_survive_what_cancels(void **state) {
 /* The results fit, what they are computed from does not. */
 static void slopes_of_16_bits_survive_too(void **state) {
     (void)state;
+    const double turn = 3.14159265358979 / 180, csc = 1 / sin(turn), cot = 1 / tan(turn);
+    const float degrees[] = {0.03125f, 1};
+    const double second_csc = turn * turn * csc * (csc * csc + cot * cot);
+    const double second_cot = 2 * turn * turn * csc * csc * cot;
+    const double near_0 = -1024 / turn; /* -1/(turn·x²) */
+    assert_slopes_of(KN_F16, kn_cscd, 2, degrees, (const double[]){near_0, -turn * csc * cot},
+                     (const double[]){INFINITY, second_csc});
+    assert_slopes_of(KN_F16, kn_cotd, 2, degrees, (const double[]){near_0, -turn * csc * csc},
+                     (const double[]){INFINITY, second_cot});
     const float right[] = {300}; /* almost an odd multiple of π/2 */
     const double s = 1 / sin(300), c = 1 / tan(300);
     assert_slopes_of(KN_F16, kn_cot, 1, right, (const double[]){-s * s},
