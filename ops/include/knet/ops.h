@@ -102,9 +102,10 @@ KN_API kn_tensor *kn_bilinear_filter(kn_shape shape);
  *
  * The gradient of sign and of rounding is zero; relu keeps NaN; where max and min tie the gradient
  * is shared. Slopes at the ends are PyTorch's: 1 for clamp; 0 for relu, hardtanh and hardsigmoid,
- * of which the last one alone has none at NaN; those of the middle for hardswish. Integers wrap:
- * neg abs sign square relu clamp hardtanh add sub mul fmod remainder maximum minimum and
- * comparisons are for integers too. A remainder of an integer by 0 is 0. */
+ * of which the last one alone has none at NaN. hardswish has those of its middle, -0.5 and 1.5;
+ * PyTorch's is 1 or 1.5 at 3, by the number of elements. Integers wrap: neg abs sign square relu
+ * clamp hardtanh add sub mul fmod remainder maximum minimum and comparisons are for integers too. A
+ * remainder of an integer by 0 is 0. */
 #define KN_PARAMS_0_
 #define KN_PARAMS_1_ , double p
 #define KN_PARAMS_2_ , double p, double q
