@@ -1,7 +1,9 @@
-/* Training on several ranks whose options differ. */
+/* Training on several ranks: options that differ, checkpoints of another number of ranks. */
 #include <knet/parallel.h>
 #include <knet/train.h>
+#include <math.h>
 
+#include "checkpoint_dir.h"
 #include "ranks_test.h"
 
 /* What rank 1 does, unlike rank 0. */
@@ -20,14 +22,9 @@ typedef struct trained {
     kn_train_more more;
 } trained;
 
-/* 200 images, 3 batches of each rank. */
-static const char *create(trained *t, kn_comm *comm, const other *o) {
-    const kn_augment augment = {.flip = 1};
-    bool is_other = kn_comm_rank(comm) == 1;
-    const kn_loader_options options = {.batch = is_other && o->batch ? o->batch : 32,
-                                       .augment = is_other && o->augments ? &augment : NULL,
-                                       .rank = kn_comm_rank(comm),
-                                       .n_ranks = kn_comm_size(comm)};
+static const char *create(trained *t, kn_comm *comm, kn_loader_options options) {
+    options.rank = kn_comm_rank(comm);
+    options.n_ranks = kn_comm_size(comm);
     RANK_OK(kn_params_create(&t->params, NULL));
     RANK_OK(kn_model_create(&t->model, "softmax", t->params));
     RANK_OK(kn_sgd_create(&t->optim, t->params, 0.1, NULL));
@@ -35,6 +32,28 @@ static const char *create(trained *t, kn_comm *comm, const other *o) {
         &t->data, 200, &(kn_synthetic_options){.shape = KN_SHAPE(1, 28, 28), .n_classes = 10}));
     RANK_OK(kn_loader_create_from(&t->loader, t->data, &options));
     RANK_OK(kn_parallel_create(&t->more.parallel, t->params, comm, NULL));
+    return NULL;
+}
+
+static void release(trained *t) {
+    kn_loss_scale_destroy(t->more.scale);
+    kn_ema_destroy(t->more.ema);
+    kn_parallel_destroy(t->more.parallel);
+    kn_loader_destroy(t->loader);
+    kn_dataset_destroy(t->data);
+    kn_optim_destroy(t->optim);
+    kn_model_destroy(t->model);
+    kn_params_destroy(t->params);
+}
+
+/* 200 images, 3 batches of each rank. */
+static const char *create_other(trained *t, kn_comm *comm, const other *o) {
+    const kn_augment augment = {.flip = 1};
+    bool is_other = kn_comm_rank(comm) == 1;
+    const kn_loader_options options = {.batch = is_other && o->batch ? o->batch : 32,
+                                       .augment = is_other && o->augments ? &augment : NULL};
+    const char *found = create(t, comm, options);
+    if (found) return found;
     if (is_other && o->averages) RANK_OK(kn_ema_create(&t->more.ema, t->params, 0.9));
     if (is_other && o->scales) RANK_OK(kn_loss_scale_create(&t->more.scale, t->params, NULL));
     return NULL;
@@ -45,20 +64,13 @@ static const char *train(kn_comm *comm, void *ctx) {
     trained t = {.more = {.ema = NULL}};
     kn_train_result result;
     KN_FRAME(.device = kn_device_host());
-    const char *found = create(&t, comm, o);
+    const char *found = create_other(&t, comm, o);
     if (found) return found;
     kn_status status = kn_train(&result, sizeof result, t.model, t.optim, t.loader, NULL,
                                 &(kn_train_options){.more = &t.more});
     RANK_CHECK(status == (o->message ? KN_ERR_INVALID : KN_OK));
     RANK_CHECK(!o->message || strstr(kn_last_error()->message, o->message));
-    kn_loss_scale_destroy(t.more.scale);
-    kn_ema_destroy(t.more.ema);
-    kn_parallel_destroy(t.more.parallel);
-    kn_loader_destroy(t.loader);
-    kn_dataset_destroy(t.data);
-    kn_optim_destroy(t.optim);
-    kn_model_destroy(t.model);
-    kn_params_destroy(t.params);
+    release(&t);
     return NULL;
 }
 
@@ -74,4 +86,71 @@ static void ranks_that_train_otherwise_are_an_error(void **state) {
     for (int i = 0; i < 5; i++) ranks_run(2, train, &others[i]);
 }
 
-int main(void) { return RUN_TESTS(TEST(ranks_that_train_otherwise_are_an_error)); }
+/* --- other ranks continue --- */
+
+/* 200 images in batches of 8: an epoch of one rank has 25. */
+typedef struct part {
+    int64_t accumulate;
+    bool partial;
+    int64_t stop;  /* after so many steps of this part; 0: trains on */
+    int64_t steps; /* expected */
+} part;
+
+static bool until_stop(void *ctx, const kn_train_step *step) {
+    const part *p = ctx;
+    return step->index != p->stop;
+}
+
+static const char *train_part(kn_comm *comm, void *ctx) {
+    const part *p = ctx;
+    trained t = {.more = {.ema = NULL}};
+    kn_train_result result;
+    KN_FRAME(.device = kn_device_host());
+    const char *found = create(&t, comm, (kn_loader_options){.batch = 8, .partial = p->partial});
+    if (found) return found;
+    const kn_train_options options = {
+        .more = &t.more,
+        .accumulate = p->accumulate,
+        .checkpoint = &(kn_train_checkpoint){.path = path, .resume = true},
+        .on_step_fn = p->stop ? until_stop : NULL,
+        .ctx = ctx};
+    RANK_OK(kn_train(&result, sizeof result, t.model, t.optim, t.loader, NULL, &options));
+    RANK_CHECK(result.n_steps - result.resumed == p->steps);
+    RANK_CHECK(result.stopped == (p->stop > 0));
+    RANK_CHECK(result.stopped || isfinite(result.last.loss));
+    release(&t);
+    return NULL;
+}
+
+static void other_numbers_of_ranks_train_the_rest_of_the_epoch(void **state) {
+    (void)state;
+    static const struct {
+        int before, after;
+        part first, rest;
+    } cases[] = {
+        {1, 2, {.stop = 1}, {.steps = 12}},
+        {1, 3, {.stop = 1}, {.steps = 8}},
+        {1, 5, {.stop = 1}, {.steps = 5}},
+        {1, 5, {.stop = 4}, {.steps = 5}},
+        {1, 5, {.stop = 5}, {.steps = 4}},
+        {1, 2, {.stop = 1}, {.accumulate = 4, .steps = 3}},
+        {1, 1, {.stop = 1}, {.accumulate = 4, .steps = 6}},
+        {1, 2, {.stop = 24}, {.steps = 0}},
+        {1, 2, {.stop = 25}, {.steps = 0}},
+        {2, 1, {.stop = 1}, {.steps = 23}},
+        {2, 5, {.stop = 1}, {.steps = 5}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        part first = cases[i].first, rest = cases[i].rest;
+        first.steps = first.stop;
+        ranks_run(cases[i].before, train_part, &first);
+        ranks_run(cases[i].after, train_part, &rest);
+        (void)remove(path);
+    }
+}
+
+int main(void) {
+    return RUN_TESTS(TEST(ranks_that_train_otherwise_are_an_error),
+                     cmocka_unit_test_setup_teardown(
+                         other_numbers_of_ranks_train_the_rest_of_the_epoch, dir_make, dir_remove));
+}

@@ -352,5 +352,6 @@ kn_status kn_loader_place_set(kn_loader *l, const kn_loader_place *place) {
     KN_TRY(kn_rng_state_set(l->rng, place->seed, place->offset));
     if (index > 0 && l->options.split == KN_TRAIN) KN_TRY(shuffle(l));
     index_set(l, index);
+    l->set_index = place->index;
     return KN_OK;
 }

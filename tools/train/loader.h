@@ -27,6 +27,7 @@ struct kn_loader {
     int64_t n_batches;     /* of the epoch */
     int64_t n_next;        /* of the next ones */
     int64_t index;         /* of the next batch */
+    int64_t set_index;     /* of the place that was set last, over all of its ranks */
     uint64_t epoch_offset; /* of rng before the shuffle of the epoch */
     uint32_t *order;       /* [n]: the epoch's permutation, the same on every rank */
     kn_rng *rng;

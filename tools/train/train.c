@@ -319,12 +319,10 @@ static int64_t epoch_steps(const run *r) {
 /* The steps that the place in the data is worth, and their losses' sum: a run with another number
  * of ranks or of accumulated batches made others. */
 static kn_status epoch_place(run *r) {
-    kn_loader_place place;
-    int64_t before = r->result.last.n_steps, after = epoch_steps(r);
+    int64_t before = r->result.last.n_steps, after = epoch_steps(r), batches = r->train->index;
     if (before == 0) return KN_OK;
-    KN_TRY(kn_loader_place_get(&place, r->train));
-    int64_t batches = place.index / kn__ranks_size(r->more.parallel);
-    if (batches > 0 && batches < kn_loader_batches(r->train)) /* else the epoch is complete */
+    /* Saved in its test, a complete epoch is at 0; fewer batches than ranks are 0 of each. */
+    if (r->train->set_index > 0 && batches < kn_loader_batches(r->train))
         after = batches / r->options.accumulate;
     if (after == before) return KN_OK;
     r->result.last.n_steps = after;
