@@ -12,13 +12,16 @@
 /* Times of a step, ns from its beginning: of the buckets, then these two. */
 enum { BACKWARD_END, STEP_END, N_ENDS };
 
+enum { SLICE_BYTES = 256 }; /* gradients begin at its multiples */
+
 struct kn_forecast {
     kn_params *params; /* borrowed */
     kn_forecast_options options;
     kn__bucket *buckets;
     int n_buckets;
     const char *arena;
-    size_t item;
+    size_t n_slices, item;
+    bool *is_done; /* [n_slices]: the gradients that this pass finished, by their first slice */
     uint64_t began_ns;
     bool has_backward; /* in this step */
     double *now;       /* [n_buckets + N_ENDS]: of this step */
@@ -35,22 +38,31 @@ static double elapsed(const kn_forecast *f) {
 
 /* --- a step --- */
 
+static void pass_begin(kn_forecast *f) {
+    for (int i = 0; i < f->n_buckets; i++) {
+        f->buckets[i].n_left = f->buckets[i].n_params;
+        f->now[i] = INFINITY;
+    }
+    if (f->n_slices) memset(f->is_done, 0, f->n_slices * sizeof *f->is_done);
+}
+
+/* A gradient that is finished again is a later pass's: the ones before it were not the last. */
 static void gradient_ready(void *ctx, kn_tensor *w, kn_tensor *gradient) {
     kn_forecast *f = ctx;
     f->has_backward = true;
     if (!f->buckets || !kn_tensor_numel(w)) return;
     const char *data = kn_data(gradient);
     if (!data) return;
+    bool *is_done = &f->is_done[(data - f->arena) / SLICE_BYTES];
+    if (*is_done) pass_begin(f);
+    *is_done = true;
     kn__bucket *b = kn__bucket_of(f->buckets, f->n_buckets, (data - f->arena) / (int64_t)f->item);
     if (--b->n_left == 0) f->now[b - f->buckets] = elapsed(f);
 }
 
 void kn_forecast_begin(kn_forecast *forecast) {
     kn_forecast *f = forecast;
-    for (int i = 0; i < f->n_buckets; i++) {
-        f->buckets[i].n_left = f->buckets[i].n_params;
-        f->now[i] = INFINITY;
-    }
+    pass_begin(f);
     f->has_backward = false;
     f->began_ns = kn__now_ns(CLOCK_MONOTONIC);
 }
@@ -71,9 +83,11 @@ static kn_status buckets_make(kn_forecast *f) {
     int *order = malloc((size_t)n * sizeof *order + 1);
     kn__bucket *buckets = calloc((size_t)n + 1, sizeof *buckets);
     double *now = calloc((size_t)n + 1 + N_ENDS, sizeof *now);
+    size_t n_slices = (size_t)kn_tensor_numel(flat) * f->item / SLICE_BYTES + 1;
+    bool *is_done = calloc(n_slices, sizeof *is_done);
     kn_status status = KN_OK;
     if (order) kn_params_order(order, f->params);
-    if (!order || !buckets || !now)
+    if (!order || !buckets || !now || !is_done)
         status = KN_FAIL(KN_ERR_OOM, "kn_forecast_end: no host memory");
     else if (!n || order[0] < 0)
         status = KN_FAIL(KN_ERR_INVALID, "kn_forecast_end: there was no kn_backward");
@@ -85,10 +99,13 @@ static kn_status buckets_make(kn_forecast *f) {
     if (status == KN_OK) {
         f->buckets = buckets;
         f->now = now;
+        f->is_done = is_done;
+        f->n_slices = n_slices;
         return KN_OK;
     }
     free(buckets);
     free(now);
+    free(is_done);
     return status;
 }
 
@@ -225,6 +242,7 @@ void kn_forecast_destroy(kn_forecast *forecast) {
     kn_params_on_grad(forecast->params, NULL, NULL);
     free(forecast->buckets);
     free(forecast->now);
+    free(forecast->is_done);
     free(forecast->steps);
     free(forecast);
 }

@@ -5,6 +5,7 @@
 #include <knet/optim.h>
 #include <knet/tape.h>
 #include <math.h>
+#include <unistd.h>
 
 #include "test.h"
 
@@ -141,6 +142,49 @@ static void a_bucket_that_backward_does_not_reach_waits_for_its_end(void **state
     job_end(&j);
 }
 
+/* Steps of two passes with a nap between them, of which the last one leaves out some layers. */
+static void passes_run(const job *j, int n, int left_out) {
+    for (int s = 0; s < n; s++) {
+        kn_forecast_begin(j->forecast);
+        for (int pass = 0; pass < 2; pass++) {
+            KN_TAPE(.threads = 1);
+            kn_tensor *x = kn_full(KN_SHAPE(8, WIDTH), 0.01);
+            for (int i = pass ? left_out : 0; i < LAYERS; i++)
+                x = kn_tanh(kn_linear(x, kn_params_at(j->params, i, NULL), KN_NONE));
+            if (pass) usleep(30000);
+            assert_ok(kn_backward(kn_sum(x, KN_ALL, false)));
+        }
+        kn_forecast_backward_end(j->forecast);
+        assert_ok(kn_forecast_end(j->forecast));
+    }
+}
+
+/* The nap would hide all reductions, were they possible before the last pass. */
+static void gradients_are_finished_by_the_last_pass(void **state) {
+    (void)state;
+    const double bytes = LAYERS * 4.0 * WIDTH * WIDTH;
+    for (int64_t bucket_bytes = 4; bucket_bytes < 1 << 30; bucket_bytes <<= 20) {
+        job j = job_new(&(kn_forecast_options){.bucket_bytes = bucket_bytes}, false);
+        passes_run(&j, 8, 0);
+        kn_forecast_result r = of_ranks(&j, 2, (kn_forecast_link){.bandwidth = bytes / 0.02});
+        assert_close(r.reduce_seconds, 0.02, 1e-9, 0);
+        assert_true(r.wait_seconds > 0);
+        job_end(&j);
+    }
+}
+
+/* What the pass before finished doesn't count. */
+static void a_bucket_that_the_last_pass_does_not_reach_waits_for_its_end(void **state) {
+    (void)state;
+    for (int64_t bucket_bytes = 4; bucket_bytes < 1 << 30; bucket_bytes <<= 20) {
+        job j = job_new(&(kn_forecast_options){.bucket_bytes = bucket_bytes}, false);
+        passes_run(&j, 3, 1);
+        kn_forecast_result r = of_ranks(&j, 2, (kn_forecast_link){.bandwidth = 1e15});
+        assert_close(r.wait_seconds, r.reduce_seconds / (double)r.n_buckets, 1e-3, 0);
+        job_end(&j);
+    }
+}
+
 static void a_step_without_backward_is_not_counted(void **state) {
     (void)state;
     const kn_forecast_link link = {.bandwidth = 1e6};
@@ -206,5 +250,7 @@ int main(void) {
         TEST(a_reduction_sends_every_shard_twice), TEST(small_data_goes_whole_to_everyone),
         TEST(chunks_hide_each_others_latency), TEST(backward_hides_what_comes_before_its_end),
         TEST(a_bucket_that_backward_does_not_reach_waits_for_its_end),
+        TEST(gradients_are_finished_by_the_last_pass),
+        TEST(a_bucket_that_the_last_pass_does_not_reach_waits_for_its_end),
         TEST(a_step_without_backward_is_not_counted), TEST(misuse_is_an_error_that_names_it));
 }
