@@ -234,6 +234,40 @@ static void ranks_share_all_images_of_a_test(void **state) {
     for (int i = 0; i < 101; i++) assert_int_equal(seen[i], 1);
 }
 
+/* Sets `loader` to each place of an epoch of `saved`; returns the last one's index. */
+static int64_t places_set(kn_loader *loader, kn_loader *saved) {
+    kn_loader_place place = {.index = 0};
+    for (int64_t i = kn_loader_batches(saved); i > 0; i--) {
+        kn_batch b;
+        assert_true(kn_loader_next(saved, &b));
+        assert_ok(kn_loader_place_get(&place, saved));
+        assert_ok(kn_loader_place_set(loader, &place));
+    }
+    return place.index;
+}
+
+/* Ranks whose last batches are others. Of 10 images all batches of 3 are 4 or more. */
+static void the_end_of_an_epoch_is_its_end_for_other_ranks(void **state) {
+    (void)state;
+    files_dataset(dir, 10, false);
+    for (int from = 1; from <= 10; from++)
+        for (int to = 1; to <= 10; to++) {
+            kn_loader_options o = {.batch = 3, .n_ranks = from, .partial = 1};
+            kn_loader *saved = open_loader(o);
+            o.n_ranks = to;
+            kn_loader *loader = open_loader(o);
+            kn_loader_place place;
+            kn_batch b;
+            if (places_set(loader, saved) >= 4) assert_false(kn_loader_next(loader, &b));
+            assert_ok(kn_check());
+            assert_ok(kn_loader_place_get(&place, saved));
+            place.index = 21;
+            assert_fails(kn_loader_place_set(loader, &place), KN_ERR_INVALID, "batch 21 of");
+            kn_loader_destroy(saved);
+            kn_loader_destroy(loader);
+        }
+}
+
 static void an_epoch_can_be_left_early(void **state) {
     (void)state;
     int order[100];
@@ -388,7 +422,8 @@ int main(void) {
         IN_DIR(a_set_smaller_than_a_batch_is_one_batch),
         IN_DIR(a_batch_takes_no_more_memory_than_the_data),
         IN_DIR(ranks_share_an_epoch_without_overlap), IN_DIR(ranks_share_all_images_of_a_test),
-        IN_DIR(fewer_images_than_ranks_are_refused_by_all), IN_DIR(an_epoch_can_be_left_early),
+        IN_DIR(fewer_images_than_ranks_are_refused_by_all),
+        IN_DIR(the_end_of_an_epoch_is_its_end_for_other_ranks), IN_DIR(an_epoch_can_be_left_early),
         TEST(made_up_images_are_the_same_every_time),
         TEST(next_allocates_nothing_after_the_first_batch),
         TEST(a_missing_directory_names_the_package),

@@ -139,6 +139,7 @@ static void other_numbers_of_ranks_train_the_rest_of_the_epoch(void **state) {
         {1, 2, {.stop = 25}, {.steps = 0}},
         {2, 1, {.stop = 1}, {.steps = 23}},
         {2, 5, {.stop = 1}, {.steps = 5}},
+        {2, 1, {.partial = true, .stop = 13}, {.partial = true, .steps = 0}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         part first = cases[i].first, rest = cases[i].rest;

@@ -375,7 +375,7 @@ static kn_status data_check(state *s, kn_checkpoint *c, kn_file *f, const char *
                        "%s is of %" PRIu64 " samples in batches of %" PRIu64
                        "; the loader has %" PRId64 " in batches of %" PRId64,
                        path, s->data[3], s->data[4], l->data->n, l->options.batch);
-    if (s->data[2] / (uint64_t)l->options.n_ranks > (uint64_t)l->n_batches)
+    if (kn__loader_batch_of(l, (int64_t)s->data[2]) < 0)
         return KN_FAIL(KN_ERR_INVALID,
                        "%s is of batch %" PRIu64 " of its epoch; the loader's have %" PRId64
                        " on each of %d ranks",

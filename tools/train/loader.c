@@ -338,14 +338,23 @@ kn_status kn_loader_place_get(kn_loader_place *out, kn_loader *l) {
     return KN_OK;
 }
 
+int64_t kn__loader_batch_of(const kn_loader *l, int64_t index) {
+    const kn_loader_options *o = &l->options;
+    int64_t n = l->data->n, all = n / o->batch + (n % o->batch > 0);
+    /* Other last batches may be more, but fewer than two for each sample. */
+    if (o->partial && index >= all && index < 2 * n) return l->n_batches;
+    int64_t batch = index / o->n_ranks;
+    return index >= 0 && batch <= l->n_batches ? batch : -1;
+}
+
 kn_status kn_loader_place_set(kn_loader *l, const kn_loader_place *place) {
     if (place->n_images != l->data->n || place->batch != l->options.batch)
         return KN_FAIL(KN_ERR_INVALID,
                        "the place is of %" PRId64 " samples in batches of %" PRId64
                        "; the loader has %" PRId64 " in batches of %" PRId64,
                        place->n_images, place->batch, l->data->n, l->options.batch);
-    int64_t index = place->index / l->options.n_ranks; /* saved with another number, perhaps */
-    if (index < 0 || index > l->n_batches)
+    int64_t index = kn__loader_batch_of(l, place->index);
+    if (index < 0)
         return KN_FAIL(KN_ERR_INVALID, "the place is batch %" PRId64 " of %" PRId64, place->index,
                        l->n_batches);
     kn__prefetch_drop(l);

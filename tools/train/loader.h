@@ -42,6 +42,10 @@ struct kn_loader {
 /* Fills the buffer with batch `index` of the epoch; any thread. */
 void kn__batch_gather(const kn_loader *l, kn__batch_buffer *b, int64_t index);
 
+/* This rank's batch at a place, which another number of ranks saved, perhaps: where they had all
+ * samples it is the end of the epoch. -1: no epoch has the place. */
+int64_t kn__loader_batch_of(const kn_loader *l, int64_t index);
+
 /* --- the thread; all from the loader's own. A child of fork has none: it fills its batches itself
  * --- */
 kn_status kn__prefetch_start(kn_loader *l);

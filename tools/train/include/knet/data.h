@@ -92,7 +92,9 @@ typedef struct kn_loader_place {
 } kn_loader_place;
 /* Gives the place of the next batch. */
 KN_API KN_MUST_CHECK kn_status kn_loader_place_get(kn_loader_place *out, kn_loader *loader);
-/* Errors: INVALID for the place of other data, or of other batches. */
+/* The place may be another number of ranks': its batches are divided among these, rounded down;
+ * where the others had all samples, the epoch is at its end. Errors: INVALID for the place of other
+ * data, or of other batches. */
 KN_API KN_MUST_CHECK kn_status kn_loader_place_set(kn_loader *loader, const kn_loader_place *place);
 KN_API int64_t kn_loader_batches(const kn_loader *loader); /* of the epoch, or the next one */
 KN_API int64_t kn_loader_images(const kn_loader *loader);  /* samples, of all ranks */
