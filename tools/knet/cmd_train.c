@@ -380,6 +380,15 @@ static kn_status rate_find(session *s) {
     return kn__interrupted ? KN_OK : status;
 }
 
+/* All ranks stopped, and end alike, whichever of them had the signal. */
+static kn_status interrupt_share(kn_comm *comm) {
+    double number = kn__interrupted;
+    if (!comm) return KN_OK;
+    KN_TRY(kn_comm_values(comm, &number, 1, KN_COMM_MAX));
+    kn__interrupted = (sig_atomic_t)number;
+    return KN_OK;
+}
+
 static kn_status session_train(session *s) {
     const options *o = &s->options;
     char params[32], images[32], batches[32];
@@ -423,6 +432,7 @@ static kn_status session_train(session *s) {
                                      .on_epoch_fn = epoch_done,
                                      .ctx = s});
     kn_progress_end(&s->bar);
+    if (status == KN_OK && s->result.stopped) status = interrupt_share(s->comm);
     if (kn__interrupted) s->result.stopped = true; /* after the last callback too */
     return status;
 }
