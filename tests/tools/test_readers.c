@@ -392,6 +392,21 @@ static void a_text_is_cut_into_samples_and_what_follows(void **state) {
     kn_vocab_destroy(v);
 }
 
+static void a_byte_order_mark_is_no_part_of_a_text(void **state) {
+    (void)state;
+    kn_dataset *data = NULL;
+    kn_vocab *v = NULL;
+    kn_batch b;
+    assert_fails(kn_dataset_read_text(&data, &v, file("a.txt", "\xef\xbb\xbfx"), 1, NULL),
+                 KN_ERR_FORMAT, "a.txt: 1 words or characters");
+    assert_ok(kn_dataset_read_text(&data, &v, file("a.txt", "\xef\xbb\xbfxxyz"), 3, NULL));
+    assert_int_equal(kn_vocab_size(v), 5);
+    kn_loader *loader = all_of(&b, data);
+    assert_integers(b.x, (int64_t[]){2, 2, 3}, 3);
+    kn_loader_destroy(loader);
+    kn_vocab_destroy(v);
+}
+
 /* --- reviews --- */
 
 static void kerass_file_has_words_from_three_on(void **state) {
@@ -440,14 +455,14 @@ static void folders_of_reviews_are_read(void **state) {
     kn_vocab *v = NULL;
     kn_batch b;
     review_write("train", "neg", "0_1.txt", "bad bad film");
-    review_write("train", "pos", "0_9.txt", "good film");
+    review_write("train", "pos", "0_9.txt", "\xef\xbb\xbfgood film");
     review_write("test", "neg", "0_1.txt", "bad");
     const kn_imdb_options o = {.vocab = &v};
     assert_fails(kn_dataset_read_imdb(&data, dir, KN_TEST, &o), KN_ERR_IO,
                  "test/pos: No such file");
     test_assert_message("https://ai.stanford.edu", __FILE__, __LINE__);
     assert_null(v);
-    review_write("test", "pos", "0_9.txt", "good, good actor");
+    review_write("test", "pos", "0_9.txt", "\xef\xbb\xbfgood, good actor");
     assert_ok(kn_dataset_read_imdb(&data, dir, KN_TEST, &o));
     assert_int_equal(kn_vocab_size(v), 5);
     kn_loader *loader = all_of(&b, data);
@@ -522,7 +537,8 @@ int main(int argc, char **argv) {
         TEST(a_vocabulary_is_a_line_of_ascii_and_back), TEST(a_line_has_no_word_that_no_text_has),
         TEST(rare_words_are_left_out), TEST(characters_are_those_of_utf8),
         IN_DIR(a_text_is_cut_into_samples_and_what_follows),
-        TEST(kerass_file_has_words_from_three_on), IN_DIR(folders_of_reviews_are_read),
+        IN_DIR(a_byte_order_mark_is_no_part_of_a_text), TEST(kerass_file_has_words_from_three_on),
+        IN_DIR(folders_of_reviews_are_read),
         IN_DIR(the_order_of_reviews_is_the_same_in_every_locale), TEST(a_missing_path_is_named),
         IN_DIR(a_missing_data_set_says_where_it_is));
 }

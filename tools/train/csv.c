@@ -290,8 +290,8 @@ static kn_status table_give(kn_dataset **out, table *t) {
 
 kn_status kn__csv_parse(kn_dataset **out, char *text, size_t n_bytes, const char *name,
                         const kn_csv_options *options) {
-    bool is_marked = n_bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0; /* as UTF-8 */
-    table t = {.name = name, .at = text + (is_marked ? 3 : 0), .end = text + n_bytes, .next = 1};
+    table t = {
+        .name = name, .at = text + kn__mark_bytes(text, n_bytes), .end = text + n_bytes, .next = 1};
     if (options) t.o = *options;
     if (!t.o.delimiter) t.o.delimiter = ',';
     for (int i = 0; i < 4; i++)

@@ -6,6 +6,7 @@
 #include <knet/dataset.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <string.h>
 
 struct kn_dataset {
     _Atomic int refs;
@@ -37,6 +38,10 @@ int kn__by_name(const struct dirent **a, const struct dirent **b);
 
 /* Bytes of a regular file and a zero after them, malloc'd. Errors: IO, OOM. */
 kn_status kn__file_whole(char **out, size_t *n_bytes, const char *path);
+/* Bytes of the byte-order mark, in UTF-8, that a file's text begins with: 3 or 0. */
+static inline size_t kn__mark_bytes(const char *text, size_t n_bytes) {
+    return n_bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+}
 
 /* The readers, of bytes in memory; `name` is for messages. */
 kn_status kn__csv_parse(kn_dataset **out, char *text, size_t n_bytes, const char *name,

@@ -58,10 +58,11 @@ kn_status kn_dataset_read_text(kn_dataset **out, kn_vocab **vocab, const char *p
                        length);
     if (!path) return KN_FAIL(KN_ERR_INVALID, "kn_dataset_read_text: path is NULL");
     KN_TRY(kn__file_whole(&text, &n_bytes, path));
+    size_t mark = kn__mark_bytes(text, n_bytes), n = n_bytes - mark;
     kn_vocab *made = NULL;
-    kn_status status = *vocab ? KN_OK : kn_vocab_create(&made, text, n_bytes, options);
+    kn_status status = *vocab ? KN_OK : kn_vocab_create(&made, text + mark, n, options);
     if (status == KN_OK)
-        status = text_take(out, *vocab ? *vocab : made, text, n_bytes, length, path);
+        status = text_take(out, *vocab ? *vocab : made, text + mark, n, length, path);
     if (status == KN_OK && made)
         *vocab = made;
     else
@@ -216,7 +217,8 @@ static kn_status folder_read(reviews *r, const char *dir, int64_t label) {
         if (status < 0) continue;
         status = fits ? kn__file_whole(&text, &n_bytes, path)
                       : KN_FAIL(KN_ERR_INVALID, "%s: a path is too long", dir);
-        if (status == KN_OK) status = review_add(r, text, n_bytes, label);
+        size_t mark = status == KN_OK ? kn__mark_bytes(text, n_bytes) : 0;
+        if (status == KN_OK) status = review_add(r, text + mark, n_bytes - mark, label);
         free(text);
     }
     free(files);

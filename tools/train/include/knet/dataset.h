@@ -101,8 +101,9 @@ typedef struct kn_csv_options {
 KN_API KN_MUST_CHECK kn_status kn_dataset_read_csv(kn_dataset **out, const char *path,
                                                    const kn_csv_options *options);
 /* Reads a text as samples of `length` words or characters: x [length], and y the same, one further
- * on. Makes *vocab of it if that is NULL, by `options` (NULL: characters). Checkpoints with a
- * loader of the set hold the vocabulary. Errors: IO; FORMAT for a text without a sample. */
+ * on. Makes *vocab of it if that is NULL, by `options` (NULL: characters). A byte-order mark is
+ * skipped. Checkpoints with a loader of the set hold the vocabulary. Errors: IO; FORMAT for a text
+ * without a sample. */
 KN_API KN_MUST_CHECK kn_status kn_dataset_read_text(kn_dataset **out, kn_vocab **vocab,
                                                     const char *path, int64_t length,
                                                     const kn_vocab_options *options);
@@ -116,7 +117,8 @@ typedef struct kn_imdb_options {
 } kn_imdb_options;
 /* Reads film reviews (Maas et al. 2011) as sequences with class 0, negative, or 1: Keras's
  * imdb.npz, or the folder aclImdb with its train/pos, train/neg …. Words of the NPZ file have
- * Keras's numbers plus 3, after 0 padding, 1 start and 2 unknown, as there. */
+ * Keras's numbers plus 3, after 0 padding, 1 start and 2 unknown, as there. Byte-order marks of the
+ * folder's texts are skipped. */
 KN_API KN_MUST_CHECK kn_status kn_dataset_read_imdb(kn_dataset **out, const char *path,
                                                     kn_split split, const kn_imdb_options *options);
 
