@@ -261,6 +261,14 @@ static kn_tensor *outliving(const kn__back *b, const kn_call *call, kn_tensor *d
     return is_made && !b->pass->keep ? kn_tensor_alias(dx) : dx;
 }
 
+/* A gradient that another input gets too: what takes it may add to it in place, or end it. */
+static bool comes_again(const kn_call *call, kn_tensor *const dx[], int i) {
+    for (int j = i + 1; j < call->n_x; j++) {
+        if (call->need >> j & 1 && dx[j] == dx[i]) return true;
+    }
+    return false;
+}
+
 static kn_status deliver_all(kn__back *b, const kn_call *call, kn_tensor *const dx[]) {
     for (int i = 0; i < call->n_x; i++) {
         if (!(call->need >> i & 1) || !dx[i] || dx[i] == KN_NONE) continue;
@@ -268,6 +276,7 @@ static kn_status deliver_all(kn__back *b, const kn_call *call, kn_tensor *const 
         if (!own) return kn_check();
         KN_TRY(check_gradient(b, call, i, own));
         own = outliving(b, call, own);
+        if (own == dx[i] && comes_again(call, dx, i)) own = kn_tensor_alias(own);
         if (!own) return kn_check();
         KN_TRY(kn__back_deliver(b, i, own));
     }

@@ -1,8 +1,15 @@
 /* One optimiser step over many parameters, in place. */
 #include "run.h"
 
+/* An average reads the weights: what is saved of them stays valid. A plan knows them by claims. */
+static kn_status weight_claim(kn__ops_thread *self, kn_op op, kn_storage *w, kn_stream stream) {
+    if (op != KN_OP_ema_step || self->capture) return kn__claim(self, w, stream);
+    KN_TRY(kn__await_writer(self, w, stream));
+    return kn__use(self, w, stream);
+}
+
 /* The parameters and their state are written, hyper is the call's result. */
-static kn_status claim_all(const kn_attr_optim *attr, kn_tensor *m, kn_tensor *v,
+static kn_status claim_all(kn_op op, const kn_attr_optim *attr, kn_tensor *m, kn_tensor *v,
                            const kn_tensor *hyper) {
     kn__ops_thread *self = kn__ops_thread_get();
     if (!self) return kn_check();
@@ -11,7 +18,7 @@ static kn_status claim_all(const kn_attr_optim *attr, kn_tensor *m, kn_tensor *v
     kn_stream stream = NULL;
     if (kn__place(&pool, &stream, self, hyper->storage->device) < 0) return kn_check();
     for (int64_t i = 0; i < attr->n_parts; i++) {
-        KN_TRY(kn__claim(self, attr->part[i].w->storage, stream));
+        KN_TRY(weight_claim(self, op, attr->part[i].w->storage, stream));
     }
     if (m != &kn__none) KN_TRY(kn__claim(self, m->storage, stream));
     return v != &kn__none ? kn__claim(self, v->storage, stream) : KN_OK;
@@ -61,6 +68,6 @@ kn_status kn_optim_run(kn_op op, const kn_attr_optim *attr, kn_tensor *grad, kn_
     kn_op_call call;
     kn_op_call_init(&call, op, &own, KN_LIST_(grad, m, v, hyper), 4);
     if (!kn__check_inputs(&call) || !parts_fit(&call)) return kn_check();
-    KN_TRY(claim_all(attr, m, v, hyper));
+    KN_TRY(claim_all(op, attr, m, v, hyper));
     return kn__run_into(&call, hyper);
 }

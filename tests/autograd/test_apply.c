@@ -475,6 +475,31 @@ static void a_gradient_may_be_a_saved_value_itself(void **state) {
     kn_params_destroy(set);
 }
 
+static kn_status sum_forward(kn_tensor **y, kn_call *call, kn_tensor *const x[]) {
+    (void)call;
+    *y = kn_add(x[0], x[1]);
+    return kn_check();
+}
+static kn_status one_for_both(kn_tensor *dx[], kn_call *call, kn_tensor *dy) {
+    (void)call;
+    dx[0] = dx[1] = kn_affine(dy, 1, 0);
+    return kn_check();
+}
+static void one_tensor_may_be_the_gradient_of_several_inputs(void **state) {
+    (void)state;
+    static const kn_rule rule = {.name = "plus", .forward = sum_forward, .backward = one_for_both};
+    for (int k = 1; k < 4; k++) { /* a value and a parameter, in both orders; one twice */
+        kn_params *set = params_f32();
+        kn_tensor *w = PARAM(set, KN_SHAPE(1), "w", 2), *v = PARAM(set, KN_SHAPE(1), "v", 5);
+        KN_TAPE();
+        kn_tensor *h = kn_affine(v, 3, 0), *x[] = {k == 2 ? h : w, k == 1 ? h : w};
+        assert_ok(kn_backward(sum_all(kn_add(kn_apply(&rule, x, 2, NULL, NULL), h))));
+        assert_values(kn_grad(w), k == 3 ? 2 : 1);
+        assert_values(kn_grad(v), k == 3 ? 3 : 6);
+        kn_params_destroy(set);
+    }
+}
+
 static kn_status twice_forward(kn_tensor **y, kn_call *call, kn_tensor *const x[]) {
     (void)call;
     *y = kn_affine(x[0], 2, 0);
@@ -567,6 +592,7 @@ int main(void) {
         OPS_TEST(errors_of_backward_name_the_rule),
         OPS_TEST(a_value_saved_again_replaces_the_first),
         OPS_TEST(a_gradient_may_be_a_saved_value_itself),
+        OPS_TEST(one_tensor_may_be_the_gradient_of_several_inputs),
         OPS_TEST(after_a_failed_backward_the_gradients_of_its_sets_are_zero),
         OPS_TEST(a_rule_that_records_no_error_has_no_old_text));
 }

@@ -520,6 +520,20 @@ static void no_optimiser_is_an_error(void **state) {
     assert_fails(kn_optim_step(NULL), KN_ERR_INVALID, "optim is NULL");
 }
 
+static void averages_only_read_the_weights(void **state) {
+    (void)state;
+    KN_TAPE();
+    kn_params *set = params_f32();
+    kn_ema *ema = NULL;
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 2, 3), *y = kn_mul(w, w);
+    assert_ok(kn_ema_create(&ema, set, 0.5)); /* y's tape has saved w */
+    assert_ok(kn_ema_update(ema));
+    assert_ok(kn_backward(sum_all(y)));
+    assert_values(kn_grad(w), 4, 6);
+    kn_ema_destroy(ema);
+    kn_params_destroy(set);
+}
+
 int main(void) {
     return RUN_TESTS(
         OPS_TEST(no_optimiser_is_an_error), OPS_TEST(sgd_follows_its_formula),
@@ -528,6 +542,7 @@ int main(void) {
         OPS_TEST(adaptive_methods_follow_their_formulas), OPS_TEST(nesterov_follows_its_formula),
         OPS_TEST(two_swaps_give_the_bits_of_before),
         OPS_TEST(averages_are_of_the_parameters_at_their_creation),
+        OPS_TEST(averages_only_read_the_weights),
         OPS_TEST(averages_follow_the_weights_and_change_places_with_them),
         OPS_TEST(clipping_scales_all_gradients_together),
         OPS_TEST(a_clipped_step_has_the_norm_that_was_asked_for),
