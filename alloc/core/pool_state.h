@@ -107,7 +107,7 @@ struct kn_pool {
     uint64_t window_start_ns, window_peak; /* the most that was live since then */
     uint64_t decay_keep, decay_tries;      /* what the last window said must stay */
 
-    uint64_t over_live, over_tries; /* while more than the limit is reserved; trim.c */
+    uint64_t over_live, over_next_ns; /* while more than the limit is reserved; trim.c */
 
     bool dead; /* in a child of fork(): the device's driver can't be used */
 

@@ -1,9 +1,12 @@
 #include "pool/trim.h"
 
+#include <time.h>
+
 #include "core/grow.h"
 #include "core/progress.h"
 #include "core/streams.h"
 #include "device/registry.h"
+#include "now.h"
 #include "pool/counts.h"
 
 void kn__pool_sync(kn_pool *pool) {
@@ -37,27 +40,20 @@ void kn__limit_apply(kn_pool *pool) {
     if (pool->reserved <= pool->limit) return;
     kn__trim(pool, pool->limit);
     pool->over_live = (uint64_t)kn__pool_live(pool);
-    pool->over_tries = 0;
+    pool->over_next_ns = 0;
     pool->on_unlock = true;
 }
 
-/* Each time that as much was freed as the smallest handle has; and, for what streams still use and
- * for slots in threads' caches, at the 1st, 2nd, 4th, 8th … call since any went back: to empty the
- * caches costs all threads. */
+/* A try takes as long as the pool has blocks, and empties the caches of all threads: tries take at
+ * most one part in TRY_REST of the time. One more follows the last free. */
 void kn__limit_enforce(kn_pool *pool) {
-    uint64_t live = (uint64_t)kn__pool_live(pool), before = pool->reserved;
-    uint64_t tries = pool->over_tries++;
-    bool all = (tries & (tries - 1)) == 0;
+    enum { TRY_REST = 100 };
+    uint64_t begin = kn__now_ns(CLOCK_MONOTONIC), live = (uint64_t)kn__pool_live(pool);
+    bool is_last = live == 0 && pool->over_live > 0;
     KN_ASSERT(pool->reserved > pool->limit);
-    if (live > pool->over_live) pool->over_live = live;
-    if (!all && pool->over_live - live < KN__UNIT) return;
+    if (begin < pool->over_next_ns && !is_last) return;
     pool->over_live = live;
-    if (!kn__trim_may(pool)) return;
-    if (all) {
-        kn__trim(pool, pool->limit);
-    } else {
-        kn__epochs_settle(pool);
-        if (!pool->range.base || kn__idle_handles(pool)) kn__shrink(pool, pool->limit);
-    }
-    if (pool->reserved < before) pool->over_tries = 0;
+    if (kn__trim_may(pool)) kn__trim(pool, pool->limit);
+    uint64_t end = kn__now_ns(CLOCK_MONOTONIC);
+    pool->over_next_ns = end + (end - begin) * TRY_REST;
 }

@@ -1,6 +1,7 @@
 /* Limits, trimming, harvest and out-of-memory callbacks of one stream, on the simulated device. */
 #include <math.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include "pool_fixture.h"
 
@@ -103,8 +104,10 @@ static void limit_below_what_is_live_holds_once_that_is_freed(void **state) {
         assert_true(stats_of(f.pool).reserved_bytes >= 100 * MiB);
         assert_ok(kn_free(f.pool, big));
         assert_true(stats_of(f.pool).reserved_bytes >= 100 * MiB); /* the device is at work on it */
-        kn_sim_drain(f.sim);
-        for (int i = 0; i < 4; i++) (void)stats_of(f.pool);
+        for (int ms = 0; ms < 10000 && stats_of(f.pool).reserved_bytes > 50 * MiB; ms++) {
+            kn_sim_drain(f.sim);
+            usleep(1000);
+        }
         assert_true(stats_of(f.pool).reserved_bytes <= 50 * MiB);
         assert_fails(kn_alloc(&none, f.pool, 80 * MiB, NULL), KN_ERR_OOM, "limit of 50.0 MiB");
         assert_ok(kn_free(f.pool, must_alloc(f.pool, 10 * MiB, NULL)));
@@ -113,7 +116,7 @@ static void limit_below_what_is_live_holds_once_that_is_freed(void **state) {
     }
 }
 
-/* One after another, while others are allocated: each segment goes when its last block does. */
+/* One after another, while others are allocated: the last free ends it. */
 static void limit_below_what_is_live_holds_on_the_host(void **state) {
     (void)state;
     enum { N = 200 };

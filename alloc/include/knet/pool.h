@@ -130,12 +130,13 @@ KN_API KN_MUST_CHECK kn_status kn_pool_options_set(kn_pool *pool, const kn_pool_
 KN_API KN_MUST_CHECK kn_status kn_pool_configure(kn_pool *pool, const char *words);
 /* Changes the limit of a pool; 0: no limit, nor a share of the device. If more is reserved, the
  * pool returns its free memory to the device. What is in use goes back in the pool's own calls,
- * once it is freed and streams are done with it, until no more than the limit is reserved; until
- * then it serves requests. kn_pool_sync, then kn_pool_trim, return it at once. A live block keeps
- * all of its handle; of the host and of pinned memory all of its segment, 32 MiB or more, which may
- * exceed the limit. A soft limit above the limit has no effect; kn_pool_options_set rejects it.
- * Errors: INVALID above the device's memory, which the host and pinned memory may exceed; the
- * device's. */
+ * once it is freed and streams are done with it, until no more than the limit is reserved; they
+ * look for it in a hundredth of their time, and after the last free. Until then it serves requests:
+ * a stream that goes on to reuse all of it keeps it. kn_pool_sync, then kn_pool_trim, return at
+ * once what is free. A live block keeps all of its handle; of the host and of pinned memory all of
+ * its segment, 32 MiB or more, which may exceed the limit. A soft limit above the limit has no
+ * effect; kn_pool_options_set rejects it. Errors: INVALID above the device's memory, which the host
+ * and pinned memory may exceed; the device's. */
 KN_API KN_MUST_CHECK kn_status kn_pool_limit(kn_pool *pool, size_t limit_bytes);
 
 /* Allocates memory for work on the stream; 0 bytes: NULL and KN_OK. Errors: OOM, with the bytes
