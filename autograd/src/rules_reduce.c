@@ -40,6 +40,20 @@ static kn_tensor *over(kn_tensor *g, kn_tensor *y) {
     return kn_where(kn_eq(y, zero), zero, kn_div(g, safe));
 }
 
+static bool is_half(unsigned dtype) { return !(KN_CLASS_REAL >> dtype & 1); }
+
+/* t, of 16 bits in f32: what a gradient is computed from may not fit where the gradient does. */
+static kn_tensor *wide(kn_tensor *t) {
+    return !t || t == KN_NONE || !is_half(t->dtype) ? t : kn_cast(t, KN_F32);
+}
+
+/* x·y as the gradient of input i, in its dtype. */
+static kn_tensor *give_product(kn__back *b, int i, kn_tensor *x, kn_tensor *y) {
+    kn_attr_cast back = {(int32_t)kn__back_dtype(b, i)};
+    if (!is_half((unsigned)back.dtype)) return KN_GIVE(b, i, mul, NULL, x, y);
+    return KN_GIVE(b, i, cast, &back, kn_mul(x, y));
+}
+
 static kn_tensor *spread(kn__back *b, int i, kn_tensor *g) {
     kn_shape shape = kn__back_shape(b, i);
     if (g && g->n == 1) return kn__give_uniform(b, i, g);
@@ -62,7 +76,8 @@ kn_tensor *kn__rule_sum_abs(kn__back *b, int i) {
 }
 
 kn_tensor *kn__rule_sum_square(kn__back *b, int i) {
-    return KN_GIVE(b, i, mul, NULL, kn__saved_in(b, 0), full(b, kn_affine(b->g, 2, 0)));
+    kn_tensor *x = wide(kn__saved_in(b, 0));
+    return give_product(b, i, x, full(b, kn_affine(wide(b->g), 2, 0)));
 }
 
 /* max and min: all that tie get equal parts. */
@@ -108,8 +123,9 @@ kn_tensor *kn__rule_norm(kn__back *b, int i) {
     if (attr.p == 1) return kn__rule_sum_abs(b, i);
     if (attr.p - attr.p != 0) return kn__rule_extremum_abs(b, i);
     if (attr.p != 2) return norm_power(b, i, &attr);
-    kn_tensor *x = kn__saved_in(b, 0), *y = kn__saved_out(b, 0);
-    return KN_GIVE(b, i, mul, NULL, x, full(b, over(b->g, y)));
+    kn_tensor *x = kn__saved_in(b, 0), *y = kn__saved_out(b, 0), *w = wide(x);
+    if (w != x) y = KN_CALL(norm, &attr, w);
+    return give_product(b, i, w, full(b, over(wide(b->g), y)));
 }
 
 /* g·e^(x - y); where all x are -infinity: 0. Of 16 bits in f32, with y computed again: what

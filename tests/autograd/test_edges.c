@@ -179,6 +179,51 @@ static void slopes_of_norms_are_shares(void **state) {
     assert_values(dd_zeros, 0, 0);
 }
 
+/* The gradient of y by x in f64, of a result whose gradient is `of`. */
+static kn_tensor *slope_by(kn_tensor *x, kn_tensor *y, double of) {
+    kn_tensor *dx = NULL;
+    const kn_gradients_options o = {.keep = 1, .again = 1, .dy = kn_filled_like(y, of)};
+    assert_ok(kn_gradients(&dx, y, &x, 1, &o));
+    assert_int_equal(kn_tensor_dtype(dx), kn_tensor_dtype(x));
+    return kn_cast(dx, KN_F64);
+}
+#define ASSERT_NEAR(t, near, ...)                                                                  \
+    do {                                                                                           \
+        kn_tensor *got_ = (t);                                                                     \
+        const double want_[] = {__VA_ARGS__};                                                      \
+        for (int i_ = 0; i_ < (int)(sizeof want_ / sizeof *want_); i_++)                           \
+            assert_close(ops_at(got_, i_), want_[i_], near, 1e-7);                                 \
+    } while (0)
+
+static kn_tensor *half_of(const float *values, int64_t n, kn_dtype dtype) {
+    return kn_watch(kn_cast(kn_tensor_from(values, KN_F32, KN_SHAPE(n)), dtype));
+}
+#define HALF(dtype, n, ...) half_of((const float[]){__VA_ARGS__}, n, dtype)
+
+/* What the gradient is computed from is beyond f16, or rounds away in it, but the gradient is not.
+ */
+static void slopes_of_norms_of_16_bits_survive_too(void **state) {
+    (void)state;
+    for (int keep = 0; keep < 2; keep++) {
+        KN_TAPE();
+        const double root_5 = sqrt(5), root_6 = sqrt(6);
+        kn_tensor *tiny = HALF(KN_F16, 3, 0x1p-18f, 0, 0x1p-19f), *dd;
+        kn_tensor *x = HALF(KN_F16, 4, 0.125f, 0.25f, 0.125f, 0);
+        ASSERT_NEAR(slope_by(tiny, kn_norm(tiny, 2, KN_ALL, keep), 1), 1e-3, 2 / root_5, 0,
+                    1 / root_5);
+        kn_tensor *d = slope_by(x, kn_norm(x, 2, KN_ALL, keep), 30000);
+        ASSERT_NEAR(d, 1e-3, 30000 / root_6, 60000 / root_6, 30000 / root_6, 0);
+        kn_tensor *y = kn_norm(x, 2, KN_ALL, keep), *zeros = HALF(KN_F16, 2, 0, 0);
+        kn_tensor *first = slope_by(x, y, 1);
+        dd = slope_by(x, kn_slice(first, KN_SHAPE(3), KN_SHAPE(4)), 1); /* 1/y */
+        ASSERT_NEAR(dd, 2e-3, 0, 0, 0, 8 / root_6);
+        ASSERT_NEAR(slope_by(zeros, kn_norm(zeros, 2, KN_ALL, keep), 1), 0, 0, 0);
+        kn_tensor *small = HALF(KN_F16, 2, 0x1p-10f, 0.25f);
+        ASSERT_NEAR(slope_by(small, kn_sum_square(small, KN_ALL, keep), 40000), 1e-3, 78.125,
+                    20000);
+    }
+}
+
 typedef kn_tensor *unary(kn_tensor *x);
 /* The slope of f at each x, and the slope's. */
 static void assert_slopes_of(kn_dtype dtype, unary *f, int n, const float *at, const double *slope,
@@ -308,6 +353,7 @@ int main(void) {
         OPS_TEST(slopes_survive_what_overflows_on_the_way), OPS_TEST(slopes_survive_what_cancels),
         OPS_TEST(slopes_of_16_bits_survive_too), OPS_TEST(slopes_at_the_ends_of_clamped_functions),
         OPS_TEST(shares_of_a_logsumexp_sum_to_one), OPS_TEST(slopes_of_norms_are_shares),
+        OPS_TEST(slopes_of_norms_of_16_bits_survive_too),
         OPS_TEST(gradients_at_the_edges_take_the_limit_that_is_finite),
         OPS_TEST(a_cross_entropy_is_weighed_by_what_comes_after),
         OPS_TEST(unpooling_and_averages_to_a_size_have_gradients),
