@@ -47,6 +47,12 @@ static kn_tensor *wide(kn_tensor *t) {
     return !t || t == KN_NONE || !is_half(t->dtype) ? t : kn_cast(t, KN_F32);
 }
 
+/* t in the dtype of input i. */
+static kn_tensor *narrow(kn__back *b, int i, kn_tensor *t) {
+    kn_dtype dtype = kn__back_dtype(b, i);
+    return t && t->dtype != dtype ? kn_cast(t, dtype) : t;
+}
+
 /* x·y as the gradient of input i, in its dtype. */
 static kn_tensor *give_product(kn__back *b, int i, kn_tensor *x, kn_tensor *y) {
     kn_attr_cast back = {(int32_t)kn__back_dtype(b, i)};
@@ -84,8 +90,9 @@ kn_tensor *kn__rule_sum_square(kn__back *b, int i) {
 static kn_tensor *tied(kn__back *b, kn_tensor *x, kn_tensor **g) {
     kn_tensor *y = full(b, kn__saved_out(b, 0));
     kn_tensor *hits = x && y ? kn_cast(kn_eq(x, y), (kn_dtype)x->dtype) : NULL;
-    kn_tensor *n = hits ? kn_sum_mask(hits, axes_of(b)->mask, true) : NULL;
-    *g = n ? kn_div(full(b, b->g), n) : NULL;
+    kn_tensor *n = hits ? kn_sum_mask(wide(hits), axes_of(b)->mask, true) : NULL;
+    *g = n ? kn_div(full(b, wide(b->g)), n) : NULL;
+    *g = narrow(b, 0, *g);
     return hits;
 }
 

@@ -224,6 +224,19 @@ static void slopes_of_norms_of_16_bits_survive_too(void **state) {
     }
 }
 
+/* Of more elements than f16 counts. */
+static void ties_of_16_bits_get_equal_parts(void **state) {
+    (void)state;
+    enum { N = 70000 };
+    KN_TAPE();
+    kn_tensor *x = kn_watch(kn_cast(kn_full(KN_SHAPE(N), -2), KN_F16));
+    const double part = 1000.0 / N;
+    ASSERT_NEAR(slope_by(x, kn_max(x, KN_ALL, false), 1000), 1e-3, part, part);
+    ASSERT_NEAR(slope_by(x, kn_min(x, KN_ALL, true), 1000), 1e-3, part, part);
+    ASSERT_NEAR(slope_by(x, kn_max_abs(x, KN_ALL, false), 1000), 1e-3, -part, -part);
+    ASSERT_NEAR(slope_by(x, kn_norm(x, INFINITY, KN_ALL, false), 1000), 1e-3, -part, -part);
+}
+
 typedef kn_tensor *unary(kn_tensor *x);
 /* The slope of f at each x, and the slope's. */
 static void assert_slopes_of(kn_dtype dtype, unary *f, int n, const float *at, const double *slope,
@@ -353,7 +366,7 @@ int main(void) {
         OPS_TEST(slopes_survive_what_overflows_on_the_way), OPS_TEST(slopes_survive_what_cancels),
         OPS_TEST(slopes_of_16_bits_survive_too), OPS_TEST(slopes_at_the_ends_of_clamped_functions),
         OPS_TEST(shares_of_a_logsumexp_sum_to_one), OPS_TEST(slopes_of_norms_are_shares),
-        OPS_TEST(slopes_of_norms_of_16_bits_survive_too),
+        OPS_TEST(slopes_of_norms_of_16_bits_survive_too), OPS_TEST(ties_of_16_bits_get_equal_parts),
         OPS_TEST(gradients_at_the_edges_take_the_limit_that_is_finite),
         OPS_TEST(a_cross_entropy_is_weighed_by_what_comes_after),
         OPS_TEST(unpooling_and_averages_to_a_size_have_gradients),
