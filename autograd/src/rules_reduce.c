@@ -156,16 +156,17 @@ kn_tensor *kn__rule_logsumexp(kn__back *b, int i) {
 
 /* --- var and std: Σ(x - m)²/d and its root --- */
 
-/* The gradient of Σ(x - m)²/2 by x, or by a given m, times f, which has the result's shape. */
-static kn_tensor *deviation(kn__back *b, int i, kn_tensor *f) {
+/* The gradient of Σ(x - m)²/2 by x, or by a given m, times f, which has the result's shape. None of
+ * them of 16 bits, where a mean that rounds counts more than the deviations from it. */
+static kn_tensor *deviation(kn__back *b, int i, kn_tensor *x, kn_tensor *mean, kn_tensor *f) {
     kn_attr_axes axes = {axes_of(b)->mask, true};
-    kn_tensor *x = kn__saved_in(b, 0), *mean = kn__saved_in(b, 1);
     mean =
         mean == KN_NONE ? KN_CALL(mean, &axes, x) : with_axes(mean, kn_tensor_shape(x), axes.mask);
     kn_tensor *d = kn_sub(x, mean);
     f = with_axes(f, kn_tensor_shape(x), axes.mask);
-    if (i == 0) return KN_GIVE(b, i, mul, NULL, d, f);
+    if (i == 0) return give_product(b, i, d, f);
     kn_tensor *sum = d ? kn_mul(kn_affine(f, -1, 0), kn_sum_mask(d, axes.mask, true)) : NULL;
+    sum = narrow(b, i, sum);
     return sum ? kn_reshape(sum, kn__back_shape(b, 1)) : NULL;
 }
 
@@ -179,11 +180,16 @@ static double divisor(const kn__back *b) {
 }
 
 kn_tensor *kn__rule_var(kn__back *b, int i) {
-    return deviation(b, i, kn_affine(b->g, 2 / divisor(b), 0));
+    kn_tensor *x = wide(kn__saved_in(b, 0)), *mean = wide(kn__saved_in(b, 1));
+    return deviation(b, i, x, mean, kn_affine(wide(b->g), 2 / divisor(b), 0));
 }
 
 kn_tensor *kn__rule_std(kn__back *b, int i) {
-    return deviation(b, i, kn_affine(over(b->g, kn__saved_out(b, 0)), 1 / divisor(b), 0));
+    kn_attr_var attr = *(const kn_attr_var *)kn__back_attr(b);
+    kn_tensor *x = kn__saved_in(b, 0), *y = kn__saved_out(b, 0), *w = wide(x);
+    kn_tensor *mean = wide(kn__saved_in(b, 1));
+    if (w != x) y = KN_CALL(std, &attr, w, mean);
+    return deviation(b, i, w, mean, kn_affine(over(wide(b->g), y), 1 / divisor(b), 0));
 }
 
 /* --- scans: y[i] = b[i] + a[i]·y[i - 1]; `exclusive`: y[i - 1] in y's place --- */

@@ -237,6 +237,35 @@ static void ties_of_16_bits_get_equal_parts(void **state) {
     ASSERT_NEAR(slope_by(x, kn_norm(x, INFINITY, KN_ALL, false), 1000), 1e-3, -part, -part);
 }
 
+/* The mean of the first row, and the sum about a given one, don't fit 16 bits. */
+static void slopes_of_deviations_of_16_bits_go_by_the_mean_itself(void **state) {
+    (void)state;
+    const struct {
+        kn_dtype dtype;
+        float low, high;
+    } of[] = {{KN_F16, 800, 800.5f}, {KN_BF16, 50, 50.25f}};
+    const kn_var_options all = {.population = 1};
+    for (int k = 0; k < 4; k++) {
+        KN_TAPE();
+        kn_dtype dtype = of[k / 2].dtype;
+        kn_tensor *x = HALF(dtype, 4, of[k / 2].low, of[k / 2].high, 3, 3);
+        kn_tensor *rows = kn_reshape(x, KN_SHAPE(2, 2));
+        const double half = (double)(of[k / 2].high - of[k / 2].low) / 2;
+        ASSERT_NEAR(slope_by(x, kn_var(rows, KN_SHAPE(1), k % 2, &all), 1), 1e-3, -half, half, 0,
+                    0);
+        ASSERT_NEAR(slope_by(x, kn_std(rows, KN_SHAPE(1), k % 2, &all), 1), 4e-3, -0.5, 0.5, 0, 0);
+        kn_tensor *many = kn_watch(kn_cast(kn_full(KN_SHAPE(1000), 300), dtype));
+        kn_tensor *mean = kn_watch(kn_cast(kn_full(KN_SHAPE(1), 100), dtype));
+        const kn_var_options about = {.population = 1, .mean = mean};
+        ASSERT_NEAR(slope_by(mean, kn_var(many, KN_ALL, k % 2, &about), 1), 4e-3, -400);
+        ASSERT_NEAR(slope_by(mean, kn_std(many, KN_ALL, k % 2, &about), 1), 4e-3, -1);
+        ASSERT_NEAR(slope_by(many, kn_std(many, KN_ALL, k % 2, &about), 1), 4e-3, 1e-3);
+    }
+    KN_TAPE();
+    kn_tensor *tiny = HALF(KN_F16, 2, 0x1p-20f, 0x1p-19f); /* its root is 2^-21 */
+    ASSERT_NEAR(slope_by(tiny, kn_std(tiny, KN_ALL, false, &all), 3000), 1e-3, -1500, 1500);
+}
+
 typedef kn_tensor *unary(kn_tensor *x);
 /* The slope of f at each x, and the slope's. */
 static void assert_slopes_of(kn_dtype dtype, unary *f, int n, const float *at, const double *slope,
@@ -367,6 +396,7 @@ int main(void) {
         OPS_TEST(slopes_of_16_bits_survive_too), OPS_TEST(slopes_at_the_ends_of_clamped_functions),
         OPS_TEST(shares_of_a_logsumexp_sum_to_one), OPS_TEST(slopes_of_norms_are_shares),
         OPS_TEST(slopes_of_norms_of_16_bits_survive_too), OPS_TEST(ties_of_16_bits_get_equal_parts),
+        OPS_TEST(slopes_of_deviations_of_16_bits_go_by_the_mean_itself),
         OPS_TEST(gradients_at_the_edges_take_the_limit_that_is_finite),
         OPS_TEST(a_cross_entropy_is_weighed_by_what_comes_after),
         OPS_TEST(unpooling_and_averages_to_a_size_have_gradients),
