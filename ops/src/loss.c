@@ -127,6 +127,14 @@ static bool options_fit(const kn_op_call *call, const kn_cross_entropy_options *
                            kn_shape_text(text, sizeof text, kn_tensor_shape(o->weight)));
 }
 
+/* Of 16 bits in f32: the sum may not fit them where this does. */
+static kn_tensor *mean_of_rows(kn_tensor *terms) {
+    double share = 1 / (double)(terms->n_dims ? terms->dim[0] : 1);
+    if (!kn__is_half(terms->dtype)) return (kn_affine)((kn_sum)(terms, KN_ALL, false), share, 0);
+    kn_tensor *sum = (kn_sum)((kn_cast)(terms, KN_F32), KN_ALL, false);
+    return (kn_cast)((kn_affine)(sum, share, 0), (kn_dtype)terms->dtype);
+}
+
 kn_tensor *kn__loss_reduced(kn_tensor *terms, kn_reduction how) {
     if (!terms) return NULL;
     switch (how) {
@@ -135,8 +143,7 @@ kn_tensor *kn__loss_reduced(kn_tensor *terms, kn_reduction how) {
         case KN_REDUCE_SUM:
             return (kn_sum)(terms, KN_ALL, false);
         case KN_REDUCE_BATCH:
-            return (kn_affine)((kn_sum)(terms, KN_ALL, false),
-                               1 / (double)(terms->n_dims ? terms->dim[0] : 1), 0);
+            return mean_of_rows(terms);
         case KN_REDUCE_NONE:
             return terms;
     }

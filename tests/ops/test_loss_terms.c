@@ -89,6 +89,23 @@ static void sixteen_bit_losses_average_many_rows(void **state) {
     }
 }
 
+/* The sum of the terms doesn't fit f16, or the mean of all, but a row's share of it does. */
+static void sixteen_bit_losses_join_rows(void **state) {
+    (void)state;
+    const double terms[] = {20000, 4, 0x1p-24};
+    const int64_t rows[] = {7, 30000, 1}, columns[] = {1, 10, 4};
+    for (int k = 0; k < 6; k++) {
+        kn_dtype dtype = k % 2 ? KN_BF16 : KN_F16;
+        KN_FRAME();
+        kn_shape shape = KN_SHAPE(rows[k / 2], columns[k / 2]);
+        kn_tensor *x = kn_cast(kn_full(shape, terms[k / 2]), dtype), *zero = kn_filled_like(x, 0);
+        kn_tensor *y = kn_mae(x, zero, KN_REDUCE_BATCH);
+        assert_int_equal(kn_tensor_dtype(y), dtype);
+        double want = ops_at(kn_cast(x, KN_F32), 0) * (double)columns[k / 2];
+        assert_close(ops_at(kn_cast(y, KN_F32), 0), want, k % 2 ? 4e-3 : 5e-4, 0);
+    }
+}
+
 /* Terms of Huber's loss before the division by beta fit neither f16 nor, of a small beta, f32. */
 static void smooth_l1_takes_any_beta(void **state) {
     (void)state;
@@ -220,8 +237,8 @@ int main(void) {
         OPS_TEST(terms_and_reductions_equal_pytorch),
         OPS_TEST(cross_entropy_with_options_equals_pytorch),
         OPS_TEST(accuracy_takes_the_first_of_equals_and_nan_as_largest),
-        OPS_TEST(sixteen_bit_losses_average_many_rows), OPS_TEST(smooth_l1_takes_any_beta),
-        OPS_TEST(an_ignored_label_may_be_outside_the_classes),
+        OPS_TEST(sixteen_bit_losses_average_many_rows), OPS_TEST(sixteen_bit_losses_join_rows),
+        OPS_TEST(smooth_l1_takes_any_beta), OPS_TEST(an_ignored_label_may_be_outside_the_classes),
         OPS_TEST(a_label_outside_the_classes_gives_nan), OPS_TEST(topk_accuracy_agrees_with_topk),
         OPS_TEST(measures_count_rows), OPS_TEST(bad_input_gives_a_message));
 }
