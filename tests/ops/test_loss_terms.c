@@ -106,6 +106,30 @@ static void sixteen_bit_losses_join_rows(void **state) {
     }
 }
 
+/* A label of probability 0, whose loss is infinite, or isn't asked for. */
+static void smoothing_keeps_an_infinite_loss(void **state) {
+    (void)state;
+    const kn_dtype dtypes[] = {KN_F64, KN_F32, KN_F16, KN_BF16};
+    const double smoothings[] = {0, 0.2, 1};
+    for (int k = 0; k < 12; k++) {
+        KN_FRAME();
+        kn_tensor *x = kn_cast(F32(KN_SHAPE(1, 3), -INFINITY, 0.25f, 0), dtypes[k / 3]);
+        for (int64_t label = 0; label < 2; label++) {
+            for (int how = 0; how < 3; how++) {
+                const kn_cross_entropy_options o = {.smoothing = smoothings[k % 3],
+                                                    .reduction = (kn_reduction)how};
+                kn_tensor *y = kn_cross_entropy_with(x, I64(KN_SHAPE(1), label), &o);
+                bool is_finite = label == 1 && o.smoothing == 0;
+                double loss = ops_at(kn_cast(y, KN_F64), 0);
+                if (is_finite)
+                    assert_close(loss, log(1 + exp(-0.25)), 1e-2, 0);
+                else if (!how || o.smoothing < 1)
+                    assert_true(loss == INFINITY);
+            }
+        }
+    }
+}
+
 /* Terms of Huber's loss before the division by beta fit neither f16 nor, of a small beta, f32. */
 static void smooth_l1_takes_any_beta(void **state) {
     (void)state;
@@ -238,7 +262,8 @@ int main(void) {
         OPS_TEST(cross_entropy_with_options_equals_pytorch),
         OPS_TEST(accuracy_takes_the_first_of_equals_and_nan_as_largest),
         OPS_TEST(sixteen_bit_losses_average_many_rows), OPS_TEST(sixteen_bit_losses_join_rows),
-        OPS_TEST(smooth_l1_takes_any_beta), OPS_TEST(an_ignored_label_may_be_outside_the_classes),
+        OPS_TEST(smoothing_keeps_an_infinite_loss), OPS_TEST(smooth_l1_takes_any_beta),
+        OPS_TEST(an_ignored_label_may_be_outside_the_classes),
         OPS_TEST(a_label_outside_the_classes_gives_nan), OPS_TEST(topk_accuracy_agrees_with_topk),
         OPS_TEST(measures_count_rows), OPS_TEST(bad_input_gives_a_message));
 }

@@ -28,7 +28,11 @@ __device__ int64_t label_of(const kn__loss &p, int64_t r) {  // -1: out of range
 template <class T>
 __device__ T loss_of(const kn__loss &p, T sum, T score, T all, int64_t label) {
     if (label < 0) return not_a_number<T>();
-    if (p.smoothing > 0) score += (T)p.smoothing * (all / (T)p.classes - score);
+    if (p.smoothing > 0) {
+        // 0·infinity is none of the loss
+        score = p.smoothing < 1 ? (T)(1 - p.smoothing) * score : T(0);
+        score += (T)p.smoothing * (all / (T)p.classes);
+    }
     return log_(sum) - score;
 }
 
