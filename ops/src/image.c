@@ -25,17 +25,21 @@ bool kn__infer_resize_back(kn_op_call *call) {
     return resized(call, attr->out, attr->in);
 }
 
-/* Of spatial dimension i; size 0: by the scale. */
-static bool set_axis(kn_attr_resize *attr, const kn_op_call *call, int i, int64_t size,
+/* Of spatial dimension i; a size without dimensions: by the scale. */
+static bool set_axis(kn_attr_resize *attr, const kn_op_call *call, int i, const kn_shape *sizes,
                      double scale) {
     const int64_t most = INT64_C(1) << 31;
-    int64_t in = call->in[0]->dim[2 + i];
-    if (!size && scale > 0 && (double)in * scale < (double)most)
+    int64_t in = call->in[0]->dim[2 + i], size = sizes->n_dims ? sizes->dim[i] : 0;
+    if (!sizes->n_dims && scale > 0 && (double)in * scale < (double)most)
         size = (int64_t)((double)in * scale);
     if (in < 1 || in > most || size < 1 || size > most) {
+        if (sizes->n_dims)
+            return kn_op_call_fail(call, KN_ERR_SHAPE,
+                                   "dimension %d has %lld elements; it can't have %lld", 2 + i,
+                                   (long long)in, (long long)size);
         return kn_op_call_fail(call, KN_ERR_SHAPE,
-                               "dimension %d has %lld elements; it can't have %lld, scale %g",
-                               2 + i, (long long)in, (long long)size, scale);
+                               "dimension %d has %lld elements; it can't be scaled by %g", 2 + i,
+                               (long long)in, scale);
     }
     attr->in[i] = in, attr->out[i] = size;
     if (attr->mode == KN_RESIZE_CORNERS)
@@ -67,7 +71,7 @@ static bool set_axes(kn_attr_resize *attr, const kn_op_call *call, const kn_shap
         }
     }
     for (int i = 0; i < n; i++)
-        if (!set_axis(attr, call, i, size->n_dims ? size->dim[i] : 0, o->scale[i])) return false;
+        if (!set_axis(attr, call, i, size, o->scale[i])) return false;
     return true;
 }
 
