@@ -1,5 +1,6 @@
 /* Rules of reductions, scans and sorts. */
 #include <float.h>
+#include <math.h>
 
 #include "rules.h"
 #include "uniform.h"
@@ -106,8 +107,9 @@ kn_tensor *kn__rule_extremum_abs(kn__back *b, int i) {
     return KN_GIVE(b, i, mul, NULL, kn_mul(hits, kn_sign(x)), g);
 }
 
-/* g·sign(x)·(|x|/y)^(p-1), 0 where x is 0: neither power fits where their product does. Of 16 bits
- * in f32, with y computed again: it may not fit either. */
+/* g·sign(x)·(|x|/y)^(p-1), 0 where x is 0: neither power fits where their product does. Shares of
+ * a y that overflowed are unknown. Of 16 bits in f32, with y computed again: it may not fit
+ * either. */
 static kn_tensor *norm_power(kn__back *b, int i, kn_attr_norm *attr) {
     kn_tensor *x = kn__saved_in(b, 0), *y = kn__saved_out(b, 0), *g = full(b, b->g);
     kn_attr_cast back = {(int32_t)x->dtype};
@@ -117,7 +119,8 @@ static kn_tensor *norm_power(kn__back *b, int i, kn_attr_norm *attr) {
         y = KN_CALL(norm, attr, x);
     }
     kn_tensor *zero = x ? kn_filled_like(x, 0) : NULL;
-    kn_tensor *share = kn_div(kn_abs(x), full(b, nonzero(y, 1)));
+    kn_tensor *size = nonzero(y, 1), *unknown = y ? kn_filled_like(y, NAN) : NULL;
+    kn_tensor *share = kn_div(kn_abs(x), full(b, kn_where(kn_isinf(y), unknown, size)));
     share = kn_where(kn_eq(x, zero), zero ? kn_filled_like(zero, 1) : NULL, share);
     kn_tensor *slope = kn_mul(kn_sign(x), kn_pow_scalar(share, attr->p - 1));
     if (is_real) return KN_GIVE(b, i, mul, NULL, slope, g);

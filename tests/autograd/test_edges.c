@@ -266,6 +266,28 @@ static void slopes_of_deviations_of_16_bits_go_by_the_mean_itself(void **state) 
     ASSERT_NEAR(slope_by(tiny, kn_std(tiny, KN_ALL, false, &all), 3000), 1e-3, -1500, 1500);
 }
 
+/* Finite numbers whose norm isn't: a slope of 0 would stop what is trained without a word. */
+static void slopes_of_norms_that_overflow_are_no_numbers(void **state) {
+    (void)state;
+    const double orders[] = {1.5, 3, 10};
+    for (int k = 0; k < 6; k++) {
+        KN_TAPE();
+        const kn_gradients_options again = {.again = 1, .keep = 1};
+        kn_tensor *rows = F32(KN_SHAPE(2, 3), 1e30f, -2e30f, 0, 1, -0.5f, 0), *dx, *ddx;
+        kn_tensor *x = kn_watch(kn_cast(rows, k % 2 ? KN_BF16 : KN_F32));
+        kn_tensor *y = kn_norm(x, orders[k / 2], KN_SHAPE(1), false);
+        assert_ok(kn_gradients(&dx, sum_all(y), &x, 1, &again));
+        assert_ok(kn_gradients(&ddx, sum_all(dx), &x, 1, &again));
+        for (int i = 0; i < 2; i++) {
+            assert_true(isnan(ops_at(kn_cast(dx, KN_F32), i)));
+            assert_true(isnan(ops_at(kn_cast(ddx, KN_F32), i)));
+            assert_true(isfinite(ops_at(kn_cast(dx, KN_F32), 3 + i)));
+            assert_true(isfinite(ops_at(kn_cast(ddx, KN_F32), 3 + i)));
+        }
+        assert_true(ops_at(kn_cast(dx, KN_F32), 2) == 0);
+    }
+}
+
 typedef kn_tensor *unary(kn_tensor *x);
 /* The slope of f at each x, and the slope's. */
 static void assert_slopes_of(kn_dtype dtype, unary *f, int n, const float *at, const double *slope,
@@ -397,6 +419,7 @@ int main(void) {
         OPS_TEST(shares_of_a_logsumexp_sum_to_one), OPS_TEST(slopes_of_norms_are_shares),
         OPS_TEST(slopes_of_norms_of_16_bits_survive_too), OPS_TEST(ties_of_16_bits_get_equal_parts),
         OPS_TEST(slopes_of_deviations_of_16_bits_go_by_the_mean_itself),
+        OPS_TEST(slopes_of_norms_that_overflow_are_no_numbers),
         OPS_TEST(gradients_at_the_edges_take_the_limit_that_is_finite),
         OPS_TEST(a_cross_entropy_is_weighed_by_what_comes_after),
         OPS_TEST(unpooling_and_averages_to_a_size_have_gradients),
