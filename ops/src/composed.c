@@ -86,7 +86,7 @@ COMPOSED(besselj1, (kn_besselj)(x, 1))
 COMPOSED(bessely0, (kn_bessely)(x, 0))
 COMPOSED(bessely1, (kn_bessely)(x, 1))
 
-COMPOSED(tanhshrink, (kn_sub)(x, (kn_tanh)(x)))
+COMPOSED_WIDE(tanhshrink, (kn_sub)(x, (kn_tanh)(x)))
 COMPOSED(relu6, (kn_hardtanh)(x, 0, 6))
 COMPOSED(logit, (kn_sub)((kn_log)(x), (kn_log1p)((kn_neg)(x))))
 

@@ -393,6 +393,25 @@ static void slopes_of_16_bits_survive_too(void **state) {
     }
 }
 
+/* A difference of numbers that are close, of 16 bits. */
+static void tanhshrink_holds_near_zero(void **state) {
+    (void)state;
+    for (int t = 0; t < 2; t++) {
+        const kn_dtype dtype = t ? KN_F16 : KN_BF16;
+        const float at[] = {0.0625f, 0.125f, -0.25f, 2, 0};
+        double slope[5], second[5];
+        KN_FRAME();
+        kn_tensor *x = kn_cast(kn_tensor_from(at, KN_F32, KN_SHAPE(5)), dtype);
+        kn_tensor *y = kn_cast(kn_tanhshrink(x), KN_F32);
+        for (int i = 0; i < 5; i++) {
+            double z = tanh((double)at[i]);
+            slope[i] = z * z, second[i] = 2 * z * (1 - z * z);
+            assert_close(ops_at(y, i), at[i] - z, t ? 1e-3 : 4e-3, 1e-7);
+        }
+        assert_slopes_of(dtype, kn_tanhshrink, 5, at, slope, second);
+    }
+}
+
 static kn_tensor *hardtanh(kn_tensor *x) { return kn_hardtanh(x, -1, 2); }
 static kn_tensor *unlimited(kn_tensor *x) { return kn_hardtanh(x, NAN, 2); }
 static kn_tensor *clamp(kn_tensor *x) { return kn_clamp(x, -1, 2); }
@@ -415,7 +434,8 @@ static void slopes_at_the_ends_of_clamped_functions(void **state) {
 int main(void) {
     return RUN_TESTS(
         OPS_TEST(slopes_survive_what_overflows_on_the_way), OPS_TEST(slopes_survive_what_cancels),
-        OPS_TEST(slopes_of_16_bits_survive_too), OPS_TEST(slopes_at_the_ends_of_clamped_functions),
+        OPS_TEST(tanhshrink_holds_near_zero), OPS_TEST(slopes_of_16_bits_survive_too),
+        OPS_TEST(slopes_at_the_ends_of_clamped_functions),
         OPS_TEST(shares_of_a_logsumexp_sum_to_one), OPS_TEST(slopes_of_norms_are_shares),
         OPS_TEST(slopes_of_norms_of_16_bits_survive_too), OPS_TEST(ties_of_16_bits_get_equal_parts),
         OPS_TEST(slopes_of_deviations_of_16_bits_go_by_the_mean_itself),
