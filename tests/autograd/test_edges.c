@@ -412,6 +412,25 @@ static void tanhshrink_holds_near_zero(void **state) {
     }
 }
 
+/* As the values there. */
+static void slopes_outside_the_domain_are_no_numbers(void **state) {
+    (void)state;
+    unary *const inverses[] = {kn_asech};
+    for (int k = 0; k < 1; k++) {
+        const float at[] = {-0.0f, -0.3f, -1, -2, NAN};
+        KN_TAPE();
+        kn_tensor *x = kn_watch(kn_tensor_from(at, KN_F32, KN_SHAPE(5))), *y, *dx, *ddx;
+        const kn_gradients_options again = {.again = 1, .keep = 1};
+        assert_ok(kn_gradients(&dx, sum_all(inverses[k](x)), &x, 1, &again));
+        assert_ok(kn_gradients(&ddx, sum_all(dx), &x, 1, &again));
+        y = kn_detach(inverses[k](x));
+        for (int i = 0; i < 5; i++) {
+            bool all = isnan(ops_at(y, i)) && isnan(ops_at(dx, i)) && isnan(ops_at(ddx, i));
+            if (!all) fail_msg("function %d has a value or slope at %g", k, (double)at[i]);
+        }
+    }
+}
+
 static kn_tensor *hardtanh(kn_tensor *x) { return kn_hardtanh(x, -1, 2); }
 static kn_tensor *unlimited(kn_tensor *x) { return kn_hardtanh(x, NAN, 2); }
 static kn_tensor *clamp(kn_tensor *x) { return kn_clamp(x, -1, 2); }
@@ -434,8 +453,8 @@ static void slopes_at_the_ends_of_clamped_functions(void **state) {
 int main(void) {
     return RUN_TESTS(
         OPS_TEST(slopes_survive_what_overflows_on_the_way), OPS_TEST(slopes_survive_what_cancels),
-        OPS_TEST(tanhshrink_holds_near_zero), OPS_TEST(slopes_of_16_bits_survive_too),
-        OPS_TEST(slopes_at_the_ends_of_clamped_functions),
+        OPS_TEST(tanhshrink_holds_near_zero), OPS_TEST(slopes_outside_the_domain_are_no_numbers),
+        OPS_TEST(slopes_of_16_bits_survive_too), OPS_TEST(slopes_at_the_ends_of_clamped_functions),
         OPS_TEST(shares_of_a_logsumexp_sum_to_one), OPS_TEST(slopes_of_norms_are_shares),
         OPS_TEST(slopes_of_norms_of_16_bits_survive_too), OPS_TEST(ties_of_16_bits_get_equal_parts),
         OPS_TEST(slopes_of_deviations_of_16_bits_go_by_the_mean_itself),

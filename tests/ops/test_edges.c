@@ -421,6 +421,7 @@ static void pointwise_edges_are_numpys(void **state) {
     EXPECT(kn_sqrt(X(-1, 0, INF)), NAN, 0, INF);
     EXPECT(kn_coth(X(0, -0.0F, -INF, NAN)), INF, -INF, -1, NAN);
     EXPECT(kn_asech(X(-1, 0, 1e-39F, 1, 2)), NAN, INF, 90.4939656, 0, NAN);
+    EXPECT(kn_asech(X(-0.0F, -0.3F, -2, INF, -INF)), NAN, NAN, NAN, NAN, NAN);
     EXPECT(kn_acsch(X(0, -0.0F, -1e-39F, INF, NAN)), INF, -INF, -90.4939656, 0, NAN);
     EXPECT(kn_log1p(X(-1, -2, INF)), -INF, NAN, INF);
     EXPECT(kn_expm1(X(-INF, 1000)), -1, INF);
