@@ -60,9 +60,6 @@ static kn_tensor *narrowed(kn_tensor *y, const kn_tensor *x) {
 
 COMPOSED_WIDE(sec, inverse((kn_cos)(x)))
 COMPOSED_WIDE(csc, inverse((kn_sin)(x)))
-COMPOSED_WIDE(asec, (kn_acos)(inverse(x)))
-COMPOSED_WIDE(acsc, (kn_asin)(inverse(x)))
-COMPOSED_WIDE(acoth, (kn_atanh)(inverse(x)))
 
 COMPOSED(deg2rad, scaled(x, pi / 180))
 COMPOSED(rad2deg, scaled(x, 180 / pi))

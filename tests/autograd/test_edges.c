@@ -393,6 +393,33 @@ static void slopes_of_16_bits_survive_too(void **state) {
     }
 }
 
+/* asec, acsc and acoth, and their derivatives, beside 1, where 1/x has lost digits. */
+static void inverses_hold_near_one(void **state) {
+    (void)state;
+    unary *const inverses[] = {kn_asec, kn_acsc, kn_acoth};
+    for (int k = 0; k < 3 * 4; k++) {
+        float at[] = {1 + 0x1p-13f, -1 - 0x1p-13f, 1 + 0x1p-7f, -1 - 0x1p-7f};
+        double a = fabs((double)at[k % 4]), leg = sqrt((a - 1) * (a + 1));
+        bool turn = at[k % 4] < 0;
+        double half = acos(0), angle = atan(leg), sign = turn ? -1 : 1;
+        const double value[] = {turn ? 2 * half - angle : angle, sign * (half - angle),
+                                sign * log1p(2 / (a - 1)) / 2};
+        const double slope[] = {1 / (a * leg), -1 / (a * leg), -1 / (leg * leg)};
+        double bend = sign * (2 * a * a - 1) / (a * a * leg * leg * leg);
+        const double second[] = {-bend, bend, sign * 2 * a / (leg * leg * leg * leg)};
+        KN_FRAME();
+        for (int t = 0; t < 4; t++) {
+            const kn_dtype dtype = (kn_dtype[]){KN_F32, KN_F64, KN_BF16, KN_F16}[t];
+            if (t >= 2 && k % 4 < 2) continue; /* 16 bits don't have it */
+            double near = t == 0 ? 3e-7 : t == 1 ? 1e-15 : t == 2 ? 4e-3 : 5e-4;
+            kn_tensor *x = kn_cast(kn_tensor_from(at + k % 4, KN_F32, KN_SHAPE(1)), dtype);
+            double got = ops_at(kn_cast(inverses[k / 4](x), KN_F64), 0), want = value[k / 4];
+            assert_close(got, want, near, 0);
+            assert_slopes_of(dtype, inverses[k / 4], 1, at + k % 4, slope + k / 4, second + k / 4);
+        }
+    }
+}
+
 /* A difference of numbers that are close, of 16 bits. */
 static void tanhshrink_holds_near_zero(void **state) {
     (void)state;
@@ -415,9 +442,9 @@ static void tanhshrink_holds_near_zero(void **state) {
 /* As the values there. */
 static void slopes_outside_the_domain_are_no_numbers(void **state) {
     (void)state;
-    unary *const inverses[] = {kn_asech};
-    for (int k = 0; k < 1; k++) {
-        const float at[] = {-0.0f, -0.3f, -1, -2, NAN};
+    unary *const inverses[] = {kn_asech, kn_asec, kn_acsc, kn_acoth};
+    for (int k = 0; k < 4; k++) {
+        const float at[] = {k ? 0 : -0.0f, -0.3f, k ? 0.3f : -1, k ? 0.5f : -2, NAN};
         KN_TAPE();
         kn_tensor *x = kn_watch(kn_tensor_from(at, KN_F32, KN_SHAPE(5))), *y, *dx, *ddx;
         const kn_gradients_options again = {.again = 1, .keep = 1};
@@ -429,6 +456,12 @@ static void slopes_outside_the_domain_are_no_numbers(void **state) {
             if (!all) fail_msg("function %d has a value or slope at %g", k, (double)at[i]);
         }
     }
+    const float ends[] = {1, -1, INFINITY, -INFINITY};
+    const double inf = INFINITY, up[] = {inf, inf, 0, 0}, down[] = {-inf, -inf, 0, 0};
+    const double odd[] = {inf, -inf, 0, 0}, minus_odd[] = {-inf, inf, 0, 0};
+    assert_slopes(kn_asec, 4, ends, up, minus_odd);
+    assert_slopes(kn_acsc, 4, ends, down, odd);
+    assert_slopes(kn_acoth, 4, ends, down, odd);
 }
 
 static kn_tensor *hardtanh(kn_tensor *x) { return kn_hardtanh(x, -1, 2); }
@@ -453,8 +486,9 @@ static void slopes_at_the_ends_of_clamped_functions(void **state) {
 int main(void) {
     return RUN_TESTS(
         OPS_TEST(slopes_survive_what_overflows_on_the_way), OPS_TEST(slopes_survive_what_cancels),
-        OPS_TEST(tanhshrink_holds_near_zero), OPS_TEST(slopes_outside_the_domain_are_no_numbers),
-        OPS_TEST(slopes_of_16_bits_survive_too), OPS_TEST(slopes_at_the_ends_of_clamped_functions),
+        OPS_TEST(inverses_hold_near_one), OPS_TEST(tanhshrink_holds_near_zero),
+        OPS_TEST(slopes_outside_the_domain_are_no_numbers), OPS_TEST(slopes_of_16_bits_survive_too),
+        OPS_TEST(slopes_at_the_ends_of_clamped_functions),
         OPS_TEST(shares_of_a_logsumexp_sum_to_one), OPS_TEST(slopes_of_norms_are_shares),
         OPS_TEST(slopes_of_norms_of_16_bits_survive_too), OPS_TEST(ties_of_16_bits_get_equal_parts),
         OPS_TEST(slopes_of_deviations_of_16_bits_go_by_the_mean_itself),

@@ -76,9 +76,9 @@ KN_API kn_tensor *kn_bilinear_filter(kn_shape shape);
  *               pow_scalar(x, p): x^p; clamp(x, lo, hi), integers by lo and hi
  *               rounded toward 0; floor ceil trunc round: halves to even
  * Exponentials: exp exp2 exp10 expm1: e^x - 1; log log2 log10 log1p: ln(1 + x)
- * Trigonometry: sin cos tan asin acos atan cot sinh cosh tanh asinh acosh atanh sech
- *               csch coth asech acsch; acot: atan(1/x); sinpi cospi: of πx; mod2pi: the angle in
- *               0 … 2π
+ * Trigonometry: sin cos tan asin acos atan cot asec acsc sinh cosh tanh asinh acosh atanh sech
+ *               csch coth asech acsch acoth; acot: atan(1/x); sinpi cospi: of πx; mod2pi: the
+ *               angle in 0 … 2π
  * Special:      erf erfc erfinv erfcinv erfcx: e^(x²)·erfc(x); gamma; lgamma: ln |Γ(x)|;
  *               polygamma(x, n): the n-th derivative of digamma, n <= 170; besselj(x, n)
  *               bessely(x, n): of both kinds, of integer order n, |n| <= 100,000; beyond: NaN
@@ -119,12 +119,9 @@ KN_API kn_tensor *kn_bilinear_filter(kn_shape shape);
 #include <knet/ops.def>
 
 /* --- composed of rows: same dtypes, gradients of the rows' orders --- */
-/* 1/cos and 1/sin; the inverses of these and of coth. Others of their kind are rows. */
+/* 1/cos and 1/sin; others of their kind are rows. */
 KN_API kn_tensor *kn_sec(kn_tensor *x);
 KN_API kn_tensor *kn_csc(kn_tensor *x);
-KN_API kn_tensor *kn_asec(kn_tensor *x);
-KN_API kn_tensor *kn_acsc(kn_tensor *x);
-KN_API kn_tensor *kn_acoth(kn_tensor *x);
 /* The same in degrees; multiples of 90 give exact results. */
 KN_API kn_tensor *kn_sind(kn_tensor *x);
 KN_API kn_tensor *kn_cosd(kn_tensor *x);
