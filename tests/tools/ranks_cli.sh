@@ -110,6 +110,20 @@ resume)
   want 0 "${mpirun[@]}" -n 2 "${train[@]}" --json --checkpoint part.st --resume
   [ "$(json weights_fnv1a)" = "$(cat hash)" ] || fail "the weights differ from those of the whole run"
   ;;
+search) # of a rate: a signal to one rank ends all of them alike
+  victim=0
+  for signal in TERM INT; do
+    ranks_begin 3 "$knet" train mlp --synthetic --threads 1 --batch 256 --find-rate hyperband
+    for _ in $(seq 600); do grep -q '^rate ' out && break; sleep 0.1; done
+    kill -s "$signal" "$(cat pid.$victim)"
+    wait "$job" || true
+    for r in 0 1 2; do
+      [ "$(cat "code.$r")" = $((128 + $(kill -l "$signal"))) ] || fail "SIG$signal to rank $victim: rank $r ended with $(cat "code.$r")"
+    done
+    out_has '^interrupted in the search of a rate$'
+    victim=2
+  done
+  ;;
 batchnorm) # by the joined batch, as one process
   norm=("$knet" train cifar_bn --synthetic --optimizer sgd --lr 0.02 --epochs 1 --json)
   want 0 "${norm[@]}" --batch 64

@@ -154,9 +154,20 @@ static int options_check(const options *o) {
 }
 
 /* --- interruption --- */
+static volatile sig_atomic_t searching; /* a rate: a rank may wait for a whole training of others */
+
 static void interrupt(int signal_number) {
     kn__interrupted = signal_number;
-    kn__ranks_signal(signal_number);
+    if (!searching) kn__ranks_signal(signal_number);
+}
+
+/* All ranks stop, and end alike, whichever of them had the signal. */
+static kn_status interrupt_share(bool *stopped, kn_comm *comm) {
+    double number = kn__interrupted;
+    if (comm) KN_TRY(kn_comm_values(comm, &number, 1, KN_COMM_MAX));
+    *stopped = number > 0;
+    if (*stopped) kn__interrupted = (sig_atomic_t)number;
+    return KN_OK;
 }
 
 static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1}; /* the last one only with saving */
@@ -249,7 +260,7 @@ static kn_status options_agree(const session *s) {
 
 static kn_status parallel_open(session *s) {
     const options *o = &s->options;
-    if (!s->comm) return KN_OK;
+    if (!s->comm || s->result.stopped) return KN_OK; /* the rates are not found */
     KN_TRY(options_agree(s));
     KN_TRY(kn_parallel_create(&s->parallel, s->params, s->comm, NULL));
     if (o->sync && !kn_layer_sync(kn_model_net(s->model), kn_parallel_batch(s->parallel)))
@@ -348,9 +359,7 @@ static kn_status rate_train(double *loss, session *s, int64_t steps, int n_ranks
                                                     .on_step_fn = step_done,
                                                     .ctx = s});
     *loss = s->result.last.loss;
-    if (s->result.diverged) status = KN_OK; /* a rate too large */
-    if (kn__interrupted && status == KN_OK) status = KN_FAIL(KN_ERR_INTERNAL, "interrupted");
-    return status;
+    return s->result.diverged ? KN_OK : status; /* a rate too large */
 }
 
 static kn_status rate_try(double *loss, void *ctx, double rate, int64_t steps) {
@@ -360,6 +369,8 @@ static kn_status rate_try(double *loss, void *ctx, double rate, int64_t steps) {
     kn_status status = loader_open(&s.train, &s, KN_TRAIN);
     if (status == KN_OK)
         status = rate_train(loss, &s, steps, whole->comm ? kn_comm_size(whole->comm) : 1);
+    if (status == KN_OK) status = interrupt_share(&whole->result.stopped, whole->comm);
+    if (whole->result.stopped) status = KN_FAIL(KN_ERR_INTERNAL, "interrupted");
     if (status < 0 || !isfinite(*loss)) *loss = (double)INFINITY;
     if (status == KN_OK && !s.options.quiet)
         kn__output_line(&whole->report, "rate %.3g: loss %.4f after %" PRId64 " steps\n", rate,
@@ -374,19 +385,11 @@ static kn_status rate_find(session *s) {
     double rate = 0, loss = 0;
     int n = 0;
     if (!o->find_rate) return KN_OK;
+    searching = true;
     kn_status status = kn__find_rate(&rate, &loss, &n, o->find_rate, o->lr, o->seed, rate_try, s);
+    searching = false;
     if (status == KN_OK) o->lr = rate;
-    s->result.stopped = kn__interrupted;
-    return kn__interrupted ? KN_OK : status;
-}
-
-/* All ranks stopped, and end alike, whichever of them had the signal. */
-static kn_status interrupt_share(kn_comm *comm) {
-    double number = kn__interrupted;
-    if (!comm) return KN_OK;
-    KN_TRY(kn_comm_values(comm, &number, 1, KN_COMM_MAX));
-    kn__interrupted = (sig_atomic_t)number;
-    return KN_OK;
+    return s->result.stopped ? KN_OK : status; /* a signal since then stops the first step */
 }
 
 static kn_status session_train(session *s) {
@@ -432,7 +435,7 @@ static kn_status session_train(session *s) {
                                      .on_epoch_fn = epoch_done,
                                      .ctx = s});
     kn_progress_end(&s->bar);
-    if (status == KN_OK && s->result.stopped) status = interrupt_share(s->comm);
+    if (status == KN_OK && s->result.stopped) status = interrupt_share(&s->result.stopped, s->comm);
     if (kn__interrupted) s->result.stopped = true; /* after the last callback too */
     return status;
 }
