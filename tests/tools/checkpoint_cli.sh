@@ -123,7 +123,7 @@ pipes) # without a reader they wait for one, until a signal comes
   mkfifo pipe
   small=("$knet" train mlp --synthetic --epochs 1 --batch 1280 --quiet)
   want 124 timeout -k 60 -s INT 2 "${small[@]}" --metrics pipe
-  want 124 timeout -k 60 -s HUP 2 "${small[@]}" --curves pipe
+  want 129 timeout --preserve-status -k 60 -s HUP 2 "${small[@]}" --curves pipe
   want 124 timeout -k 60 -s TERM 2 "${small[@]}" --output pipe
   err_has 'cannot write pipe: this pipe has no reader$'
   want 0 "${small[@]}" --checkpoint run.st
@@ -138,6 +138,12 @@ pipes) # without a reader they wait for one, until a signal comes
   want 0 timeout 60 "${small[@]}" --epochs 3 --metrics pipe.csv
   wait $!
   [ "$(cut -d, -f1 lines | tr '\n' ' ')" = 'epoch 1 2 3 ' ] || fail "$(cat lines)"
+  timeout 60 cat pipe >c.svg & # a picture of all epochs, once
+  want 0 timeout 60 "${small[@]}" --epochs 5 --curves pipe
+  wait $!
+  [ "$(grep -c '<svg' c.svg)" = 1 ] && [ "$(grep -c '<!-- epoch' c.svg)" = 5 ] || fail "$(cat c.svg)"
+  "${small[@]}" --epochs 5 --curves /dev/stdout | cat >c.svg
+  [ "$(grep -c '<svg' c.svg)" = 1 ] || fail "$(cat c.svg)"
   timeout 60 head -n 1 pipe >lines &
   want 1 timeout 60 "${small[@]}" --epochs 100 --metrics pipe --json
   wait $!

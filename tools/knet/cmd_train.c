@@ -107,7 +107,8 @@ static const kn__opt table[] = {
      .help = "add an event file to this folder, for TensorBoard"},
     {"curves", KN__OPT_FILE, AT(curves), .value_name = "FILE",
      .help = "draw the curves of loss and accuracy while it trains",
-     .remark = "SVG, new whenever the epochs grew by a 32nd; a resumed run adds to the file's"},
+     .remark = "SVG, new whenever the epochs grew by a 32nd, to a pipe once at the end; a resumed "
+               "run adds to the file's"},
     {"find-rate", KN__OPT_CHOICE, AT(find_rate), .value_name = "METHOD", .not_with = "checkpoint",
      .choices = kn__find_rate_methods, .help = "first search the learning rate by short trainings",
      .remark = "from a hundredth to ten times --lr, by golden section or hyperband"},
@@ -458,6 +459,7 @@ static int error_report(const kn_error *error, bool setting_up) {
 static int session_report(session *s, kn_status status, const kn_error *error) {
     int exit_code = status < 0 ? error_report(error, false) : KN__EXIT_OK;
     kn__train_files_release(&s->files);
+    if (kn__interrupted) s->result.stopped = true; /* while a pipe had no reader */
     int lost = 0;
     const char *path = kn__train_files_lost(&s->files, &lost);
     if (exit_code == KN__EXIT_OK && path && !s->result.stopped) {

@@ -180,11 +180,18 @@ static void curves_write(kn__train_files *f) {
     kn__text_release(&svg);
 }
 
+/* What a pipe, a device or a standard stream has taken can't be drawn anew: it gets one picture. */
+static bool is_redrawn(const char *path) {
+    struct stat file;
+    return stat(path, &file) != 0 || (S_ISREG(file.st_mode) && kn__standard_stream(path) < 0);
+}
+
 /* A picture has all epochs: of a long training not each epoch makes a new one. */
 static void curves_draw(kn__train_files *f, const kn_epoch *epoch) {
     enum { GROWTH = 32 };
     note(&f->curves_error, f->curves, curves_add(f, epoch));
-    if ((f->n_drawn - f->n_written) * GROWTH >= f->n_drawn) curves_write(f);
+    bool has_grown = (f->n_drawn - f->n_written) * GROWTH >= f->n_drawn;
+    if (has_grown && is_redrawn(f->curves)) curves_write(f);
 }
 
 /* Whether the file can be written later; 0 or an errno. A new one is removed again: a training that

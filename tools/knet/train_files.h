@@ -26,8 +26,8 @@ typedef struct kn__train_files {
 kn_status kn__train_files_begin(kn__train_files *files);
 /* Writes an epoch. A file that can't be written is a warning: it doesn't end the training. */
 void kn__train_files_add(kn__train_files *files, const kn_epoch *epoch);
-/* After the training: draws the last epochs, and removes an event file that has no epoch. Once more
- * it does nothing. */
+/* After the training: draws the last epochs, or all of them to a pipe, and removes an event file
+ * that has no epoch. Once more it does nothing. */
 void kn__train_files_release(kn__train_files *files);
 /* Then: returns the path of a file that lacks an epoch, with an errno; NULL: none does. */
 const char *kn__train_files_lost(const kn__train_files *files, int *error);
