@@ -253,8 +253,9 @@ static kn_status order_check(kn_parallel *p, const int order[], int n) {
     KN_TRY(agree(&is_same, p->comm, hash));
     if (is_same) return KN_OK;
     return KN_FAIL(KN_ERR_INVALID,
-                   "kn_parallel_finish: the ranks' first backward passes used the parameters in "
-                   "different orders; set one with kn_params_order_set on every rank");
+                   "kn_parallel_finish: the ranks' gradients lie in different orders: the first "
+                   "backward passes used the parameters in different orders, or a rank held a view "
+                   "of a gradient before; set one with kn_params_order_set on every rank");
 }
 
 static void buckets_free(kn_parallel *p) {

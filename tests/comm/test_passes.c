@@ -1,5 +1,5 @@
-/* Data parallel: passes that fail, passes that are averaged twice, and the end of the process after
- * one. */
+/* Data parallel: passes that fail, passes that are averaged twice, orders that differ, and the end
+ * of the process after one. */
 #include <knet/ops.h>
 #include <knet/parallel.h>
 #include <knet/tape.h>
@@ -108,6 +108,30 @@ static void a_pass_that_failed_may_be_repeated(void **state) {
     ranks_run(2, retry_rank, NULL);
 }
 
+/* Rank 0 holds a view, so that its gradients stay where they are, unless the order is set. */
+static const char *view_rank(kn_comm *comm, void *sets) {
+    KN_FRAME();
+    KN_SLOT(view);
+    net n;
+    RANK_OK(net_create(&n, comm, 0));
+    if (sets) RANK_OK(kn_params_order_set(n.params, (const int[]){0, 1}, 2));
+    if (kn_comm_rank(comm) == 0)
+        RANK_OK(kn_hold(&view, kn_reshape(kn_grad(n.a), KN_SHAPE(N / 2, 2))));
+    RANK_OK(pass_between(&n, false));
+    RANK_CHECK(kn_parallel_finish(n.parallel) == (sets ? KN_OK : KN_ERR_INVALID));
+    if (!sets)
+        RANK_CHECK(strstr(kn_last_error()->message,
+                          "or a rank held a view of a gradient before; "
+                          "set one with kn_params_order_set on every"));
+    net_destroy(&n);
+    return NULL;
+}
+
+static void a_view_of_a_gradient_on_one_rank_needs_an_order(void **state) {
+    ranks_run(2, view_rank, NULL);
+    ranks_run(2, view_rank, state);
+}
+
 static const char *twice_rank(kn_comm *comm, void *ctx) {
     (void)ctx;
     net n;
@@ -182,6 +206,7 @@ static void threads_of_communicators_keep_no_process(void **state) {
 int main(void) {
     return RUN_TESTS(TEST(a_pass_that_fails_half_averaged_is_an_error_on_every_rank),
                      TEST(a_pass_that_failed_may_be_repeated),
+                     TEST(a_view_of_a_gradient_on_one_rank_needs_an_order),
                      TEST(two_passes_are_noticed_beside_an_unused_parameter),
                      TEST(a_broken_communicator_is_the_error_before_a_missing_pass),
                      TEST_LONG(threads_of_communicators_keep_no_process));
