@@ -27,11 +27,12 @@ mapfile -t debs < <(find "$work/debs" -maxdepth 1 -name '*.deb' | sort)
 field() { dpkg-deb -f "$1" "$2"; }
 names=()
 for deb in "${debs[@]}"; do names+=("$(field "$deb" Package)"); done
+all=$(printf '%s\n' "${names[@]}")
 for part in alloc profiler ops autograd comm; do
-  printf '%s\n' "${names[@]}" | grep -qx "libknetc-${part}[0-9]*" || fail "no package of $part: ${names[*]}"
+  grep -qx "libknetc-${part}[0-9]*" <<<"$all" || fail "no package of $part: ${names[*]}"
 done
 for name in knetc-tools libknetc-dev; do
-  printf '%s\n' "${names[@]}" | grep -qx "$name" || fail "no package $name: ${names[*]}"
+  grep -qx "$name" <<<"$all" || fail "no package $name: ${names[*]}"
 done
 
 # What each depends on: the packages to its left, and those of the libraries that it links.

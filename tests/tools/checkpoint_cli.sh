@@ -45,7 +45,7 @@ signals)
     rm -f run.st
     "$knet" train mlp --synthetic --epochs 10000 --json --checkpoint run.st >out 2>err &
     pid=$!
-    while ! [ -s run.st ]; do sleep 0.02; done # the handlers are there
+    while kill -0 "$pid" 2>/dev/null && ! [ -s run.st ]; do sleep 0.02; done # the handlers are there
     kill -s "$signal" "$pid"
     code=0
     wait "$pid" || code=$?
@@ -157,7 +157,7 @@ pipes) # without a reader they wait for one, until a signal comes
   for report in KNET_TIMER=json=pipe KNET_TIMER=out=pipe KNET_ALLOC=stats=pipe; do # at exit
     env "$report" "${small[@]}" --json >out 2>err &
     pid=$!
-    while ! [ -s out ]; do sleep 0.02; done
+    while kill -0 "$pid" 2>/dev/null && ! [ -s out ]; do sleep 0.02; done
     for _ in $(seq 100); do
       kill -s TERM "$pid" 2>/dev/null || break
       sleep 0.1
