@@ -257,8 +257,8 @@ kn_status kn_pool_graph_alloc(void **out, kn_pool_graph *graph, size_t size, kn_
 
 /* --- ahead of time --- */
 
-/* Free memory where the request finds it. Nobody had it: it is counted nowhere, but that it is no
- * idle memory yet, which decays. Under the lock. */
+/* Puts free memory where the request finds it. No counter has it, since nobody used it; only decay
+ * takes it for memory in use, so that it stays for a window of time. Under the lock. */
 static kn_status make_room(kn_pool *pool, size_t size, kn_stream handle) {
     kn__stream *stream;
     kn__block *block = NULL;

@@ -13,7 +13,7 @@ bool kn__trim_may(const kn_pool *pool);
 /* trim.c: the limit was set, maybe below what is reserved. Under the lock. */
 void kn__limit_apply(kn_pool *pool);
 
-/* trim.c: returns what was freed since while more than the limit is reserved. Under the lock. */
+/* trim.c: while more than the limit is reserved, returns memory that was freed. Under the lock. */
 void kn__limit_enforce(kn_pool *pool);
 
 /* trim.c: waits until all that was freed is out of use, slots in threads' caches too. Under the

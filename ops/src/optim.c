@@ -1,7 +1,8 @@
 /* One optimiser step over many parameters, in place. */
 #include "run.h"
 
-/* An average reads the weights: what is saved of them stays valid. A plan knows them by claims. */
+/* An average only reads the weights, so values that a tape saved of them stay valid. A plan learns
+ * by claims which memory it uses. */
 static kn_status weight_claim(kn__ops_thread *self, kn_op op, kn_storage *w, kn_stream stream) {
     if (op != KN_OP_ema_step || self->capture) return kn__claim(self, w, stream);
     KN_TRY(kn__await_writer(self, w, stream));

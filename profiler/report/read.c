@@ -406,7 +406,7 @@ static size_t packet_end(const char *text, size_t at, size_t n) {
     return !more && length <= n - at ? at + (size_t)length : 0;
 }
 
-/* The tag is a line's end in JSON, and a number may follow: asked only of what is no JSON. */
+/* Only for files that are no JSON: there the tag is the end of a line, and may stand first. */
 static bool is_perfetto(const char *text, size_t n) {
     size_t at = 0;
     for (size_t end; (end = packet_end(text, at, n)) > 0;) at = end;

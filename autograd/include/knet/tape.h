@@ -153,7 +153,7 @@ typedef kn_tensor *(*kn_gradcheck_fn)(void *ctx, kn_tensor *const x[]);
 /* Compares the gradients of f at x with central differences, in f64 on the host. f may return any
  * tensor; its elements are weighted by fixed pseudo-random numbers. Of an x[i] of more than 512
  * elements 512 are compared, always the same: the first, the last, and pseudo-random ones between;
- * what is wrong in few elements alone shows in a smaller input. order is 1 or 2. Errors: INVALID,
+ * a mistake in few elements shows in a smaller input. order is 1 or 2. Errors: INVALID,
  * with the input, the element and both values, if they differ by more than rtol relative or atol.
  */
 KN_API KN_MUST_CHECK kn_status kn_gradcheck(kn_gradcheck_fn f, void *ctx, kn_tensor *const x[],

@@ -29,7 +29,7 @@ template <class T>
 __device__ T loss_of(const kn__loss &p, T sum, T score, T all, int64_t label) {
     if (label < 0) return not_a_number<T>();
     if (p.smoothing > 0) {
-        // 0·infinity is none of the loss
+        // 0·infinity would be NaN
         score = p.smoothing < 1 ? (T)(1 - p.smoothing) * score : T(0);
         score += (T)p.smoothing * (all / (T)p.classes);
     }

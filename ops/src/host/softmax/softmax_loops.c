@@ -169,7 +169,7 @@ double KN_LOOP(cross_entropy_row)(void *d, const void *x, int64_t n, int64_t lab
     if (!known) return (double)NAN;
     double score = (double)in[label] - (double)most;
     if (smoothing > 0) {
-        score = smoothing < 1 ? (1 - smoothing) * score : 0; /* 0·infinity is none of the loss */
+        score = smoothing < 1 ? (1 - smoothing) * score : 0; /* 0·infinity would be NaN */
         score += smoothing * mean_above(in, n, most);
     }
     return (double)LOG(sum) - score;
