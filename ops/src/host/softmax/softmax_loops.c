@@ -127,24 +127,34 @@ void KN_LOOP(softmax_columns)(void *y, const void *x, int64_t n, int64_t inner, 
                         (int)(inner - j < COLUMNS ? inner - j : COLUMNS), logs);
 }
 
-static void columns_back(real *dx, const real *y, const real *g, int64_t n, int64_t stride, int m,
-                         bool logs) {
+/* dx may lie where y or g does, element by element. */
+static inline __attribute__((always_inline)) void columns_back(real *dx, const real *y,
+                                                               const real *g, int64_t n,
+                                                               int64_t stride, int m, bool logs) {
     real sum[COLUMNS] = {0};
     for (int64_t i = 0; i < n; i++)
         for (int j = 0; j < m; j++)
             sum[j] += logs ? g[i * stride + j] : y[i * stride + j] * g[i * stride + j];
-    for (int64_t i = 0; i < n; i++)
-        for (int j = 0; j < m; j++) {
-            int64_t at = i * stride + j;
-            dx[at] = logs ? g[at] - exp_nonpositive(y[at]) * sum[j] : y[at] * (g[at] - sum[j]);
-        }
+    for (int64_t i = 0; i < n; i++) {
+        real *to = dx + i * stride;
+        const real *of = y + i * stride, *from = g + i * stride;
+        KN_SIMD
+        for (int j = 0; j < m; j++)
+            to[j] = logs ? from[j] - exp_nonpositive(of[j]) * sum[j] : of[j] * (from[j] - sum[j]);
+    }
 }
 
 void KN_LOOP(softmax_back_columns)(void *dx, const void *y, const void *g, int64_t n, int64_t inner,
                                    bool logs) {
-    for (int64_t j = 0; j < inner; j += COLUMNS)
-        columns_back((real *)dx + j, (const real *)y + j, (const real *)g + j, n, inner,
-                     (int)(inner - j < COLUMNS ? inner - j : COLUMNS), logs);
+    real *to = dx;
+    const real *of = y, *from = g;
+    for (int64_t j = 0; j < inner; j += COLUMNS) {
+        int m = (int)(inner - j < COLUMNS ? inner - j : COLUMNS);
+        if (logs)
+            columns_back(to + j, of + j, from + j, n, inner, m, true);
+        else
+            columns_back(to + j, of + j, from + j, n, inner, m, false);
+    }
 }
 
 /* The mean of x - most. */
