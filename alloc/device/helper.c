@@ -19,7 +19,7 @@
 
 enum { LOOK_FIRST_NS = 1000000, LOOK_EVERY_NS = 100000000, LOOK_PART = 8 };
 
-/* Tells at a thread's end what it was. */
+/* Its value says at the end of a thread whether that was the initial one or a helper. */
 static pthread_key_t key;
 static _Atomic bool key_made; /* cleared while other threads may still run */
 static char initial, helper;  /* values of the key */

@@ -14,8 +14,8 @@
 /* Room for the thread's counts by tag; false: no host memory. */
 bool kn__tags_create(kn__cache *cache);
 
-/* What the thread has allocated less what it freed, in bytes, whichever thread did the other: no
- * other thread changes it. NULL: 0. */
+/* Bytes that the thread has allocated less those that it freed, of its own and other threads'
+ * blocks: no other thread changes the number. NULL: 0. */
 static inline int64_t kn__cache_own(const kn__cache *cache) {
     return cache ? cache->settled + KN__READ(cache->live) : 0;
 }

@@ -10,7 +10,7 @@ void kn__trim(kn_pool *pool, size_t keep_bytes);
 /* trim.c: whether the pool may do so on its own, in any call. Under the lock. */
 bool kn__trim_may(const kn_pool *pool);
 
-/* trim.c: the limit was set, maybe below what is reserved. Under the lock. */
+/* trim.c: to be called after the limit changed. Under the lock. */
 void kn__limit_apply(kn_pool *pool);
 
 /* trim.c: while more than the limit is reserved, returns memory that was freed. Under the lock. */

@@ -392,8 +392,8 @@ static void read_all(reader *r, const cJSON *json) {
     kn__report_sum(report);
 }
 
-/* The end of a packet of Perfetto's at `at`: the tag of field 1, a length in bytes of seven bits,
- * as many bytes. 0: there is none. */
+/* Where the packet of a Perfetto trace that begins at `at` ends: it is the tag of field 1, a length
+ * of seven bits a byte, and so many bytes. 0: there is no packet. */
 static size_t packet_end(const char *text, size_t at, size_t n) {
     enum { TAG = 1 << 3 | KN__PB_BYTES };
     bool more = at < n && text[at++] == TAG;

@@ -48,7 +48,7 @@ static void idle_memory_is_returned_after_its_time(void **state) {
     }
 }
 
-/* Nobody had it, but it is not idle since the window began: it has a time of its own. */
+/* It was not idle since the window began, though nobody used it: it stays for a window. */
 static void preallocated_memory_stays_for_its_time(void **state) {
     (void)state;
     for (int plain = 0; plain < 2; plain++) {

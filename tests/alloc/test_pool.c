@@ -224,7 +224,7 @@ static void misuse_is_an_error_and_keeps_the_state(void **state) {
     fixture_end(&other);
 }
 
-/* Each slot in turn becomes live, then free: what is said of it. */
+/* What kn_free says of each slot before it is handed out, while it is live and after. */
 static void what_was_never_handed_out_was_not_freed(void **state) {
     (void)state;
     enum { N = 20 };

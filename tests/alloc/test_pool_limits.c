@@ -341,7 +341,7 @@ static void what_another_thread_takes_was_freed_all_the_same(void **state) {
         assert_ok(kn_pool_oom_attach(f.pool, give_up_one_to_another, &c));
         void *wanted = must_alloc(f.pool, 4 * MiB, NULL), *more = NULL;
         assert_int_equal(c.cache.n_calls, 2);
-        c.again = true; /* what it frees it takes: that ends */
+        c.again = true; /* the callback takes again all that it frees */
         assert_fails(kn_alloc(&more, f.pool, 4 * MiB, NULL), KN_ERR_OOM, "out of memory");
         assert_int_equal(c.cache.n_calls, 3);
         assert_ok(kn_free(f.pool, wanted));

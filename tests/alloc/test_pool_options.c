@@ -326,7 +326,7 @@ static void words_leave_what_another_thread_sets(void **state) {
     fixture_end(&f);
 }
 
-/* ThreadSanitizer sees what is read without the lock. */
+/* ThreadSanitizer reports options that are read without the lock. */
 static void two_threads_set_all_options(void **state) {
     (void)state;
     fixture f = fixture_make(1 * GiB, false, NULL);

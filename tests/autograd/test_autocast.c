@@ -165,7 +165,7 @@ static kn_tensor *mixed_x(void) {
     return kn_watch(F32(KN_SHAPE(3, 3), 0.3f, 0.1f, -0.7f, 0.1f, 0.4f, 1.1f, -0.2f, 0.1f, 0.5f));
 }
 
-/* What is recorded is computed as in other passes: in the dtypes of forward. */
+/* Recorded gradients have the dtypes of forward, as others have. */
 static void recorded_gradients_have_the_same_bits(void **state) {
     (void)state;
     static const int lows[] = {KN_OFF, KN_BF16, KN_F16};

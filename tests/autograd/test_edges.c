@@ -266,7 +266,7 @@ static void slopes_of_deviations_of_16_bits_go_by_the_mean_itself(void **state) 
     ASSERT_NEAR(slope_by(tiny, kn_std(tiny, KN_ALL, false, &all), 3000), 1e-3, -1500, 1500);
 }
 
-/* Finite numbers whose norm isn't: a slope of 0 would stop what is trained without a word. */
+/* Of finite numbers with an infinite norm: a slope of 0 would stop a training silently. */
 static void slopes_of_norms_that_overflow_are_no_numbers(void **state) {
     (void)state;
     const double orders[] = {1.5, 3, 10};
@@ -366,7 +366,7 @@ static void slopes_survive_what_cancels(void **state) {
     }
 }
 
-/* The results fit, what they are computed from does not. */
+/* The results fit into 16 bits; values on the way do not. */
 static void slopes_of_16_bits_survive_too(void **state) {
     (void)state;
     const double turn = 3.14159265358979 / 180, csc = 1 / sin(turn), cot = 1 / tan(turn);

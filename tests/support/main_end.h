@@ -17,8 +17,8 @@
 #define TEST_MAIN_END(fn) TEST(fn)
 #endif
 
-/* Kills this process after a minute. Not by alarm: nobody takes its signal where threads that block
- * it are left alone. */
+/* Kills this process after a minute. Not by alarm: its signal has no effect where all threads that
+ * are left block it. */
 static inline void end_in_a_minute(void) {
     struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGKILL};
     timer_t timer;

@@ -17,8 +17,7 @@ bool kn__is_pipe(const char *path);
  */
 int kn__pipe_write(const char *path, const char *bytes, size_t length);
 
-/* A pipe that stays open from one write to the next, so that its reader goes on; zeroed: not open.
- */
+/* A pipe that stays open between writes, so that its reader sees no end; zeros: not open. */
 typedef struct kn__pipe {
     bool is_open, had_reader;
     int fd;

@@ -18,7 +18,7 @@ KN_MUST_CHECK kn_status kn__top_lines(kn__text *out, const kn__live *live, const
                                       int width);
 
 typedef struct kn__top_end {
-    kn__text last;      /* what was shown last */
+    kn__text last;      /* the screen's last text */
     bool program_ended; /* else the user quits, or a signal says so */
     int signal_number;  /* 0: none */
 } kn__top_end;

@@ -118,8 +118,8 @@ KN_API kn_device *kn_pool_device(const kn_pool *pool);
 KN_API const char *kn_pool_name(const kn_pool *pool);
 /* Fills `out` (of out_bytes = sizeof *out) with the pool's options; the name is borrowed. */
 KN_API void kn_pool_options_read(kn_pool_options *out, size_t out_bytes, kn_pool *pool);
-/* Changes options of a pool at any time: read them, change some, set them. What is reserved beyond
- * the new limit goes back as kn_pool_limit says. Fixed when the pool is created:
+/* Changes options of a pool at any time: read them, change some, set them. Memory
+ * beyond the new limit goes back as kn_pool_limit says. Fixed when the pool is created:
  * slab_max_bytes, pinned, shareable, rdma and name; slab_max_bytes 0 and name NULL leave them as
  * they are. Errors: INVALID for another value of a fixed option or for options that contradict each
  * other, with the option's name and nothing changed; DEVICE in a child of fork(). */
@@ -129,14 +129,14 @@ KN_API KN_MUST_CHECK kn_status kn_pool_options_set(kn_pool *pool, const kn_pool_
  * wrong or that concerns the whole process (trace, stats, snapshot, oom). */
 KN_API KN_MUST_CHECK kn_status kn_pool_configure(kn_pool *pool, const char *words);
 /* Changes the limit of a pool; 0: no limit, nor a share of the device. If more is reserved, the
- * pool returns its free memory to the device. What is in use goes back in the pool's own calls,
- * once it is freed and streams are done with it, until no more than the limit is reserved; they
- * look for it in a hundredth of their time, and after the last free. Until then it serves requests:
- * a stream that goes on to reuse all of it keeps it. kn_pool_sync, then kn_pool_trim, return at
- * once what is free. A live block keeps all of its handle; of the host and of pinned memory all of
- * its segment, 32 MiB or more, which may exceed the limit. A soft limit above the limit has no
- * effect; kn_pool_options_set rejects it. Errors: INVALID above the device's memory, which the host
- * and pinned memory may exceed; the device's. */
+ * pool returns its free memory to the device. Memory in use goes back in the pool's own calls, once
+ * it is freed and streams are done with it, until no more than the limit is reserved. The calls
+ * look for such memory in a hundredth of their time, and after the last free. Until it goes back it
+ * serves requests: a stream that reuses all of it keeps it. To return free memory at once, call
+ * kn_pool_sync, then kn_pool_trim. A live block keeps all of its handle; of the host and of pinned
+ * memory all of its segment, 32 MiB or more, which may exceed the limit. A soft limit above the
+ * limit has no effect; kn_pool_options_set rejects it. Errors: INVALID above the device's memory,
+ * which the host and pinned memory may exceed; the device's. */
 KN_API KN_MUST_CHECK kn_status kn_pool_limit(kn_pool *pool, size_t limit_bytes);
 
 /* Allocates memory for work on the stream; 0 bytes: NULL and KN_OK. Errors: OOM, with the bytes
