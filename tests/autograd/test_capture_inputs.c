@@ -396,6 +396,42 @@ static void gradients_stay_where_a_plan_reads_them(void **state) {
     }
 }
 
+/* --- a capture inside another --- */
+
+static kn_status exponential(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
+    (void)ctx;
+    out[0] = kn_exp(in[0]);
+    return kn_check();
+}
+static kn_status twice_inside(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
+    kn_tensor *y[2] = {NULL};
+    for (int i = 0; i < 2; i++) {
+        kn_tensor *x = kn_affine(in[0], 0.5, i);
+        KN_TRY(kn_capture_run(&y[i], 1, ctx, &x, 1, exponential, NULL));
+        y[i] = kn_affine(y[i], 1, 0); /* the second run may overwrite the first one's */
+    }
+    out[0] = kn_add(y[0], y[1]);
+    return kn_check();
+}
+
+static void a_step_with_a_captured_part_is_captured(void **state) {
+    (void)state;
+    kn_capture *part = NULL, *whole = NULL;
+    assert_ok(kn_capture_create(&part, NULL));
+    assert_ok(kn_capture_create(&whole, NULL));
+    for (int i = 0; i < 5; i++) {
+        KN_FRAME();
+        kn_tensor *x = F32(KN_SHAPE(2), (float)i, 1), *y = NULL;
+        assert_ok(kn_capture_run(&y, 1, whole, &x, 1, twice_inside, part));
+        kn_tensor *want =
+            kn_add(kn_exp(kn_affine(x, 0.5, 0)), kn_exp(kn_affine(kn_affine(x, 0.5, 1), 1, 0)));
+        for (int64_t k = 0; k < 2; k++) assert_true(ops_at(y, k) == ops_at(want, k));
+        assert_true(kn_capture_has(whole, &x, 1) == (i > 0));
+    }
+    kn_capture_destroy(whole);
+    kn_capture_destroy(part);
+}
+
 /* --- records --- */
 
 /* 30,000 tensors more end inside recordings; their records would be 9 MB. */
@@ -433,5 +469,6 @@ int main(void) {
                      OPS_TEST(counts_below_zero_are_refused),
                      OPS_TEST(row_sparse_gradients_are_refused_by_name),
                      OPS_TEST(gradients_stay_where_a_plan_reads_them),
+                     OPS_TEST(a_step_with_a_captured_part_is_captured),
                      OPS_TEST(records_of_tensors_that_a_recording_made_are_used_again));
 }

@@ -3,7 +3,8 @@
  * While a step is recorded it runs as always, and each call of a kernel is noted. A replay makes
  * those calls again: no checks, no new tensors, no tape; all memory in between was placed when the
  * recording ended, in one block. On a GPU the calls are in a CUDA graph, and a replay is one
- * launch, after a copy of each input into that block. Results have the same bits as without. A
+ * launch, after a copy of each input into that block. Results have the same bits as without (of a
+ * norm over all gradients where they have the same order in memory, see kn_params_order). A
  * *plan* is one recording; a capture keeps one for each list of shapes that its inputs had.
  *
  *     kn_tensor *in[] = {x, y};
@@ -119,8 +120,9 @@ KN_API kn_tensor *kn_capture_out(kn_capture *capture, int i);
 typedef kn_status (*kn_capture_fn)(kn_tensor *out[], kn_tensor *const in[], void *ctx);
 /* Runs a step: as it is when its inputs have new shapes, records it once that succeeded and there
  * is no plan (kn_capture_has), and replays it from then on. Sets out[i] to tensors of the caller's
- * frame, which a later run with these shapes may overwrite. A tape that is open around the call
- * records nothing of it. Errors: the step's, as kn_capture_end, and INVALID if an open tape records
+ * frame, which a later run with these shapes may overwrite. While another capture records, it runs
+ * the step as it is, as a part of that recording. A tape that is open around the call records
+ * nothing of it. Errors: the step's, as kn_capture_end, and INVALID if an open tape records
  * an input's gradient or n_out is negative. */
 KN_API KN_MUST_CHECK kn_status kn_capture_run(kn_tensor *out[], int n_out, kn_capture *capture,
                                               kn_tensor *const in[], int n_in, kn_capture_fn step,
