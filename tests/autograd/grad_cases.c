@@ -534,7 +534,20 @@ kn_status grad_check(const grad_case *c, void *ctx, int order) {
 
 /* --- rows: a walk over the table --- */
 
-enum { ALL, POSITIVE, KINKS, UNIT, FRACTION, ABOVE_ONE, ANGLE, HALF, QUOTIENT, POWER, ABOVE_ZERO };
+enum {
+    ALL,
+    POSITIVE,
+    KINKS,
+    UNIT,
+    FRACTION,
+    ABOVE_ONE,
+    ANGLE,
+    HALF,
+    QUOTIENT,
+    POWER,
+    ABOVE_ZERO,
+    TANGENT
+};
 static const uint8_t domains[KN_OP_COUNT] = {
 #define KN_ROW1(name, s, domain, ...) [KN_OP_##name] = domain,
 #define KN_ROW2(name, s, domain, ...) [KN_OP_##name] = domain,
@@ -570,7 +583,7 @@ grad_case grad_row_case(kn_op op, kn_shape a, kn_shape b, kn_shape c) {
         [ALL] = {-2, 2},      [POSITIVE] = {0.5, 3},     [KINKS] = {-2, 2},
         [UNIT] = {-0.8, 0.8}, [FRACTION] = {0.25, 0.75}, [ABOVE_ONE] = {1.25, 3},
         [ANGLE] = {-2, 2},    [HALF] = {-2, 2},          [QUOTIENT] = {0.5, 3},
-        [POWER] = {0.5, 3},   [ABOVE_ZERO] = {0.5, 3}};
+        [POWER] = {0.5, 3},   [ABOVE_ZERO] = {0.5, 3},   [TANGENT] = {0.25, 0.75}};
     const double *ends = range[domains[op]];
     return (grad_case){op,        kn_op_name(op), grad_row, kn_op_table[op].n_in,
                        {a, b, c}, ends[0],        ends[1],  false};

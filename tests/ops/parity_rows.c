@@ -11,6 +11,7 @@ typedef enum domain {
     FRACTION,
     ABOVE_ONE,
     ANGLE,
+    TANGENT,
     HALF,
     QUOTIENT,
     POWER,
@@ -57,10 +58,10 @@ static bool is_exact(kn_op op) { /* a single rounding at most */
 
 static parity_fill fill_of_domain(kn_op op) {
     static const parity_fill fills[] = {
-        [ALL] = FILL_UNIFORM,    [POSITIVE] = FILL_POSITIVE,  [KINKS] = FILL_TIES,
-        [UNIT] = FILL_UNIT,      [FRACTION] = FILL_FRACTION,  [ABOVE_ONE] = FILL_ABOVE_ONE,
-        [ANGLE] = FILL_UNIFORM,  [HALF] = FILL_UNIFORM,       [QUOTIENT] = FILL_POSITIVE,
-        [POWER] = FILL_POSITIVE, [ABOVE_ZERO] = FILL_POSITIVE};
+        [ALL] = FILL_UNIFORM,    [POSITIVE] = FILL_POSITIVE,   [KINKS] = FILL_TIES,
+        [UNIT] = FILL_UNIT,      [FRACTION] = FILL_FRACTION,   [ABOVE_ONE] = FILL_ABOVE_ONE,
+        [ANGLE] = FILL_UNIFORM,  [HALF] = FILL_UNIFORM,        [QUOTIENT] = FILL_POSITIVE,
+        [POWER] = FILL_POSITIVE, [ABOVE_ZERO] = FILL_POSITIVE, [TANGENT] = FILL_FRACTION};
     return fills[domain_of[op]];
 }
 

@@ -33,6 +33,16 @@ static wide sigm_exact(wide x) {
     return (x < 0 ? e : 1) / (1 + e);
 }
 
+/* By the remainder of x in half turns. */
+static wide sinpi_exact(wide x) {
+    const wide pi = 3.14159265358979323846264338327950288L;
+    wide r = remainderl(x, 2);
+    if (fabsl(r) > 0.5L) r = copysignl(1 - fabsl(r), r);
+    if (fabsl(r) <= 0.25L) return sinl(pi * r);
+    return copysignl(cosl(pi * (0.5L - fabsl(r))), r);
+}
+static wide cospi_exact(wide x) { return sinpi_exact(0.5L - fabsl(remainderl(x, 2))); }
+
 /* Newton's steps from the left: erf bends down, so that none goes too far. */
 static wide erfinv_exact(wide x) {
     wide size = fabsl(x), y = 0, step = 1;
@@ -45,16 +55,21 @@ static wide erfinv_exact(wide x) {
     return copysignl(y, x);
 }
 
-/* Ours, and libm's: erfc, sin and cos of f64; glibc's manual allows its erfc 5. */
+/* Ours, and libm's erfc of f64; glibc's manual allows its erfc 5. */
 static const function functions[] = {
-    {KN_OP_exp, expl, 1, 1.2, -100, 90},       {KN_OP_exp2, exp2l, 1.2, 1.2, -150, 128},
-    {KN_OP_expm1, expm1l, 1.3, 1.8, -20, 80},  {KN_OP_log, logl, 0.9, 0.9, 0.2, 4},
-    {KN_OP_log2, log2l, 0.8, 0.9, 0.2, 4},     {KN_OP_log10, log10l, 0.8, 0.9, 0.2, 4},
-    {KN_OP_log1p, log1pl, 1, 1, -0.9, 3},      {KN_OP_tanh, tanhl, 1.5, 1.9, -3, 3},
-    {KN_OP_erf, erfl, 1.6, 1.8, -3, 3},        {KN_OP_erfc, erfcl, 4.4, 5, -3, 9},
-    {KN_OP_sin, sinl, 1.7, 1, -40, 40},        {KN_OP_cos, cosl, 1.7, 1, -40, 40},
-    {KN_OP_sigm, sigm_exact, 2, 1.5, -30, 30}, {KN_OP_erfinv, erfinv_exact, 0.7, 4, -1, 1},
-    {KN_OP_lgamma, lgammal, 2, 5, 0.2, 6},
+    {KN_OP_exp, expl, 1, 1.2, -100, 90},          {KN_OP_exp2, exp2l, 1.2, 1.2, -150, 128},
+    {KN_OP_expm1, expm1l, 1.3, 1.8, -20, 80},     {KN_OP_log, logl, 0.9, 0.9, 0.2, 4},
+    {KN_OP_log2, log2l, 0.8, 0.9, 0.2, 4},        {KN_OP_log10, log10l, 0.8, 0.9, 0.2, 4},
+    {KN_OP_log1p, log1pl, 1, 1, -0.9, 3},         {KN_OP_tanh, tanhl, 1.5, 1.9, -3, 3},
+    {KN_OP_erf, erfl, 1.6, 1.8, -3, 3},           {KN_OP_erfc, erfcl, 4.4, 5, -3, 9},
+    {KN_OP_sin, sinl, 1.7, 1, -40, 40},           {KN_OP_cos, cosl, 1.7, 1, -40, 40},
+    {KN_OP_sigm, sigm_exact, 2, 1.5, -30, 30},    {KN_OP_erfinv, erfinv_exact, 0.7, 4, -1, 1},
+    {KN_OP_lgamma, lgammal, 2, 5, 0.2, 6},        {KN_OP_tan, tanl, 0.52, 2.2, -20, 20},
+    {KN_OP_asin, asinl, 0.52, 2.01, -1, 1},       {KN_OP_acos, acosl, 0.52, 1.2, -1, 1},
+    {KN_OP_atan, atanl, 0.52, 1.9, -40, 40},      {KN_OP_sinh, sinhl, 0.52, 2.1, -89, 89},
+    {KN_OP_cosh, coshl, 0.52, 1.7, -89, 89},      {KN_OP_asinh, asinhl, 0.52, 1.9, -99, 99},
+    {KN_OP_acosh, acoshl, 0.52, 2.1, 1, 99},      {KN_OP_atanh, atanhl, 0.52, 2.1, -1, 1},
+    {KN_OP_sinpi, sinpi_exact, 0.52, 1.6, -9, 9}, {KN_OP_cospi, cospi_exact, 0.52, 1.6, -9, 9},
 };
 enum { FUNCTIONS = sizeof functions / sizeof *functions, N = 1 << 15 };
 
@@ -89,7 +104,8 @@ static double worst_of(const function *f, kn_dtype dtype, int isa, double *at) {
         for (int i = 0; i < N; i++) {
             double x = dtype == KN_F64 ? x64[i] : (double)x32[i];
             /* x87 reduces angles by a π of 66 bits */
-            if (fabs(x) > 1e4 && (f->op == KN_OP_sin || f->op == KN_OP_cos)) continue;
+            if (fabs(x) > 1e4 && (f->op == KN_OP_sin || f->op == KN_OP_cos || f->op == KN_OP_tan))
+                continue;
             double y = dtype == KN_F64 ? y64[i] : (double)y32[i];
             double off = ulps_of(y, f->exact((wide)x), dtype);
             if (off > worst) worst = off, *at = x;

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "convert.h"
+#include "host/pointwise/math_angles.h"
 #include "host/pointwise/math_f64.h"
 #include "sigm.h"
 #include "turns.h"
@@ -250,17 +251,17 @@ static inline __attribute__((pure)) bool kn__any_far_f32(const float *x, int64_t
 
 /* x = (n + quarter)·π/2 with |quarter| <= 1/2, as quarter·π/2 and n modulo 4, for |x| < 2^19: with
  * π/2 in two parts. */
-KN_MATH float kn__quarter_f32(uint32_t *n, float x) {
+KN_MATH double kn__quarter_f32(uint32_t *n, float x) {
     double y = (double)x, shifted = y * 0.63661977236758134 + 0x1.8p52, whole = shifted - 0x1.8p52;
     uint64_t bits;
     __builtin_memcpy(&bits, &shifted, sizeof bits);
     *n = (uint32_t)bits;
-    return (float)((y - whole * 0x1.921fb544p+0) - whole * 0x1.0b4611a626331p-34);
+    return (y - whole * 0x1.921fb544p+0) - whole * 0x1.0b4611a626331p-34;
 }
 
 /* The same for larger |x|, integers of 24 bits times 2^(e - 150): a table has what that power is
  * modulo 4. */
-KN_MATH float kn__far_quarter_f32(uint32_t *n, float x) {
+KN_MATH double kn__far_quarter_f32(uint32_t *n, float x) {
     uint32_t bits = kn__f32_bits(x) & 0x7FFFFFFFu, e = bits >> 23;
     double m = (double)(int32_t)((bits & 0x007FFFFFu) | 0x00800000u);
     const double *turn = kn_turns_[e < 146 ? 0 : e - 146];
@@ -272,7 +273,7 @@ KN_MATH float kn__far_quarter_f32(uint32_t *n, float x) {
     uint64_t count;
     __builtin_memcpy(&count, &shifted, sizeof count);
     *n = (uint32_t)count;
-    return (float)(x < 0 ? -r : r);
+    return x < 0 ? -r : r;
 }
 
 KN_MATH float kn__sin_of_f32(float r, uint32_t n) {
@@ -290,9 +291,9 @@ KN_MATH float kn__sin_of_f32(float r, uint32_t n) {
 /* far: whether |x| may be 2^19 or more. */
 KN_MATH float kn__sin_quarters_f32(float x, uint32_t quarters, bool far) {
     uint32_t n, far_n;
-    float r = kn__quarter_f32(&n, x);
+    float r = (float)kn__quarter_f32(&n, x);
     if (far) {
-        float far_r = kn__far_quarter_f32(&far_n, x);
+        float far_r = (float)kn__far_quarter_f32(&far_n, x);
         bool is_far = fabsf(x) >= 0x1p19f;
         r = is_far ? far_r : r;
         n = is_far ? far_n : n;
@@ -306,6 +307,20 @@ KN_MATH float kn__sin_f32(float x, bool far) {
     return x == 0 ? x : y;
 }
 KN_MATH float kn__cos_f32(float x, bool far) { return kn__sin_quarters_f32(x, 1, far); }
+
+KN_MATH float kn__tan_f32(float x, bool far) {
+    uint32_t n, far_n;
+    double r = kn__quarter_f32(&n, x);
+    if (far) {
+        double far_r = kn__far_quarter_f32(&far_n, x);
+        bool is_far = fabsf(x) >= 0x1p19f;
+        r = is_far ? far_r : r;
+        n = is_far ? far_n : n;
+    }
+    float y = (float)kn__tan_of((kn__two_f64){r, 0}, n, false);
+    y = x == 0 ? x : y;
+    return far && !(fabsf(x) <= 0x1.fffffep127f) ? x - x : y; /* infinity, NaN */
+}
 
 /* --- by f64: the roundings before the last one don't show --- */
 

@@ -47,14 +47,16 @@ KN_MATH double kn__exp_tail_f64(double r) {
     return kn__fma_f64(p, r, 0.5);
 }
 
-/* e^(x + low), |low| tiny beside x: x = k·ln 2 + r. */
-KN_MATH double kn__exp_sum_f64(double x, double low) {
+/* 2^shift·e^(x + low), |low| tiny beside x: x = k·ln 2 + r. */
+KN_MATH double kn__exp_shifted_f64(double x, double low, double shift) {
     double c = x < -746 ? -746 : x;
-    c = c > 710 ? 710 : c;
+    c = c > 712 ? 712 : c;
     double k = kn__fma_f64(c, 1.44269504088896341, KN_ROUND_F64) - KN_ROUND_F64;
     double r = kn__fma_f64(k, -KN_LN2_HIGH, c) - kn__fma_f64(k, KN_LN2_LOW, -low);
-    return kn__scale_f64(kn__fma_f64(r * r, kn__exp_tail_f64(r), r) + 1, k);
+    return kn__scale_f64(kn__fma_f64(r * r, kn__exp_tail_f64(r), r) + 1, k + shift);
 }
+
+KN_MATH double kn__exp_sum_f64(double x, double low) { return kn__exp_shifted_f64(x, low, 0); }
 
 KN_MATH double kn__exp_f64(double x) { return kn__exp_sum_f64(x, 0); }
 
@@ -84,7 +86,7 @@ typedef struct kn__expm1_parts_f64 {
 
 KN_MATH kn__expm1_parts_f64 kn__expm1_parts_of_f64(double x) {
     double c = x < -50 ? -50 : x;
-    c = c > 710 ? 710 : c;
+    c = c > 712 ? 712 : c;
     double k = kn__fma_f64(c, 1.44269504088896341, KN_ROUND_F64) - KN_ROUND_F64;
     double exact = c - k * KN_LN2_HIGH, tail = k * KN_LN2_LOW;
     double r = exact - tail, r_low = (exact - r) - tail;

@@ -10,6 +10,11 @@
 #include "host/pointwise/special.h"
 
 #define T real
+/* In rows of domains ANGLE and TANGENT: the loop says whether any element is far. */
+#define T_SIN(x) KN_OUR_FN(sin)(x, kn__far)
+#define T_COS(x) KN_OUR_FN(cos)(x, kn__far)
+#define T_TAN(x) KN_OUR_FN(tan)(x, kn__far)
+#define KN_ANY_FAR(x, n) KN_OUR_FN(any_far)(x, n)
 /* single instructions */
 #define T_ABS(x) KN_REAL_FN(fabs)(x)
 #define T_SQRT(x) KN_REAL_FN(sqrt)(x)
@@ -29,22 +34,22 @@
 #define T_LOG1P(x) KN_OUR_FN(log1p)(x)
 #define T_ERF(x) KN_OUR_FN(erf)(x)
 #define T_SIGM(x) KN_SIGM(x)
+/* the same, of f32 by f64 */
+#define T_ASIN(x) (T) kn__asin((double)(x), KN_IS_WIDE)
+#define T_ACOS(x) (T) kn__acos((double)(x), KN_IS_WIDE)
+#define T_ATAN(x) (T) kn__atan((double)(x), KN_IS_WIDE)
+#define T_ATAN2(y, x) (T) kn__atan2((double)(y), (double)(x), KN_IS_WIDE)
+#define T_SINPI(x) (T) kn__sinpi((double)(x), KN_IS_WIDE)
+#define T_COSPI(x) (T) kn__cospi((double)(x), KN_IS_WIDE)
+#define T_SINH(x) (T) kn__sinh((double)(x))
+#define T_COSH(x) (T) kn__cosh((double)(x))
+#define T_ASINH(x) (T) kn__asinh((double)(x))
+#define T_ACOSH(x) (T) kn__acosh((double)(x))
+#define T_ATANH(x) (T) kn__atanh((double)(x))
 /* the C library's */
 #define T_EXP10(x) KN_REAL_FN(exp10)(x)
 #define T_CBRT(x) KN_REAL_FN(cbrt)(x)
-#define T_TAN(x) KN_REAL_FN(tan)(x)
-#define T_ASIN(x) KN_REAL_FN(asin)(x)
-#define T_ACOS(x) KN_REAL_FN(acos)(x)
-#define T_ATAN(x) KN_REAL_FN(atan)(x)
-#define T_SINH(x) KN_REAL_FN(sinh)(x)
-#define T_COSH(x) KN_REAL_FN(cosh)(x)
-#define T_ASINH(x) KN_REAL_FN(asinh)(x)
-#define T_ACOSH(x) KN_REAL_FN(acosh)(x)
-#define T_ATANH(x) KN_REAL_FN(atanh)(x)
-#define T_ATAN2(x, y) KN_REAL_FN(atan2)(x, y)
 /* special.c's, for f32 too */
-#define T_SINPI(x) (T) kn__sinpi(x)
-#define T_COSPI(x) (T) kn__cospi(x)
 #define T_MOD2PI(x) (T) kn__mod2pi(x)
 #define T_ERFCINV(x) (T) kn__erfcinv(x)
 #define T_ERFCX(x) (T) kn__erfcx(x)
@@ -61,10 +66,7 @@
 #define KN_SIGM(x) kn__sigm_f32(x)
 #define T_ERFC(x) kn__erfc_f32(x)
 #define T_NORMAL_CDF(x) kn__normal_cdf_f32(x)
-/* In rows of domain ANGLE: the loop says whether any element is far. */
-#define T_SIN(x) kn__sin_f32(x, kn__far)
-#define T_COS(x) kn__cos_f32(x, kn__far)
-#define KN_ANY_FAR(x, n) kn__any_far_f32(x, n)
+#define KN_IS_WIDE false
 #define T_HYPOT(x, y) kn__hypot_f32(x, y)
 #define T_POW(x, y) kn__pow_f32(x, y)
 #define T_ERFINV(x) kn__erfinv_f32(x)
@@ -80,10 +82,8 @@
 #define KN_SIGM(x) kn__sigm_f64(x)
 #define T_ERFC(x) erfc(x)
 #define T_NORMAL_CDF(x) (0.5 * erfc((x) * -0.70710678118654752))
-#define T_SIN(x) sin(x)
-#define T_COS(x) cos(x)
-#define KN_ANY_FAR(x, n) false
-#define T_HYPOT(x, y) hypot(x, y)
+#define KN_IS_WIDE true
+#define T_HYPOT(x, y) kn__hypot_f64(x, y)
 #define T_POW(x, y) pow(x, y)
 #define T_ERFINV(x) kn__erfinv(x)
 #define T_FMOD(x, y) fmod(x, y)

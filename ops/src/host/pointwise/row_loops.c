@@ -75,7 +75,7 @@ static inline T scalar(double v) { return (T)v; }
     const T p = scalar(P), q = scalar(Q);                                                          \
     (void)p, (void)q, (void)add;
 #define EACH KN_SIMD for (int64_t i = 0; i < n; i++)
-/* Loops of the domains ANGLE, HALF, POWER, QUOTIENT and ABOVE_ZERO have a second version, kn__far,
+/* Loops of the domains ANGLE, TANGENT, HALF, POWER, QUOTIENT and ABOVE_ZERO have a second version, kn__far,
  * for arrays with an element that the fast one can't compute: a large angle, one not above 0, a
  * large quotient; or for powers that are no product or root. */
 #define FAR_ALL(x, n, forward) false
@@ -85,6 +85,7 @@ static inline T scalar(double v) { return (T)v; }
 #define FAR_FRACTION(x, n, forward) false
 #define FAR_ABOVE_ONE(x, n, forward) false
 #define FAR_ANGLE(x, n, forward) KN_ANY_FAR(x, n)
+#define FAR_TANGENT(x, n, forward) (forward && KN_ANY_FAR(x, n))
 #define FAR_POWER(x, n, forward) kn__power_is_far(p, forward)
 #define FAR_HALF(x, n, forward) (forward && kn__any_below(x, n))
 #define FAR_ABOVE_ZERO(x, n, forward) FAR_HALF(x, n, forward)
@@ -98,6 +99,7 @@ enum { ALL_AT_ONCE = INT32_MAX / 2, STRETCH = 2048 };
 #define STRETCH_ABOVE_ONE ALL_AT_ONCE
 #define STRETCH_POWER ALL_AT_ONCE
 #define STRETCH_ANGLE STRETCH
+#define STRETCH_TANGENT STRETCH
 #define STRETCH_HALF STRETCH
 #define STRETCH_ABOVE_ZERO STRETCH
 #define STRETCH_QUOTIENT STRETCH

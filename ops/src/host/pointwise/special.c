@@ -11,25 +11,6 @@ double kn__mod(double x, double y) {
     return (rest < 0) != (y < 0) ? rest + y : rest;
 }
 
-/* sin(πr) for |r| <= 1/2, cos(πr) for r in [0, 1] */
-static double sinpi_within(double r) {
-    return fabs(r) <= 0.25 ? sin(pi * r) : copysign(cos(pi * (0.5 - fabs(r))), r);
-}
-static double cospi_within(double r) {
-    return r <= 0.25 ? cos(pi * r) : r < 0.75 ? sin(pi * (0.5 - r)) : -cos(pi * (1 - r));
-}
-
-double kn__sinpi(double x) {
-    double r = remainder(x, 2); /* exact, in [-1, 1] */
-    if (fabs(r) <= 0.5) return sinpi_within(r);
-    return sinpi_within(copysign(1 - fabs(r), r));
-}
-
-double kn__cospi(double x) {
-    double r = fabs(remainder(x, 2));
-    return cospi_within(r);
-}
-
 double kn__mod2pi(double x) {
     double s = sin(x), angle = fabs(x) < 3 ? x : atan2(s, cos(x)); /* sin and cos reduce exactly */
     return angle < 0 ? angle + 2 * pi : angle;

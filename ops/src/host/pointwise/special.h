@@ -7,8 +7,6 @@
 #include "polygamma.h"
 
 double kn__mod(double x, double y); /* x - n*y with the sign of y */
-double kn__sinpi(double x);
-double kn__cospi(double x);
 double kn__mod2pi(double x); /* in [0, 2π], of any x to the last places */
 double kn__erfinv(double x);
 double kn__erfcinv(double x);
