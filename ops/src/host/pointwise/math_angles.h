@@ -1,6 +1,7 @@
-/* Angles: atan, asin, sine of multiples of pi and their kin. In f64, straight-line code that
- * compilers vectorise, error below 2 ulp; those of f32 take shorter polynomials (`wide` is false),
- * whose error f32 does not show. Polynomials are Chebyshev fits. Included by pointwise_math.h. */
+/* sin, tan, atan, sinh and their kin in f64: straight-line code that compilers vectorise, error
+ * below 2.2 ulp, the same bits for every instruction set that has kn__fma_f64. f32's are these,
+ * rounded, with shorter polynomials (`wide` is false) whose error f32 does not show. Polynomials
+ * are Chebyshev fits. Included by pointwise_math.h. */
 #ifndef KN_MATH_ANGLES_H
 #define KN_MATH_ANGLES_H
 
