@@ -22,17 +22,22 @@ typedef struct trained {
     kn_train_more more;
 } trained;
 
-static const char *create(trained *t, kn_comm *comm, kn_loader_options options) {
+static const char *create_of(trained *t, kn_comm *comm, const char *model, kn_shape shape,
+                             kn_loader_options options) {
     options.rank = kn_comm_rank(comm);
     options.n_ranks = kn_comm_size(comm);
     RANK_OK(kn_params_create(&t->params, NULL));
-    RANK_OK(kn_model_create(&t->model, "softmax", t->params));
+    RANK_OK(kn_model_create(&t->model, model, t->params));
     RANK_OK(kn_sgd_create(&t->optim, t->params, 0.1, NULL));
-    RANK_OK(kn_dataset_create_synthetic(
-        &t->data, 200, &(kn_synthetic_options){.shape = KN_SHAPE(1, 28, 28), .n_classes = 10}));
+    RANK_OK(kn_dataset_create_synthetic(&t->data, 200,
+                                        &(kn_synthetic_options){.shape = shape, .n_classes = 10}));
     RANK_OK(kn_loader_create_from(&t->loader, t->data, &options));
     RANK_OK(kn_parallel_create(&t->more.parallel, t->params, comm, NULL));
     return NULL;
+}
+
+static const char *create(trained *t, kn_comm *comm, kn_loader_options options) {
+    return create_of(t, comm, "softmax", KN_SHAPE(1, 28, 28), options);
 }
 
 static void release(trained *t) {
@@ -150,8 +155,72 @@ static void other_numbers_of_ranks_train_the_rest_of_the_epoch(void **state) {
     }
 }
 
+/* --- a save changes nothing --- */
+
+/* Of two epochs; 200 images in batches of 16. */
+typedef struct saving {
+    char path[sizeof path + 8];
+    int64_t every; /* steps */
+    int64_t stop;  /* at this step of the second epoch; 0: trains on */
+} saving;
+
+static bool until_second_stop(void *ctx, const kn_train_step *step) {
+    const saving *s = ctx;
+    return step->epoch < 2 || step->index != s->stop;
+}
+
+static const char *train_saving(kn_comm *comm, void *ctx) {
+    const saving *s = ctx;
+    trained t = {.more = {.ema = NULL}};
+    kn_train_result result;
+    KN_FRAME(.device = kn_device_host());
+    const char *found =
+        create_of(&t, comm, "cifar_bn", KN_SHAPE(3, 32, 32), (kn_loader_options){.batch = 16});
+    if (found) return found;
+    const kn_train_options options = {
+        .epochs = 2,
+        .more = &t.more,
+        .checkpoint = &(kn_train_checkpoint){.path = s->path, .every = s->every, .resume = true},
+        .on_step_fn = until_second_stop,
+        .ctx = ctx};
+    RANK_OK(kn_train(&result, sizeof result, t.model, t.optim, t.loader, NULL, &options));
+    RANK_CHECK(result.stopped == (s->stop > 0));
+    release(&t);
+    return NULL;
+}
+
+static void assert_same_files(const char *a, const char *b) {
+    FILE *in_a = fopen(a, "rb"), *in_b = fopen(b, "rb");
+    assert_true(in_a && in_b);
+    for (long at = 0, x = 0; x != EOF; at++)
+        if ((x = getc(in_a)) != getc(in_b)) fail_msg("%s differs from %s at byte %ld", b, a, at);
+    fclose(in_a);
+    fclose(in_b);
+}
+
+/* Losses and running statistics are each rank's own; the files have their means, and them. */
+static void checkpoints_inside_an_epoch_change_no_later_one(void **state) {
+    (void)state;
+    saving whole = {.every = 0}, often = {.every = 1}, parts = {.stop = 1};
+    snprintf(whole.path, sizeof whole.path, "%s", path);
+    snprintf(often.path, sizeof often.path, "%s.often", path);
+    snprintf(parts.path, sizeof parts.path, "%s.parts", path);
+    for (int n = 2; n <= 3; n++) {
+        ranks_run(n, train_saving, &whole);
+        ranks_run(n, train_saving, &often);
+        assert_same_files(whole.path, often.path);
+        for (parts.stop = 3; parts.stop >= 0; parts.stop -= 3) ranks_run(n, train_saving, &parts);
+        assert_same_files(whole.path, parts.path);
+        (void)remove(whole.path);
+        (void)remove(often.path);
+        (void)remove(parts.path);
+    }
+}
+
 int main(void) {
     return RUN_TESTS(TEST(ranks_that_train_otherwise_are_an_error),
+                     cmocka_unit_test_setup_teardown(
+                         checkpoints_inside_an_epoch_change_no_later_one, dir_make, dir_remove),
                      cmocka_unit_test_setup_teardown(
                          other_numbers_of_ranks_train_the_rest_of_the_epoch, dir_make, dir_remove));
 }

@@ -270,31 +270,21 @@ static double double_of(uint64_t bits) {
     return x;
 }
 
-static kn_checkpoint checkpoint_of(const run *r, kn_named *losses) {
+/* extra: what comes with the losses. */
+static kn_checkpoint checkpoint_of(const run *r, kn_named *extra, int n_extra) {
     return (kn_checkpoint){.params = kn_model_params(r->model),
                            .optim = r->optim,
                            .net = kn_model_net(r->model),
                            .train = r->train,
                            .ema = r->more.ema,
                            .scale = r->more.scale,
-                           .extra = losses,
-                           .n_extra = 1};
+                           .extra = extra,
+                           .n_extra = n_extra};
 }
 
-/* What differs between the ranks becomes their mean, so that one rank's file is that of all. */
-static kn_status ranks_join(run *r) {
-    if (kn__ranks_size(r->more.parallel) == 1) return KN_OK;
-    KN_TRY(kn_comm_all_reduce(kn_parallel_comm(r->more.parallel), r->losses, KN_COMM_MEAN));
-    KN_TRY(kn_parallel_state_join(r->more.parallel));
-    return kn__ranks_state_mean(r->more.parallel, kn_model_net(r->model));
-}
-
-static kn_status run_save(run *r) {
-    if (!r->checkpoint.path || !r->losses) return KN_OK; /* before the first step */
-    KN_TRY(ranks_join(r));
-    if (!kn__ranks_writes(r->more.parallel)) return KN_OK;
-    kn_named losses = {LOSSES, r->losses};
-    kn_checkpoint c = checkpoint_of(r, &losses);
+static kn_status run_write(run *r, kn_tensor *ranks) {
+    kn_named extra[] = {{LOSSES, r->losses}, {KN__RANKS_NAME, ranks}};
+    kn_checkpoint c = checkpoint_of(r, extra, ranks ? 2 : 1);
     c.number[N_EPOCH] = (uint64_t)r->result.last.index;
     c.number[N_EPOCH_STEPS] = (uint64_t)r->result.last.n_steps;
     c.number[N_STEPS] = (uint64_t)r->result.n_steps;
@@ -305,6 +295,16 @@ static kn_status run_save(run *r) {
     c.number[N_ACCURACY] = bits_of(r->finished.accuracy);
     return kn_checkpoint_save(r->checkpoint.path, &c,
                               &(kn_checkpoint_options){.keep = r->checkpoint.keep});
+}
+
+/* The ranks go on with what they had: a save changes no later result. */
+static kn_status run_save(run *r) {
+    kn_layer *net = kn_model_net(r->model);
+    KN_SLOT(ranks);
+    if (!r->checkpoint.path || !r->losses) return KN_OK; /* before the first step */
+    KN_TRY(kn__ranks_join(&ranks, r->more.parallel, net, r->losses));
+    if (kn__ranks_writes(r->more.parallel)) KN_TRY(run_write(r, ranks));
+    return kn__ranks_part(ranks, r->more.parallel, net, r->losses);
 }
 
 static bool is_patience_over(const run *r) {
@@ -334,18 +334,23 @@ static kn_status epoch_place(run *r) {
 static kn_status run_load(kn_checkpoint *c, run *r) {
     static const char older[] = "train/loss_sum";
     kn_file *f = NULL;
+    kn_layer *net = kn_model_net(r->model);
+    KN_SLOT(ranks);
     KN_FRAME(.record = KN_OFF);
     KN_TRY(kn__losses_begin(&r->losses, kn_params_at(kn_model_params(r->model), 0, NULL)));
-    kn_named losses = {LOSSES, r->losses};
+    kn_named extra[] = {{LOSSES, r->losses}, {KN__RANKS_NAME, NULL}};
     KN_TRY(kn_file_open(&f, r->checkpoint.path));
     if (kn_file_find(f, older) >= 0)
-        losses = (kn_named){older, kn_tensor_view(r->losses, KN_SCALAR, 0)};
+        extra[0] = (kn_named){older, kn_tensor_view(r->losses, KN_SCALAR, 0)};
+    kn_status status = kn__ranks_find(&ranks, f, r->more.parallel, net, r->losses);
     kn_file_close(f);
-    *c = checkpoint_of(r, &losses);
+    KN_TRY(status);
+    extra[1].tensor = ranks;
+    *c = checkpoint_of(r, extra, ranks ? 2 : 1);
     KN_TRY(kn_checkpoint_load(c, r->checkpoint.path));
     c->n_extra = 0; /* they end here */
     c->extra = NULL;
-    return KN_OK;
+    return kn__ranks_part(ranks, r->more.parallel, net, r->losses);
 }
 
 /* Counts that no run has, as of a file that was changed by hand. */

@@ -61,8 +61,9 @@ typedef struct kn_train_more {
     kn_loss_scale *scale; /* of the loss in backward; steps without finite gradients are left out */
     /* Data parallel: every rank calls kn_train with its part of the data. Losses and accuracies are
      * those of all ranks, rank 0 alone writes checkpoints, and a stop of one rank stops all after
-     * the same step. A run may be resumed with another number of ranks; a rank that had begun a
-     * batch then repeats or leaves out less than a batch a rank. */
+     * the same step. As many ranks resume a run bit for bit. Another number may resume it too, from
+     * means of losses and running statistics; a rank that had begun a batch then repeats or leaves
+     * out less than a batch a rank. */
     kn_parallel *parallel;
     /* Records the first steps of each shape of a batch and replays them (capture.h): the same bits.
      * With accumulated batches, a loss scale or ranks a replay is forward and backward of a batch,
