@@ -272,13 +272,19 @@ rate)
   same # as without the search
   want 0 "$knet" train softmax --synthetic --epochs 1 --find-rate golden
   out_has '^rate 0.0[0-9]*: loss [0-9.]* after 100 steps$'
+  # Epochs of 64 steps end no search later.
+  want 0 "$knet" train softmax --synthetic --epochs 1 --find-rate golden --batch 200
+  [ "$(grep -c ' after 100 steps$' out)" = 10 ] || fail "not 10 trainings of 100 steps: $(cat out)"
+  want 0 "$knet" train softmax --synthetic --epochs 1 --find-rate hyperband --batch 200
+  [ "$(grep -o ' after .* steps$' out | sort -u | tr '\n' ,)" = ' after 180 steps, after 20 steps, after 60 steps,' ] ||
+    fail "other numbers of steps: $(cat out)"
   # The search trains as the run does: with accumulated batches, and f16 by a scaled loss.
   want 0 "$knet" train softmax --synthetic --epochs 1 --optimizer sgd --find-rate golden --batch 128 --json
   found=$(json lr)
   want 0 "$knet" train softmax --synthetic --epochs 1 --optimizer sgd --find-rate golden --batch 16 --accumulate 8 --json
   [ "$(json lr)" = "$found" ] || fail "the rate is $(json lr), of whole batches $found"
-  want 0 "$knet" train mlp --synthetic --epochs 17 --optimizer sgd --find-rate golden --batch 2048 --dtype f16
-  [ "$(sed -n 's/^rate .*loss \([0-9.]*\).*/\1/p' out | sort -g | head -n 1)" = "$(sed -n 's/^epoch 17.*  loss \([0-9.]*\).*/\1/p' out)" ] ||
+  want 0 "$knet" train mlp --synthetic --epochs 20 --optimizer sgd --find-rate golden --batch 2560 --dtype f16
+  [ "$(sed -n 's/^rate .*loss \([0-9.]*\).*/\1/p' out | sort -g | head -n 1)" = "$(sed -n 's/^epoch 20.*  loss \([0-9.]*\).*/\1/p' out)" ] ||
     fail 'the training has another loss than its search'
   want 2 "$knet" train softmax --synthetic --find-rate golden --checkpoint run.st
   for signal in TERM INT; do

@@ -343,23 +343,40 @@ static void epoch_done(void *ctx, const kn_epoch *epoch) {
 
 /* --- the search of a rate --- */
 
-/* A short training with another rate, on the loader of the search. Each of several ranks searches
- * by itself: one that diverges would leave the others waiting. Its steps have the samples of all.
+/* A short training. Its score is the mean loss of the last steps, an epoch's where it has as many.
  */
+typedef struct rate_steps {
+    int64_t done, end, scored;
+    double sum;
+} rate_steps;
+
+static bool rate_step_done(void *ctx, const kn_train_step *step) {
+    rate_steps *s = ctx;
+    double loss = 0;
+    if (++s->done > s->end - s->scored) {
+        kn_status status = kn_item(&loss, step->loss);
+        if (status < 0) return kn_error_defer(status) == NULL; /* the loop takes it */
+        s->sum += loss;
+    }
+    return s->done < s->end && !kn__interrupted;
+}
+
+/* With another rate, on the loader of the search. Each of several ranks searches by itself: one
+ * that diverges would leave the others waiting. Its steps have the samples of all. */
 static kn_status rate_train(double *loss, session *s, int64_t steps, int n_ranks) {
     KN_TRY(model_open(s));
     KN_TRY(scale_open(s));
     int64_t each = s->options.accumulate * n_ranks, n = kn_loader_batches(s->train);
     int64_t epoch_steps = (n + each - 1) / each;
-    kn_loader_take(s->train, steps * each);
+    rate_steps done = {.end = steps, .scored = steps < epoch_steps ? steps : epoch_steps};
     const kn_train_more more = {.scale = s->scale};
     kn_status status = kn_train(&s->result, sizeof s->result, s->model, s->optim, s->train, NULL,
                                 &(kn_train_options){.epochs = (steps - 1) / epoch_steps + 1,
                                                     .accumulate = each,
                                                     .more = &more,
-                                                    .on_step_fn = step_done,
-                                                    .ctx = s});
-    *loss = s->result.last.loss;
+                                                    .on_step_fn = rate_step_done,
+                                                    .ctx = &done});
+    *loss = s->result.diverged ? (double)INFINITY : done.sum / (double)done.scored;
     return s->result.diverged ? KN_OK : status; /* a rate too large */
 }
 
