@@ -84,6 +84,10 @@ train)
   want 0 "$knet" train reinforce --synthetic --epochs 2 --optimizer record --quiet; out_has 'test loss -(0\.9|1\.0)'
   want 1 "$knet" train dcgan --synthetic --accumulate 2 --batch 4; err_has 'trains in turns, without accumulated batches'
   want 2 "$knet" train connect4 --data text;             err_has 'connect4 reads no files; use --synthetic'
+  for model in tree_lstm tagger_chars reinforce; do
+    want 2 "$knet" train $model --synthetic --capture; err_has "--capture does not apply to $model: its step reads data on the host"
+    want 2 "$knet" bench $model --capture;             err_has "--capture does not apply to $model: its step reads data on the host"
+  done
   want 2 "$knet" train linear;                           err_has 'linear reads no files; use --synthetic'
   want 2 "$knet" eval linear --weights t.st;             err_has 'linear reads no files; use --synthetic'
   ;;

@@ -36,7 +36,8 @@ static const kn__opt table[] = {
     KN__RECOMPUTE_OPTION(AT(recompute)),
     {"frozen", KN__OPT_FLAG, AT(frozen),
      .help = "inference by the frozen form, with normalization folded into convolutions"},
-    {"capture", KN__OPT_FLAG, AT(capture), .help = "record each step once and replay it"},
+    {"capture", KN__OPT_FLAG, AT(capture), .help = "record each step once and replay it",
+     .remark = "not of models whose step reads data on the host, such as tree_lstm"},
 };
 static const kn__operand operand = {"MODEL", 1, 1, AT(model), .choice_at = kn_model_name_at};
 #undef AT
@@ -176,9 +177,11 @@ static int run(void *options_of) {
     result r = {.options = o};
     if (strcmp(o->device, "sim") == 0)
         return kn__fail_usage("device sim computes nothing; use cpu, cuda or cuda:N");
+    int exit_code = o->capture ? kn__model_capture_check(o->model[0], "--capture") : KN__EXIT_OK;
+    if (exit_code != KN__EXIT_OK) return exit_code;
     r.report = kn__output_begin(&o->common);
     kn_status status = kn_device_find(&r.device, o->device);
-    int exit_code = status < 0 ? KN__EXIT_USAGE : KN__EXIT_OK;
+    if (status < 0) exit_code = KN__EXIT_USAGE;
     if (status == KN_OK) {
         status = bench(&r);
         if (status < 0) exit_code = status == KN_ERR_OOM ? KN__EXIT_OOM : KN__EXIT_FAILURE;

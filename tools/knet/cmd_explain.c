@@ -5,6 +5,7 @@
 
 #include "cmd.h"
 #include "explain.h"
+#include "model_data.h"
 #include "output.h"
 
 enum { BLOCKS_MOST = 24 };
@@ -24,7 +25,8 @@ static const kn__opt table[] = {
     {"format", KN__OPT_CHOICE, AT(format), .value_name = "FORMAT", .choices = formats,
      .initial = "text", .help = "a list, a picture, or a graph for graphviz"},
     {"captured", KN__OPT_FLAG, AT(captured),
-     .help = "also the fused step as it is recorded once and replayed"},
+     .help = "also the fused step as it is recorded once and replayed",
+     .remark = "not of models whose step reads data on the host, such as tree_lstm"},
     {"batch", KN__OPT_COUNT, AT(batch), .value_name = "N", .max = 1 << 24,
      .initial_shown = "the record's", .help = "samples per step"},
     {"steps", KN__OPT_COUNT, AT(steps), .value_name = "N", .max = 1000, .initial = "5",
@@ -84,12 +86,12 @@ cleanup:
 
 static int run(void *options_of) {
     const options *o = options_of;
+    int exit_code = o->captured ? kn__model_capture_check(o->model[0], "--captured") : KN__EXIT_OK;
+    if (exit_code != KN__EXIT_OK) return exit_code;
     kn__output report = kn__output_begin(&o->common);
     report.live = false; /* all of it at the end */
     kn_status status = explain(&report, o);
-    int exit_code = status >= 0            ? KN__EXIT_OK
-                    : status == KN_ERR_OOM ? KN__EXIT_OOM
-                                           : KN__EXIT_FAILURE;
+    if (status < 0) exit_code = status == KN_ERR_OOM ? KN__EXIT_OOM : KN__EXIT_FAILURE;
     if (status < 0) kn__fail_last();
     return kn__output_end(&report, exit_code);
 }
@@ -109,8 +111,7 @@ const kn__command kn__cmd_explain = {
     .has_result = true,
     .notes =
         "A time is the least of all steps; a fused kernel has the names of its ops, joined by +. "
-        "With KNET_FUSE=0 both sides are the same. A step that reads data on the host can't be "
-        "captured.",
+        "With KNET_FUSE=0 both sides are the same.",
     .examples =
         (const kn__pair[]){{"knet explain lenet", "a list"},
                            {"knet explain gpt --format svg --output gpt.svg", "a picture"},

@@ -133,7 +133,8 @@ static const kn__opt table[] = {
     {"shard", KN__OPT_FLAG, AT(shard),
      .help = "cut the optimiser's state into one part a rank; the same weights, less memory"},
     {"capture", KN__OPT_FLAG, AT(capture),
-     .help = "record a step once and replay it: the same results, less time between ops"},
+     .help = "record a step once and replay it: the same results, less time between ops",
+     .remark = "not of models whose step reads data on the host, such as tree_lstm"},
     {"quiet", KN__OPT_FLAG, AT(quiet), .help = "print no progress bar and no line per epoch"},
 };
 static const kn__operand operand = {"MODEL", 1, 1, AT(model), .choice_at = kn_model_name_at};
@@ -151,7 +152,8 @@ static int options_check(const options *o) {
             "--math %s applies only with --device cuda: the CPU computes strictly", o->math);
     if (!(o->ema >= 0 && o->ema < 1)) /* 0: not given */
         return kn__fail_usage("--ema %g: the decay is in (0, 1)", o->ema);
-    return kn__model_data_check(o->model[0], o->synthetic);
+    if (o->capture) exit_code = kn__model_capture_check(o->model[0], "--capture");
+    return exit_code ? exit_code : kn__model_data_check(o->model[0], o->synthetic);
 }
 
 /* --- interruption --- */

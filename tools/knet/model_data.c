@@ -26,6 +26,12 @@ int kn__model_data_check(const char *model, bool made) {
     return kn__fail_usage("the model %s reads no files; use --synthetic", model);
 }
 
+int kn__model_capture_check(const char *model, const char *option) {
+    if (!kn_model_kind_find(model)->reads_on_host) return KN__EXIT_OK;
+    return kn__fail_usage("%s does not apply to %s: its step reads data on the host", option,
+                          model);
+}
+
 /* Whether the file has averages of the parameters. */
 static bool has_averages(kn_file *f, kn_params *params) {
     char name[512];

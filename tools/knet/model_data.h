@@ -10,6 +10,8 @@ kn_status kn__model_loader(kn_loader **out, const char *model, bool made, const 
                            kn_vocab *vocab, const kn_loader_options *options);
 /* KN__EXIT_USAGE after a message for a model without files whose data isn't made up. */
 int kn__model_data_check(const char *model, bool made);
+/* The same for a model whose steps no capture records, where option, "--capture", asks for one. */
+int kn__model_capture_check(const char *model, const char *option);
 /* Loads the weights of a file, the averages of knet train --ema where it has them; *averaged says
  * which. */
 kn_status kn__model_weights(bool *averaged, kn_model *model, const char *path);

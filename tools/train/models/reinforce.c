@@ -176,6 +176,7 @@ const kn_model_kind kn__reinforce = {
     .sizes = &(const kn__reinforce_sizes){.rows = 10, .columns = 5, .hidden = 64},
     .init = init,
     .is_pure = true,
+    .reads_on_host = true,
     .loss = loss,
     .facts = &(const kn_model_facts){.n_params = 3459,
                                      .data = "games of catch on 10x5 cells, played as it learns",

@@ -150,6 +150,7 @@ const kn_model_kind kn__tagger_chars = {
                                        .char_embed = 20},
     .init = init,
     .is_pure = true,
+    .reads_on_host = true,
     .predict = chars_predict,
     .loss = chars_loss,
     .facts = &(const kn_model_facts){

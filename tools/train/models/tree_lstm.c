@@ -225,6 +225,7 @@ const kn_model_kind kn__tree_lstm = {
     .sizes = &(const kn__tree_sizes){.words = 18280, .width = 128, .labels = 5},
     .init = init,
     .is_pure = true,
+    .reads_on_host = true,
     .predict = predict,
     .loss = loss,
     .facts = &(const kn_model_facts){

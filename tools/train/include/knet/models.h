@@ -81,6 +81,7 @@ typedef struct kn_model_kind {
      * index 0, frozen or not. */
     bool is_pure;
     bool recomputes;      /* what kn_model_recompute_set begins as */
+    bool reads_on_host;   /* a step reads data on the host: no capture (capture.h) records it */
     uint64_t reserved[1]; /* zero */
 } kn_model_kind;
 

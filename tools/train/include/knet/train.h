@@ -68,7 +68,8 @@ typedef struct kn_train_more {
     /* Records the first steps of each shape of a batch and replays them (capture.h): the same bits.
      * With accumulated batches, a loss scale or ranks a replay is forward and backward of a batch,
      * else the whole step. Errors of kn_train: INVALID, with the call, for a model whose step reads
-     * data on the host; UNSUPPORTED for batch norms that join the ranks' batches. */
+     * data on the host (reads_on_host of its kind); UNSUPPORTED for batch norms that join the
+     * ranks' batches. */
     kn_capture *capture;
     uint64_t reserved[4]; /* zero */
 } kn_train_more;
