@@ -89,5 +89,6 @@ want 0 "$knet" explain lenet --batch 2 --steps 1 --format dot
 out_has '^digraph step \{$'; out_has 'label="conv1"'; out_has '^    s0n0 -> s0n[0-9]+;$'
 if command -v dot >/dev/null; then dot -Tsvg out >/dev/null || fail 'graphviz rejects it'; fi
 want 2 "$knet" explain lenet --format png; err_has "unknown format 'png'"
+want 2 "$knet" explain lenet --json --format svg; err_has '--format does not apply with --json'
 want 2 "$knet" explain lnet; err_has "did you mean 'lenet'"
 echo ok

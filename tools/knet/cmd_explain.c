@@ -23,7 +23,7 @@ static const char *const formats[] = {"text", "svg", "dot", NULL};
 #define AT(member) offsetof(options, member)
 static const kn__opt table[] = {
     {"format", KN__OPT_CHOICE, AT(format), .value_name = "FORMAT", .choices = formats,
-     .initial = "text", .help = "a list, a picture, or a graph for graphviz"},
+     .initial = "text", .not_with = "json", .help = "a list, a picture, or a graph for graphviz"},
     {"captured", KN__OPT_FLAG, AT(captured),
      .help = "also the fused step as it is recorded once and replayed",
      .remark = "not of models whose step reads data on the host, such as tree_lstm"},
