@@ -128,7 +128,7 @@ static const kn__opt table[] = {
      .help = "keep the N checkpoints before the last, as FILE.1 to FILE.N"},
     {"resume", KN__OPT_FLAG, AT(resume), .only_with = "checkpoint",
      .help = "continue from the checkpoint, bit for bit; from the beginning if it doesn't exist"},
-    {"sync-batchnorm", KN__OPT_FLAG, AT(sync),
+    {"sync-batchnorm", KN__OPT_FLAG, AT(sync), .not_with = "capture",
      .help = "batch norm by the joined batch of all ranks, not by each one's"},
     {"shard", KN__OPT_FLAG, AT(shard),
      .help = "cut the optimiser's state into one part a rank; the same weights, less memory"},
