@@ -29,12 +29,18 @@ static inline KN_HOST_DEVICE double kn__digamma_above(double x) { /* x > 0 */
     return sum + (log(x) - 0.5 / x - z * p);
 }
 
+/* x^-s; most orders are low. */
+static inline KN_HOST_DEVICE double kn__inverse_power(double s, double x) {
+    double y = 1 / x;
+    return s == 1 ? y : s == 2 ? y * y : s == 3 ? y * y * y : pow(x, -s);
+}
+
 /* ζ(s, x), the sum of (x + k)^-s; x > 0, s an integer above 1. */
 static inline KN_HOST_DEVICE double kn__hurwitz(double s, double x) {
     double sum = 0, past = 10 + s;
-    while (x < past) sum += pow(x, -s), x += 1;
+    while (x < past) sum += kn__inverse_power(s, x), x += 1;
     /* B2k/(2k)! */
-    double z = 1 / (x * x), term = s * pow(x, -s - 1), tail = 0;
+    double power = kn__inverse_power(s, x), z = 1 / (x * x), term = s * power / x, tail = 0;
     const double b2 = 1.0 / 12, b4 = -1.0 / 720, b6 = 1.0 / 30240, b8 = -1.0 / 1209600,
                  b10 = 1.0 / 47900160, b12 = -691.0 / 1307674368000.0, b14 = 1.0 / 74724249600.0;
     tail += b2 * term;
@@ -50,7 +56,7 @@ static inline KN_HOST_DEVICE double kn__hurwitz(double s, double x) {
     tail += b12 * term;
     term *= (s + 11) * (s + 12) * z;
     tail += b14 * term;
-    return sum + (tail + 0.5 * pow(x, -s) + pow(x, 1 - s) / (s - 1));
+    return sum + (tail + 0.5 * power + kn__inverse_power(s - 1, x) / (s - 1));
 }
 
 /* The same sum, x < 0 and `rest` from an integer: all terms (x + k)^-s of any integer k, which have
