@@ -209,30 +209,31 @@ kn_tensor *kn__rule_cumsum(kn__back *b, int i) {
     return KN_GIVE(b, i, cumsum, &back, b->g);
 }
 
+/* What g of a scan by the factors a is by its terms. */
+static kn_tensor *scanned_back(const kn_attr_scan *attr, kn_tensor *a, kn_tensor *g) {
+    kn_attr_scan after = turned(attr, true);
+    if (attr->exclusive) return KN_CALL(recur, &after, a, g);
+    return kn_add(g, KN_CALL(recur, &after, a, kn_mul(a, g)));
+}
+
 /* The product of the elements before, times what comes of g and the elements after: right for
- * zeros too. */
+ * zeros too. Of 16 bits in f32: neither may fit. */
 kn_tensor *kn__rule_cumprod(kn__back *b, int i) {
-    kn_attr_scan *attr = kn__back_attr(b), before = straight(attr), after = turned(attr, true);
-    kn_tensor *x = kn__saved_in(b, 0), *left = KN_CALL(cumprod, &before, x), *right;
-    if (attr->exclusive)
-        right = KN_CALL(recur, &after, x, b->g);
-    else
-        right = kn_add(b->g, KN_CALL(recur, &after, x, kn_mul(x, b->g)));
-    return KN_GIVE(b, i, mul, NULL, left, right);
+    const kn_attr_scan *attr = kn__back_attr(b);
+    kn_attr_scan before = straight(attr);
+    kn_tensor *x = wide(kn__saved_in(b, 0)), *left = KN_CALL(cumprod, &before, x);
+    return give_product(b, i, left, scanned_back(attr, x, wide(b->g)));
 }
 
 kn_tensor *kn__rule_recur(kn__back *b, int i) {
-    kn_attr_scan *attr = kn__back_attr(b), before = straight(attr), after = turned(attr, true);
-    kn_tensor *a = kn__saved_in(b, 0), *db;
-    if (attr->exclusive)
-        db = KN_CALL(recur, &after, a, b->g);
-    else
-        db = kn_add(b->g, KN_CALL(recur, &after, a, kn_mul(a, b->g)));
-    if (i == 1) return db;
-    return KN_GIVE(b, i, mul, NULL, db, KN_CALL(recur, &before, a, kn__saved_in(b, 1)));
+    const kn_attr_scan *attr = kn__back_attr(b);
+    kn_attr_scan before = straight(attr);
+    kn_tensor *a = wide(kn__saved_in(b, 0)), *db = scanned_back(attr, a, wide(b->g));
+    if (i == 1) return narrow(b, i, db);
+    return give_product(b, i, db, KN_CALL(recur, &before, a, wide(kn__saved_in(b, 1))));
 }
 
-/* --- prod: the product of the others --- */
+/* --- prod: the product of the others, of 16 bits in f32: those before or after may not fit --- */
 
 static kn_tensor *others(kn_tensor *x, int axis) {
     kn_attr_scan before = {1u << axis, false, true}, after = {1u << axis, true, true};
@@ -263,10 +264,11 @@ static kn_tensor *others_of_many(kn_tensor *x, uint32_t mask) {
 kn_tensor *kn__rule_prod(kn__back *b, int i) {
     uint32_t mask = axes_of(b)->mask;
     if (mask == 0) return spread(b, i, b->g);
-    kn_tensor *x = kn__saved_in(b, 0);
+    kn_tensor *x = wide(kn__saved_in(b, 0));
+    if (!x) return NULL;
     bool one = (mask & (mask - 1)) == 0;
     kn_tensor *y = one ? others(x, __builtin_ctz(mask)) : others_of_many(x, mask);
-    return KN_GIVE(b, i, mul, NULL, y, full(b, b->g));
+    return give_product(b, i, y, full(b, wide(b->g)));
 }
 
 /* --- elements that were picked --- */

@@ -266,6 +266,32 @@ static void slopes_of_deviations_of_16_bits_go_by_the_mean_itself(void **state) 
     ASSERT_NEAR(slope_by(tiny, kn_std(tiny, KN_ALL, false, &all), 3000), 1e-3, -1500, 1500);
 }
 
+/* The products of elements before, or after, are beyond f16 where the gradient is not. */
+static void slopes_of_products_of_16_bits_survive_too(void **state) {
+    (void)state;
+    for (int keep = 0; keep < 2; keep++) {
+        KN_TAPE();
+        kn_tensor *x = HALF(KN_F16, 4, 512, 512, 0x1p-10f, 0x1p-7f), *square, *y;
+        const double by[] = {0x1p-8, 0x1p-8, 2048, 256};
+        ASSERT_NEAR(slope_by(x, kn_prod(x, KN_ALL, keep), 1), 0, by[0], by[1], by[2], by[3]);
+        square = kn_reshape(x, KN_SHAPE(2, 2));
+        ASSERT_NEAR(slope_by(x, kn_prod(square, KN_SHAPE(0, 1), keep), 1), 0, by[0], by[1], by[2],
+                    by[3]);
+        y = kn_slice(kn_cumprod(x, 0), KN_SHAPE(3), KN_SHAPE(4));
+        ASSERT_NEAR(slope_by(x, y, 1), 0, by[0], by[1], by[2], by[3]);
+        kn_tensor *first = slope_by(x, kn_prod(x, KN_ALL, keep), 4);
+        first = kn_slice(first, KN_SHAPE(0), KN_SHAPE(1)); /* x[1]·x[2]·x[3]·4 */
+        ASSERT_NEAR(slope_by(x, first, 1), 0, 0, 0x1p-15, 16, 2);
+        kn_attr_scan scan = {.mask = 1};
+        kn_tensor *a = HALF(KN_F16, 4, 1, 0x1p-10f, 512, 512),
+                  *b = HALF(KN_F16, 4, 0.0625f, 0, 0, 0);
+        y = kn_op_call_run(KN_OP_recur, &scan, (kn_tensor *[]){a, b}, 2);
+        y = kn_slice(y, KN_SHAPE(3), KN_SHAPE(4));
+        ASSERT_NEAR(slope_by(a, y, 1), 0, 0, 16384, 0x1p-5, 0x1p-5);
+        ASSERT_NEAR(slope_by(b, y, 1), 0, 256, INFINITY, 512, 1);
+    }
+}
+
 /* Of finite numbers with an infinite norm: a slope of 0 would stop a training silently. */
 static void slopes_of_norms_that_overflow_are_no_numbers(void **state) {
     (void)state;
@@ -492,6 +518,7 @@ int main(void) {
         OPS_TEST(shares_of_a_logsumexp_sum_to_one), OPS_TEST(slopes_of_norms_are_shares),
         OPS_TEST(slopes_of_norms_of_16_bits_survive_too), OPS_TEST(ties_of_16_bits_get_equal_parts),
         OPS_TEST(slopes_of_deviations_of_16_bits_go_by_the_mean_itself),
+        OPS_TEST(slopes_of_products_of_16_bits_survive_too),
         OPS_TEST(slopes_of_norms_that_overflow_are_no_numbers),
         OPS_TEST(gradients_at_the_edges_take_the_limit_that_is_finite),
         OPS_TEST(a_cross_entropy_is_weighed_by_what_comes_after),
