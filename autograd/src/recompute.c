@@ -5,6 +5,7 @@
  * the part again, recorded at the end of the same tape, walks those nodes, and cuts them off.
  */
 #include <knet/tape.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "params.h"
@@ -39,6 +40,80 @@ static void part_free(void *self) {
     for (int i = 0; i < p->n_params; i++) kn_tensor_release(p->param[i].t);
     free(p->param);
     free(p);
+}
+
+/* --- what a result depends on --- */
+
+static bool is_made_after(const kn__node *before, const kn__tape *tape, const kn_tensor *y) {
+    const kn__node *made_by = kn__edge_node(y->grad);
+    const kn__node *n = before ? before->next : tape->first;
+    while (n && n != made_by) n = n->next;
+    return n != NULL;
+}
+
+/* Which of x have the edge, a bit each: one value may be there twice. */
+static uint64_t inputs_of(kn_edge edge, kn_tensor *const x[], int n_x) {
+    uint64_t bits = 0;
+    for (int i = 0; i < n_x; i++) bits |= (uint64_t)(x[i]->grad == edge) << i;
+    return bits;
+}
+
+typedef struct edges { /* that the part's result depends on */
+    kn_edge *at;       /* of parameters, each once */
+    int n, cap;
+    uint64_t inputs; /* of x, a bit each */
+} edges;
+
+static bool is_among(const kn_edge at[], int n, kn_edge edge) {
+    for (int i = 0; i < n; i++) {
+        if (at[i] == edge) return true;
+    }
+    return false;
+}
+
+static kn_status edges_add(edges *e, kn_edge edge) {
+    if (is_among(e->at, e->n, edge)) return KN_OK;
+    if (e->n == e->cap) {
+        int cap = e->cap ? 2 * e->cap : 16;
+        kn_edge *at = realloc(e->at, (size_t)cap * sizeof *at);
+        if (!at) return KN_FAIL(KN_ERR_OOM, "kn_recompute: no host memory");
+        e->at = at;
+        e->cap = cap;
+    }
+    e->at[e->n++] = edge;
+    return KN_OK;
+}
+
+/* The edges that leave the part, which is the nodes after `before`, where they lead to y: to
+ * parameters, to x, and to what the node that stands for it has edges to; NULL: to these alone. */
+static kn_status edges_find(edges *out, const kn__node *before, kn_tensor *y, kn_tensor *const x[],
+                            int n_x, kn__node *stands) {
+    char text[256];
+    kn__node *last = kn__edge_node(y->grad)->tape->last;
+    for (kn__node *n = last; n != before; n = n->prev) n->n_users = INSIDE, n->wanted = 0;
+    kn__edge_node(y->grad)->wanted = 1;
+    for (kn__node *n = last; n != before; n = n->prev) {
+        for (int i = 0; i < n->n_in; i++) {
+            kn_edge edge = kn__node_edges(n)[i];
+            kn__node *from = kn__edge_node(edge);
+            if (!edge) continue;
+            if (from && from->n_users == INSIDE) {
+                from->wanted |= n->wanted;
+                continue;
+            }
+            uint64_t inputs = inputs_of(edge, x, n_x);
+            bool is_known =
+                inputs || (stands && is_among(kn__node_edges(stands), stands->n_in, edge));
+            if (from && !is_known)
+                return KN_FAIL(KN_ERR_INVALID,
+                               "kn_recompute: %s reads a recorded value that is not among x",
+                               kn__node_text(text, sizeof text, n));
+            if (!n->wanted) continue;
+            out->inputs |= inputs;
+            if (!inputs) KN_TRY(edges_add(out, edge));
+        }
+    }
+    return KN_OK;
 }
 
 /* --- backward --- */
@@ -138,6 +213,48 @@ static kn_status result_check(const kn__back *b, const kn_tensor *y) {
     return KN_OK;
 }
 
+/* Whether the second result depends on what the first one did: else a gradient would be lost. */
+static kn_status edges_compare(kn__back *b, const part *p, const edges *now) {
+    const kn_edge *then = kn__node_edges(b->node);
+    for (int i = 0; i < now->n; i++) {
+        if (!is_among(then, b->node->n_in, now->at[i]))
+            return KN_FAIL(KN_ERR_INVALID,
+                           "kn_recompute: fn's result depends on the parameter %s in backward, "
+                           "which it did not before",
+                           kn__edge_param(now->at[i])->name);
+    }
+    for (int i = 0; i < b->node->n_in; i++) {
+        if (i < p->n_x && !kn__back_wants(b, i)) continue;
+        bool is_read = is_among(now->at, now->n, then[i]);
+        for (int k = 0; k < p->n_x; k++) is_read |= then[k] == then[i] && (now->inputs >> k & 1);
+        if (is_read) continue;
+        char x[16];
+        snprintf(x, sizeof x, "x[%d]", i);
+        return KN_FAIL(KN_ERR_INVALID,
+                       "kn_recompute: fn's result does not depend on %s%s in backward, as it did "
+                       "before",
+                       i < p->n_x ? "" : "the parameter ",
+                       i < p->n_x ? x : kn__edge_param(then[i])->name);
+    }
+    return KN_OK;
+}
+
+/* The second run is the nodes after `before`. */
+static kn_status edges_check(kn__back *b, const part *p, kn_tensor *y, kn_tensor *const leaf[],
+                             const kn__node *before) {
+    if (!is_made_after(before, b->pass->tape, y))
+        return KN_FAIL(KN_ERR_INVALID,
+                       "kn_recompute: fn gave %s in backward, a result of recorded ops before",
+                       !y->grad                  ? "a value without gradient"
+                       : kn__edge_param(y->grad) ? "a parameter"
+                                                 : "an input or an older value");
+    edges now = {NULL, 0, 0, 0};
+    kn_status status = edges_find(&now, before, y, leaf, p->n_x, b->node);
+    if (status == KN_OK) status = edges_compare(b, p, &now);
+    free(now.at);
+    return status;
+}
+
 /* The same random numbers again; those of the calls since then are not disturbed. */
 static kn_status part_run(kn_tensor **y, kn__back *b, const part *p, kn_tensor *const leaf[]) {
     uint64_t seed = 0, offset = 0;
@@ -193,11 +310,14 @@ static kn_status again(kn__back *b, const part *p, const kn__node *before) {
     kn_status status = kn_check();
     if (status == KN_OK) status = leaves_make(leaf, b, p);
     uint32_t mine = kn_frame_mark();
+    const kn__node *leaves = b->pass->tape->last;
     if (status == KN_OK) status = part_run(&y, b, p, leaf);
-    kn_edge from = status == KN_OK ? y->grad : 0;
-    if (from)
+    if (status == KN_OK) status = edges_check(b, p, y, leaf, leaves);
+    if (status == KN_OK) {
+        kn_edge from = y->grad;
         kn_frame_release_to(mine); /* nodes keep their saved tensors; the rest is not read again */
-    if (kn__edge_node(from)) status = part_gradients(b, &now, from, leaf, before);
+        status = part_gradients(b, &now, from, leaf, before);
+    }
     kn_frame_end(&recorded);
     return status;
 }
@@ -221,64 +341,6 @@ static kn_status part_back(kn__back *b) {
 static const kn__special special = {"recompute", part_back, part_free};
 
 /* --- forward --- */
-
-/* Which of x have the edge, a bit each: one value may be there twice. */
-static uint64_t inputs_of(kn_edge edge, kn_tensor *const x[], int n_x) {
-    uint64_t bits = 0;
-    for (int i = 0; i < n_x; i++) bits |= (uint64_t)(x[i]->grad == edge) << i;
-    return bits;
-}
-
-typedef struct edges { /* that the part's result depends on */
-    kn_edge *at;       /* of parameters, each once */
-    int n, cap;
-    uint64_t inputs; /* of x, a bit each */
-} edges;
-
-static kn_status edges_add(edges *e, kn_edge edge) {
-    for (int i = 0; i < e->n; i++) {
-        if (e->at[i] == edge) return KN_OK;
-    }
-    if (e->n == e->cap) {
-        int cap = e->cap ? 2 * e->cap : 16;
-        kn_edge *at = realloc(e->at, (size_t)cap * sizeof *at);
-        if (!at) return KN_FAIL(KN_ERR_OOM, "kn_recompute: no host memory");
-        e->at = at;
-        e->cap = cap;
-    }
-    e->at[e->n++] = edge;
-    return KN_OK;
-}
-
-/* The edges that leave the part, which is the nodes after `before`, where they lead to y: to
- * parameters, and to x alone. */
-static kn_status edges_find(edges *out, const kn__node *before, kn_tensor *y, kn_tensor *const x[],
-                            int n_x) {
-    char text[256];
-    kn__node *last = kn__edge_node(y->grad)->tape->last;
-    for (kn__node *n = last; n != before; n = n->prev) n->n_users = INSIDE, n->wanted = 0;
-    kn__edge_node(y->grad)->wanted = 1;
-    for (kn__node *n = last; n != before; n = n->prev) {
-        for (int i = 0; i < n->n_in; i++) {
-            kn_edge edge = kn__node_edges(n)[i];
-            kn__node *from = kn__edge_node(edge);
-            if (!edge) continue;
-            if (from && from->n_users == INSIDE) {
-                from->wanted |= n->wanted;
-                continue;
-            }
-            uint64_t inputs = inputs_of(edge, x, n_x);
-            if (from && !inputs)
-                return KN_FAIL(KN_ERR_INVALID,
-                               "kn_recompute: %s reads a recorded value that is not among x",
-                               kn__node_text(text, sizeof text, n));
-            if (!n->wanted) continue;
-            out->inputs |= inputs;
-            if (!inputs) KN_TRY(edges_add(out, edge));
-        }
-    }
-    return KN_OK;
-}
 
 static part *part_make(kn_recompute_fn fn, void *ctx, kn_tensor *const x[], int n_x, kn_rng *rng) {
     part *p = calloc(1, sizeof *p + (size_t)n_x * sizeof p->x[0]);
@@ -326,7 +388,7 @@ static kn_status params_save(part *p, const edges *params) {
 static kn_status part_replace(kn_tensor **y, part **p, kn__tape *tape, const kn__tape_mark *mark,
                               kn_tensor *const x[]) {
     edges params = {NULL, 0, 0, 0};
-    kn_status status = edges_find(&params, mark->last, *y, x, (*p)->n_x);
+    kn_status status = edges_find(&params, mark->last, *y, x, (*p)->n_x, NULL);
     if (status == KN_OK) status = params_save(*p, &params);
     if (status == KN_OK) status = constants_save(*p, x, params.inputs);
     kn_edge from[INPUTS_MAX]; /* x may be the result of a node that is cut off */
@@ -365,11 +427,7 @@ static kn_status recompute(kn_tensor **y, part **p, kn_tensor *const x[]) {
     tape->busy--;
     KN_TRY(kn_check());
     if (!*y) return KN_FAIL(KN_ERR_INVALID, "kn_recompute: fn gave no result");
-    const kn__node *made_by = kn__edge_node((*y)->grad);
-    bool is_inside = false;
-    kn__node *first = mark.last ? mark.last->next : tape->first;
-    for (const kn__node *n = first; n && !is_inside; n = n->next) is_inside = n == made_by;
-    return is_inside ? part_replace(y, p, tape, &mark, x) : KN_OK;
+    return is_made_after(mark.last, tape, *y) ? part_replace(y, p, tape, &mark, x) : KN_OK;
 }
 
 static kn_tensor *run_plainly(kn_recompute_fn fn, void *ctx, kn_tensor *const x[]) {

@@ -320,6 +320,85 @@ static void another_result_in_backward_is_an_error(void **state) {
     kn_params_destroy(set);
 }
 
+typedef struct otherwise { /* in the second run */
+    enum { DETACHED, INPUT, PARAMETER, OLDER, OTHER, WITHOUT_X, WITHOUT_W } what;
+    kn_tensor *w, *v;
+    int runs;
+} otherwise;
+static kn_tensor *changes(void *ctx, kn_tensor *const x[]) {
+    otherwise *o = ctx;
+    kn_tensor *y = kn_mul(x[0], o->w);
+    if (o->runs++ == 0) return y;
+    switch (o->what) {
+        case DETACHED:
+            return kn_detach(y);
+        case INPUT:
+            return x[0];
+        case PARAMETER:
+            return o->w;
+        case OLDER:
+            return o->v;
+        case OTHER:
+            return kn_mul(y, o->v);
+        case WITHOUT_X:
+            return kn_exp(o->w);
+        default:
+            return kn_exp(x[0]);
+    }
+}
+/* Its gradient would be lost, or that of w, or go where it does not belong. */
+static void a_result_of_other_values_in_backward_is_an_error(void **state) {
+    (void)state;
+    const char *const texts[] = {
+        "fn gave a value without gradient in backward, a result of recorded ops before",
+        "fn gave an input or an older value in backward",
+        "fn gave a parameter in backward",
+        "fn gave an input or an older value in backward",
+        "fn's result depends on the parameter v in backward, which it did not before",
+        "fn's result does not depend on x[0] in backward, as it did before",
+        "fn's result does not depend on the parameter w in backward, as it did before"};
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 2, 3), *v = PARAM(set, KN_SHAPE(2), "v", 4, 5);
+    for (int what = DETACHED; what <= WITHOUT_W; what++) {
+        KN_TAPE();
+        kn_tensor *older = kn_square(v), *by[] = {w, kn_watch(kn_full(KN_SHAPE(2), 5))}, *dx[2];
+        otherwise o = {what, w, what == OLDER ? older : v, 0};
+        kn_tensor *y = sum_all(kn_recompute(changes, &o, &by[1], 1, NULL));
+        const kn_gradients_options keep = {.keep = 1};
+        assert_fails(kn_gradients(dx, y, by, 2, &keep), KN_ERR_INVALID, texts[what]);
+        o.runs = 0; /* the tape is as it was */
+        assert_ok(kn_tape_check());
+        assert_ok(kn_gradients(dx, y, by, 2, &keep));
+        assert_values(dx[0], 5, 5);
+        assert_values(dx[1], 2, 3);
+    }
+    kn_params_destroy(set);
+}
+
+typedef struct reader {
+    kn_tensor *w, *x; /* also among x */
+} reader;
+static kn_tensor *by_ctx(void *ctx, kn_tensor *const x[]) {
+    const reader *r = ctx;
+    return kn_mul(kn_mul(kn_exp(x[0]), r->w), r->x);
+}
+static void inputs_may_be_read_by_the_context_too(void **state) {
+    (void)state;
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 2, 3);
+    double grad[2][2];
+    for (int recompute = 0; recompute < 2; recompute++) {
+        KN_TAPE();
+        kn_tensor *x[] = {kn_affine(w, 0.5, 0), w, kn_square(w)};
+        reader r = {w, x[2]};
+        kn_tensor *y = recompute ? kn_recompute(by_ctx, &r, x, 3, NULL) : by_ctx(&r, x), *dw;
+        assert_ok(kn_gradients(&dw, sum_all(y), &w, 1, NULL));
+        for (int i = 0; i < 2; i++) grad[recompute][i] = ops_at(dw, i);
+    }
+    assert_memory_equal(grad[0], grad[1], sizeof grad[0]);
+    kn_params_destroy(set);
+}
+
 /* The room of nodes may be that of a part's, which were marked as inside. */
 static void a_recorded_value_in_the_place_of_a_parts_is_found(void **state) {
     (void)state;
@@ -456,6 +535,8 @@ int main(void) {
         OPS_TEST(inputs_may_be_parameters_constants_and_watched_values),
         TEST(gradients_begin_anew_after_a_step), OPS_TEST(what_a_part_may_not_do_is_an_error),
         OPS_TEST(a_part_without_a_result_says_so), OPS_TEST(another_result_in_backward_is_an_error),
+        OPS_TEST(a_result_of_other_values_in_backward_is_an_error),
+        OPS_TEST(inputs_may_be_read_by_the_context_too),
         OPS_TEST(a_recorded_value_in_the_place_of_a_parts_is_found),
         OPS_TEST(an_input_that_fn_does_not_use_has_the_gradient_zero),
         OPS_TEST(a_parameter_written_before_the_second_run_is_an_error),
