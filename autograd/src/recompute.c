@@ -42,6 +42,24 @@ static void part_free(void *self) {
     free(p);
 }
 
+/* --- the user's function --- */
+
+static bool is_same(const kn_error *a, const kn_error *b) {
+    return a->status == b->status && a->line == b->line && a->file == b->file &&
+           strcmp(a->message, b->message) == 0;
+}
+
+/* fn(ctx, x); NULL: the error is pending. A status function may have given it to fn, which cannot
+ * return it. */
+static kn_tensor *fn_run(kn_recompute_fn fn, void *ctx, kn_tensor *const x[], const char *when) {
+    kn_error before = *kn_last_error();
+    kn_tensor *y = fn(ctx, x);
+    if (kn_pending()) return NULL;
+    if (y) return y;
+    if (!is_same(kn_last_error(), &before)) return kn_error_defer(kn_last_error()->status);
+    return KN_FAIL_NULL(KN_ERR_INVALID, "kn_recompute: fn gave no result%s", when);
+}
+
 /* --- what a result depends on --- */
 
 static bool is_made_after(const kn__node *before, const kn__tape *tape, const kn_tensor *y) {
@@ -191,8 +209,7 @@ static kn_status part_walk(kn__back *b, kn__pass *inside, kn_tensor *const leaf[
 
 /* Rules trust the shapes of gradients, and that of y is made for the first result. */
 static kn_status result_check(const kn__back *b, const kn_tensor *y) {
-    const char *problem = y ? kn_tensor_problem(y) : NULL;
-    if (!y) return KN_FAIL(KN_ERR_INVALID, "kn_recompute: fn gave no result in backward");
+    const char *problem = kn_tensor_problem(y);
     if (problem)
         return KN_FAIL(KN_ERR_INVALID, "kn_recompute: fn's result in backward %s", problem);
     const kn__result *before = kn__node_results(b->node);
@@ -260,7 +277,7 @@ static kn_status part_run(kn_tensor **y, kn__back *b, const part *p, kn_tensor *
     uint64_t seed = 0, offset = 0;
     if (p->rng) KN_TRY(kn_rng_state_get(&seed, &offset, p->rng));
     if (p->rng) KN_TRY(kn_rng_state_set(p->rng, p->seed, p->offset));
-    *y = p->fn(p->ctx, leaf);
+    *y = fn_run(p->fn, p->ctx, leaf, " in backward");
     kn_status status = kn_check();
     if (status == KN_OK) status = result_check(b, *y);
     if (p->rng) KN_TRY(kn_rng_state_set(p->rng, seed, offset));
@@ -423,16 +440,10 @@ static kn_status recompute(kn_tensor **y, part **p, kn_tensor *const x[]) {
     }
     if ((*p)->rng) KN_TRY(kn_rng_state_get(&(*p)->seed, &(*p)->offset, (*p)->rng));
     tape->busy++;
-    *y = (*p)->fn((*p)->ctx, x);
+    *y = fn_run((*p)->fn, (*p)->ctx, x, "");
     tape->busy--;
     KN_TRY(kn_check());
-    if (!*y) return KN_FAIL(KN_ERR_INVALID, "kn_recompute: fn gave no result");
     return is_made_after(mark.last, tape, *y) ? part_replace(y, p, tape, &mark, x) : KN_OK;
-}
-
-static kn_tensor *run_plainly(kn_recompute_fn fn, void *ctx, kn_tensor *const x[]) {
-    kn_tensor *y = fn(ctx, x);
-    return y ? y : KN_FAIL_NULL(KN_ERR_INVALID, "kn_recompute: fn gave no result");
 }
 
 kn_tensor *kn_recompute(kn_recompute_fn fn, void *ctx, kn_tensor *const x[], int n_x, kn_rng *rng) {
@@ -445,7 +456,7 @@ kn_tensor *kn_recompute(kn_recompute_fn fn, void *ctx, kn_tensor *const x[], int
         const char *problem = kn_tensor_problem(x[i]);
         if (problem) return KN_FAIL_NULL(KN_ERR_INVALID, "kn_recompute: x[%d] %s", i, problem);
     }
-    if (!kn_frame_recording()) return run_plainly(fn, ctx, x);
+    if (!kn_frame_recording()) return fn_run(fn, ctx, x, "");
     part *p = part_make(fn, ctx, x, n_x, rng);
     if (!p) return KN_FAIL_NULL(KN_ERR_OOM, "kn_recompute: no host memory");
     KN_FRAME();

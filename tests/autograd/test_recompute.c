@@ -274,6 +274,33 @@ static void a_part_without_a_result_says_so(void **state) {
     kn_params_destroy(set);
 }
 
+static kn_tensor *read_once(void *ctx, kn_tensor *const x[]) {
+    double sum;
+    if ((*(int *)ctx)-- > 0) return kn_sin(x[0]);
+    return kn_item(&sum, x[0]) < 0 ? NULL : x[0]; /* of two elements */
+}
+
+static void a_part_that_a_status_function_fails_in_says_why(void **state) {
+    (void)state;
+    const char *const text = "kn_item: ";
+    kn_params *set = params_f32();
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 2, 3);
+    for (int rounds = 0; rounds < 2; rounds++) {
+        KN_TAPE();
+        int runs = rounds;
+        kn_tensor *y = kn_recompute(read_once, &runs, &w, 1, NULL);
+        if (rounds == 0)
+            assert_fails(kn_check(), KN_ERR_SHAPE, text);
+        else
+            assert_fails(kn_backward(sum_all(y)), KN_ERR_SHAPE, text);
+        assert_fails(KN_FAIL(KN_ERR_INVALID, "another error"), KN_ERR_INVALID, "another");
+    }
+    KN_FRAME(.record = KN_OFF);
+    int runs = 0;
+    assert_op_fails(kn_recompute(read_once, &runs, &w, 1, NULL), KN_ERR_SHAPE, text);
+    kn_params_destroy(set);
+}
+
 /* Tokens' vectors: whose number the program changes before backward. */
 static kn_tensor *tokens(void *ctx, kn_tensor *const x[]) {
     kn_tensor *const *by = ctx; /* weights, indices */
@@ -528,19 +555,21 @@ static void a_part_differentiates_nothing_itself(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(
-        OPS_TEST(gradients_have_the_same_bits_and_the_peak_is_lower),
-        OPS_TEST(gradients_around_a_part_have_the_same_bits), OPS_TEST(parts_nest),
-        OPS_TEST(hooks_see_each_parameter_once),
-        OPS_TEST(inputs_may_be_parameters_constants_and_watched_values),
-        TEST(gradients_begin_anew_after_a_step), OPS_TEST(what_a_part_may_not_do_is_an_error),
-        OPS_TEST(a_part_without_a_result_says_so), OPS_TEST(another_result_in_backward_is_an_error),
-        OPS_TEST(a_result_of_other_values_in_backward_is_an_error),
-        OPS_TEST(inputs_may_be_read_by_the_context_too),
-        OPS_TEST(a_recorded_value_in_the_place_of_a_parts_is_found),
-        OPS_TEST(an_input_that_fn_does_not_use_has_the_gradient_zero),
-        OPS_TEST(a_parameter_written_before_the_second_run_is_an_error),
-        OPS_TEST(the_second_run_has_the_dtype_of_the_first),
-        OPS_TEST(a_part_differentiates_nothing_itself),
-        OPS_TEST(an_input_without_gradient_has_its_value_in_the_second_run));
+    return RUN_TESTS(OPS_TEST(gradients_have_the_same_bits_and_the_peak_is_lower),
+                     OPS_TEST(gradients_around_a_part_have_the_same_bits), OPS_TEST(parts_nest),
+                     OPS_TEST(hooks_see_each_parameter_once),
+                     OPS_TEST(inputs_may_be_parameters_constants_and_watched_values),
+                     TEST(gradients_begin_anew_after_a_step),
+                     OPS_TEST(what_a_part_may_not_do_is_an_error),
+                     OPS_TEST(a_part_without_a_result_says_so),
+                     OPS_TEST(a_part_that_a_status_function_fails_in_says_why),
+                     OPS_TEST(another_result_in_backward_is_an_error),
+                     OPS_TEST(a_result_of_other_values_in_backward_is_an_error),
+                     OPS_TEST(inputs_may_be_read_by_the_context_too),
+                     OPS_TEST(a_recorded_value_in_the_place_of_a_parts_is_found),
+                     OPS_TEST(an_input_that_fn_does_not_use_has_the_gradient_zero),
+                     OPS_TEST(a_parameter_written_before_the_second_run_is_an_error),
+                     OPS_TEST(the_second_run_has_the_dtype_of_the_first),
+                     OPS_TEST(a_part_differentiates_nothing_itself),
+                     OPS_TEST(an_input_without_gradient_has_its_value_in_the_second_run));
 }

@@ -110,10 +110,10 @@ typedef kn_tensor *(*kn_recompute_fn)(void *ctx, kn_tensor *const x[]);
  * layers do (kn_layer_recompute_set). rng, or NULL: the generator that it draws from, which draws
  * the same numbers then; with one the part can't be captured. fn can't call kn_gradients. A
  * row-sparse parameter among x gets a gradient of all rows; one that fn reads itself stays sparse.
- * ctx, and what fn reads of it, is borrowed until the tape ends. Errors: INVALID for another
- * recorded value; in backward, INVALID if x or a parameter was written since, or if fn gives a
- * result of another shape, dtype or device, or one that depends on other values of x or on other
- * parameters; UNSUPPORTED where kn_gradients meets it with .again. */
+ * ctx, and what fn reads of it, is borrowed until the tape ends. Errors: those of fn; INVALID for
+ * another recorded value; in backward, INVALID if x or a parameter was written since, or if fn
+ * gives a result of another shape, dtype or device, or one that depends on other values of x or on
+ * other parameters; UNSUPPORTED where kn_gradients meets it with .again. */
 KN_API kn_tensor *kn_recompute(kn_recompute_fn fn, void *ctx, kn_tensor *const x[], int n_x,
                                kn_rng *rng);
 
