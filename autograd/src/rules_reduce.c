@@ -107,9 +107,18 @@ kn_tensor *kn__rule_extremum_abs(kn__back *b, int i) {
     return KN_GIVE(b, i, mul, NULL, kn_mul(hits, kn_sign(x)), g);
 }
 
-/* g·sign(x)·(|x|/y)^(p-1), 0 where x is 0: neither power fits where their product does. Shares of
- * a y that overflowed are unknown. Of 16 bits in f32, with y computed again: it may not fit
- * either. */
+/* The norm y of x; NaN where it overflowed, as shares of it are unknown: it is infinite, but no
+ * element is. */
+static kn_tensor *known(const kn__back *b, kn_tensor *x, kn_tensor *y) {
+    kn_attr_axes axes = *axes_of(b);
+    if (!x || !y || x->n == 0) return y;
+    kn_tensor *most = KN_CALL(max_abs, &axes, x);
+    most = kn_clamp(most, y->dtype == KN_F64 ? DBL_MAX : FLT_MAX, INFINITY);
+    return kn_where(kn_gt(y, most), kn_filled_like(y, NAN), y);
+}
+
+/* g·sign(x)·(|x|/y)^(p-1), 0 where x is 0: neither power fits where their product does. Of 16 bits
+ * in f32, with y computed again: it may not fit either. */
 static kn_tensor *norm_power(kn__back *b, int i, kn_attr_norm *attr) {
     kn_tensor *x = kn__saved_in(b, 0), *y = kn__saved_out(b, 0), *g = full(b, b->g);
     kn_attr_cast back = {(int32_t)x->dtype};
@@ -119,8 +128,7 @@ static kn_tensor *norm_power(kn__back *b, int i, kn_attr_norm *attr) {
         y = KN_CALL(norm, attr, x);
     }
     kn_tensor *zero = x ? kn_filled_like(x, 0) : NULL;
-    kn_tensor *size = nonzero(y, 1), *unknown = y ? kn_filled_like(y, NAN) : NULL;
-    kn_tensor *share = kn_div(kn_abs(x), full(b, kn_where(kn_isinf(y), unknown, size)));
+    kn_tensor *share = kn_div(kn_abs(x), full(b, nonzero(known(b, x, y), 1)));
     share = kn_where(kn_eq(x, zero), zero ? kn_filled_like(zero, 1) : NULL, share);
     kn_tensor *slope = kn_mul(kn_sign(x), kn_pow_scalar(share, attr->p - 1));
     if (is_real) return KN_GIVE(b, i, mul, NULL, slope, g);
@@ -135,7 +143,7 @@ kn_tensor *kn__rule_norm(kn__back *b, int i) {
     if (attr.p != 2) return norm_power(b, i, &attr);
     kn_tensor *x = kn__saved_in(b, 0), *y = kn__saved_out(b, 0), *w = wide(x);
     if (w != x) y = KN_CALL(norm, &attr, w);
-    return give_product(b, i, w, full(b, over(wide(b->g), y)));
+    return give_product(b, i, w, full(b, over(wide(b->g), known(b, w, y))));
 }
 
 /* g·e^(x - y); where all x are -infinity: 0. Of 16 bits in f32, with y computed again: what

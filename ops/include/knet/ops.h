@@ -190,7 +190,8 @@ KN_API kn_tensor *kn_var(kn_tensor *x, kn_shape axes, bool keep_dims,
 KN_API kn_tensor *kn_std(kn_tensor *x, kn_shape axes, bool keep_dims,
                          const kn_var_options *options);
 /* (Σ|x|^p)^(1/p) of floats. p = 0: the number of nonzeros; INFINITY: the largest |x|; -INFINITY:
- * the smallest. At 0 the gradient is 0. */
+ * the smallest. At 0 the gradient is 0; where the norm of finite elements overflows, it is NaN, for
+ * p = 1 their signs. */
 KN_API kn_tensor *kn_norm(kn_tensor *x, double p, kn_shape axes, bool keep_dims);
 /* ln Σ e^x of floats, without overflow. */
 KN_API kn_tensor *kn_logsumexp(kn_tensor *x, kn_shape axes, bool keep_dims);
