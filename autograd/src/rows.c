@@ -12,7 +12,7 @@
  * Derivatives are total, so nothing flows through z. */
 #include "composed.h"
 #include "params.h"
-#include "tape.h"
+#include "rules.h"
 
 enum { INPUTS = 3, BACK_INPUTS = INPUTS + 2, BACK2_INPUTS = 2 * INPUTS + 1 };
 
@@ -308,20 +308,38 @@ static kn_status back_by_g(kn__back *b, int k, kn_tensor *one[], kn_edge edges[]
     return KN_OK;
 }
 
-/* By x_j where that is to be differentiated in turn, in ops that have rules of their own. */
-static kn_status back_composed(kn__back *b, int k, unsigned want, kn_tensor *const u[],
-                               kn_tensor *const x[]) {
+/* Σ_i D_ij(u_i), in ops that have rules of their own; KN_NONE: it is zero. */
+static kn_tensor *composed_by(int j, const kn__back *b, int k, kn_tensor *const u[],
+                              kn_tensor *const x[]) {
     const kn_op_needs *needs = needs_of(b->node->op);
     kn__composed_fn second = kn__composed[b->node->op - 1];
-    const kn_attr_scalars *attr = kn__node_attr(b->node);
+    kn_tensor *sum = KN_NONE;
+    for (int i = 0; i < k; i++) {
+        if (u[i] == KN_NONE || needs->second[i][j] & KN_NEED_ZERO) continue;
+        kn_tensor *dx = second(i < j ? i : j, i < j ? j : i, u[i], x, x[k], kn__node_attr(b->node));
+        sum = sum == KN_NONE ? dx : kn_add(sum, dx);
+        if (!sum) return NULL;
+    }
+    return sum;
+}
+
+/* By x where that is to be differentiated in turn. Of 16 bits in f32, as the kernels compute: what
+ * the formulas make on the way may not fit. */
+static kn_status back_composed(kn__back *b, int k, unsigned want, kn_tensor *const u[],
+                               kn_tensor *const x[]) {
+    kn_tensor *in[BACK2_INPUTS], *const *wide_x = in + k;
+    for (int i = 0; i <= 2 * k; i++) {
+        in[i] = kn__wide(i < k ? u[i] : x[i - k]);
+        if (!in[i]) return kn_check();
+    }
     for (unsigned left = want; left; left &= left - 1) {
         int j = __builtin_ctz(left);
-        for (int i = 0; i < k; i++) {
-            if (u[i] == KN_NONE || needs->second[i][j] & KN_NEED_ZERO) continue;
-            kn_tensor *dx = second(i < j ? i : j, i < j ? j : i, u[i], x, x[k], attr);
-            if (!dx) return kn_check();
-            KN_TRY(hand_over(b, 1 + j, dx, false));
-        }
+        kn_tensor *dx = composed_by(j, b, k, in, wide_x);
+        if (dx == KN_NONE) continue;
+        kn_dtype dtype = kn__back_dtype(b, 1 + j);
+        if (dx && dx->dtype != dtype) dx = kn_cast(dx, dtype);
+        if (!dx) return kn_check();
+        KN_TRY(hand_over(b, 1 + j, dx, false));
     }
     return KN_OK;
 }

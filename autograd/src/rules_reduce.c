@@ -41,13 +41,6 @@ static kn_tensor *over(kn_tensor *g, kn_tensor *y) {
     return kn_where(kn_eq(y, zero), zero, kn_div(g, safe));
 }
 
-static bool is_half(unsigned dtype) { return !(KN_CLASS_REAL >> dtype & 1); }
-
-/* t, of 16 bits in f32: what a gradient is computed from may not fit where the gradient does. */
-static kn_tensor *wide(kn_tensor *t) {
-    return !t || t == KN_NONE || !is_half(t->dtype) ? t : kn_cast(t, KN_F32);
-}
-
 /* t in the dtype of input i. */
 static kn_tensor *narrow(kn__back *b, int i, kn_tensor *t) {
     kn_dtype dtype = kn__back_dtype(b, i);
@@ -57,7 +50,7 @@ static kn_tensor *narrow(kn__back *b, int i, kn_tensor *t) {
 /* x·y as the gradient of input i, in its dtype. */
 static kn_tensor *give_product(kn__back *b, int i, kn_tensor *x, kn_tensor *y) {
     kn_attr_cast back = {(int32_t)kn__back_dtype(b, i)};
-    if (!is_half((unsigned)back.dtype)) return KN_GIVE(b, i, mul, NULL, x, y);
+    if (KN_CLASS_REAL >> back.dtype & 1) return KN_GIVE(b, i, mul, NULL, x, y);
     return KN_GIVE(b, i, cast, &back, kn_mul(x, y));
 }
 
@@ -83,16 +76,16 @@ kn_tensor *kn__rule_sum_abs(kn__back *b, int i) {
 }
 
 kn_tensor *kn__rule_sum_square(kn__back *b, int i) {
-    kn_tensor *x = wide(kn__saved_in(b, 0));
-    return give_product(b, i, x, full(b, kn_affine(wide(b->g), 2, 0)));
+    kn_tensor *x = kn__wide(kn__saved_in(b, 0));
+    return give_product(b, i, x, full(b, kn_affine(kn__wide(b->g), 2, 0)));
 }
 
 /* max and min: all that tie get equal parts. */
 static kn_tensor *tied(kn__back *b, kn_tensor *x, kn_tensor **g) {
     kn_tensor *y = full(b, kn__saved_out(b, 0));
     kn_tensor *hits = x && y ? kn_cast(kn_eq(x, y), (kn_dtype)x->dtype) : NULL;
-    kn_tensor *n = hits ? kn_sum_mask(wide(hits), axes_of(b)->mask, true) : NULL;
-    *g = n ? kn_div(full(b, wide(b->g)), n) : NULL;
+    kn_tensor *n = hits ? kn_sum_mask(kn__wide(hits), axes_of(b)->mask, true) : NULL;
+    *g = n ? kn_div(full(b, kn__wide(b->g)), n) : NULL;
     *g = narrow(b, 0, *g);
     return hits;
 }
@@ -141,9 +134,9 @@ kn_tensor *kn__rule_norm(kn__back *b, int i) {
     if (attr.p == 1) return kn__rule_sum_abs(b, i);
     if (attr.p - attr.p != 0) return kn__rule_extremum_abs(b, i);
     if (attr.p != 2) return norm_power(b, i, &attr);
-    kn_tensor *x = kn__saved_in(b, 0), *y = kn__saved_out(b, 0), *w = wide(x);
+    kn_tensor *x = kn__saved_in(b, 0), *y = kn__saved_out(b, 0), *w = kn__wide(x);
     if (w != x) y = KN_CALL(norm, &attr, w);
-    return give_product(b, i, w, full(b, over(wide(b->g), known(b, w, y))));
+    return give_product(b, i, w, full(b, over(kn__wide(b->g), known(b, w, y))));
 }
 
 /* g·e^(x - y); where all x are -infinity: 0. Of 16 bits in f32, with y computed again: what
@@ -191,16 +184,16 @@ static double divisor(const kn__back *b) {
 }
 
 kn_tensor *kn__rule_var(kn__back *b, int i) {
-    kn_tensor *x = wide(kn__saved_in(b, 0)), *mean = wide(kn__saved_in(b, 1));
-    return deviation(b, i, x, mean, kn_affine(wide(b->g), 2 / divisor(b), 0));
+    kn_tensor *x = kn__wide(kn__saved_in(b, 0)), *mean = kn__wide(kn__saved_in(b, 1));
+    return deviation(b, i, x, mean, kn_affine(kn__wide(b->g), 2 / divisor(b), 0));
 }
 
 kn_tensor *kn__rule_std(kn__back *b, int i) {
     kn_attr_var attr = *(const kn_attr_var *)kn__back_attr(b);
-    kn_tensor *x = kn__saved_in(b, 0), *y = kn__saved_out(b, 0), *w = wide(x);
-    kn_tensor *mean = wide(kn__saved_in(b, 1));
+    kn_tensor *x = kn__saved_in(b, 0), *y = kn__saved_out(b, 0), *w = kn__wide(x);
+    kn_tensor *mean = kn__wide(kn__saved_in(b, 1));
     if (w != x) y = KN_CALL(std, &attr, w, mean);
-    return deviation(b, i, w, mean, kn_affine(over(wide(b->g), y), 1 / divisor(b), 0));
+    return deviation(b, i, w, mean, kn_affine(over(kn__wide(b->g), y), 1 / divisor(b), 0));
 }
 
 /* --- scans: y[i] = b[i] + a[i]·y[i - 1]; `exclusive`: y[i - 1] in y's place --- */
@@ -229,16 +222,16 @@ static kn_tensor *scanned_back(const kn_attr_scan *attr, kn_tensor *a, kn_tensor
 kn_tensor *kn__rule_cumprod(kn__back *b, int i) {
     const kn_attr_scan *attr = kn__back_attr(b);
     kn_attr_scan before = straight(attr);
-    kn_tensor *x = wide(kn__saved_in(b, 0)), *left = KN_CALL(cumprod, &before, x);
-    return give_product(b, i, left, scanned_back(attr, x, wide(b->g)));
+    kn_tensor *x = kn__wide(kn__saved_in(b, 0)), *left = KN_CALL(cumprod, &before, x);
+    return give_product(b, i, left, scanned_back(attr, x, kn__wide(b->g)));
 }
 
 kn_tensor *kn__rule_recur(kn__back *b, int i) {
     const kn_attr_scan *attr = kn__back_attr(b);
     kn_attr_scan before = straight(attr);
-    kn_tensor *a = wide(kn__saved_in(b, 0)), *db = scanned_back(attr, a, wide(b->g));
+    kn_tensor *a = kn__wide(kn__saved_in(b, 0)), *db = scanned_back(attr, a, kn__wide(b->g));
     if (i == 1) return narrow(b, i, db);
-    return give_product(b, i, db, KN_CALL(recur, &before, a, wide(kn__saved_in(b, 1))));
+    return give_product(b, i, db, KN_CALL(recur, &before, a, kn__wide(kn__saved_in(b, 1))));
 }
 
 /* --- prod: the product of the others, of 16 bits in f32: those before or after may not fit --- */
@@ -272,11 +265,11 @@ static kn_tensor *others_of_many(kn_tensor *x, uint32_t mask) {
 kn_tensor *kn__rule_prod(kn__back *b, int i) {
     uint32_t mask = axes_of(b)->mask;
     if (mask == 0) return spread(b, i, b->g);
-    kn_tensor *x = wide(kn__saved_in(b, 0));
+    kn_tensor *x = kn__wide(kn__saved_in(b, 0));
     if (!x) return NULL;
     bool one = (mask & (mask - 1)) == 0;
     kn_tensor *y = one ? others(x, __builtin_ctz(mask)) : others_of_many(x, mask);
-    return give_product(b, i, y, full(b, wide(b->g)));
+    return give_product(b, i, y, full(b, kn__wide(b->g)));
 }
 
 /* --- elements that were picked --- */

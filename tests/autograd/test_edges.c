@@ -438,6 +438,30 @@ static void slopes_of_16_bits_survive_too(void **state) {
     }
 }
 
+/* Also where they are composed of ops, to be differentiated in turn. */
+static void composed_slopes_of_16_bits_survive_too(void **state) {
+    (void)state;
+    const double x = 645.5, z = 9.5;
+    assert_slopes_of(KN_F16, kn_log, 1, (const float[]){256}, (const double[]){0x1p-8},
+                     (const double[]){-0x1p-16});
+    assert_slopes_of(KN_F16, kn_sqrt, 1, (const float[]){(float)x}, (const double[]){0.5 / sqrt(x)},
+                     (const double[]){-0.25 / (x * sqrt(x))});
+    assert_slopes_of(KN_F16, kn_rsqrt, 1, (const float[]){(float)(1 / (z * z))},
+                     (const double[]){-z * z * z / 2}, (const double[]){0.75 * pow(z, 5)});
+    const float far[] = {-29040, 40000};
+    const double none[] = {0, 0};
+    assert_slopes_of(KN_F16, kn_erf, 2, far, none, none);
+    assert_slopes_of(KN_F16, kn_erfc, 2, far, none, none);
+    KN_TAPE();
+    kn_tensor *by = HALF(KN_F16, 1, 16), *third = slope_by(by, kn_log(by), 1);
+    third = slope_by(by, slope_by(by, third, 1), 1);
+    ASSERT_NEAR(third, 1e-3, 0x1p-11);
+    kn_tensor *in[] = {HALF(KN_F16, 1, 0x1p-10f), HALF(KN_F16, 1, 0x1p-9f)}, *dx[2];
+    const kn_gradients_options again = {.again = 1};
+    assert_ok(kn_gradients(dx, kn_div(in[0], in[1]), in, 2, &again));
+    ASSERT_NEAR(slope_by(in[1], kn_add(dx[0], dx[1]), 1), 0, 0); /* 2^18 - 2^18 */
+}
+
 /* asec, acsc and acoth, and their derivatives, beside 1, where 1/x has lost digits. */
 static void inverses_hold_near_one(void **state) {
     (void)state;
@@ -532,6 +556,7 @@ int main(void) {
     return RUN_TESTS(
         OPS_TEST(slopes_survive_what_overflows_on_the_way), OPS_TEST(slopes_survive_what_cancels),
         OPS_TEST(inverses_hold_near_one), OPS_TEST(tanhshrink_holds_near_zero),
+        OPS_TEST(composed_slopes_of_16_bits_survive_too),
         OPS_TEST(slopes_outside_the_domain_are_no_numbers), OPS_TEST(slopes_of_16_bits_survive_too),
         OPS_TEST(slopes_at_the_ends_of_clamped_functions),
         OPS_TEST(shares_of_a_logsumexp_sum_to_one), OPS_TEST(slopes_of_norms_are_shares),
