@@ -286,6 +286,35 @@ static void entries_that_are_null_are_refused(void **state) {
     pair_close(&p);
 }
 
+/* As PyTorch's state_dict in a safetensors file: weights and running means, no metadata. */
+static void weights_of_other_programs_load_by_params_and_state(void **state) {
+    (void)state;
+    kn_params *params = NULL;
+    kn_layer *net = NULL;
+    KN_FRAME();
+    assert_ok(kn_params_create(&params, NULL));
+    assert_ok(kn_layer_create(&net, params, NULL));
+    kn_layer_batchnorm(net, "norm", 2, NULL);
+    kn_layer_dropout(net, "drop", 0.5);
+    assert_ok(kn_check());
+    kn_tensor *of_two = kn_full(KN_SHAPE(2), 2), *tracked = kn_cast(kn_ones(KN_SCALAR), KN_I64);
+    const kn_named tensors[] = {{"norm.weight", of_two},
+                                {"norm.bias", of_two},
+                                {"norm.running_mean", of_two},
+                                {"norm.running_var", of_two},
+                                {"norm.num_batches_tracked", tracked}};
+    assert_ok(kn_safetensors_save(path, tensors, 5, NULL, 0));
+    assert_fails(kn_checkpoint_load(&(kn_checkpoint){.params = params, .net = net}, path),
+                 KN_ERR_INVALID, "its weights load with params and state alone");
+    double y = 0;
+    kn_tensor *x = kn_full(KN_SHAPE(1, 2), 4);
+    assert_ok(kn_checkpoint_load(&(kn_checkpoint){.params = params, .state = net}, path));
+    assert_ok(kn_item(&y, kn_mean(kn_layer_forward(net, x), KN_ALL, false)));
+    assert_close(y, 2 + 2 * (4 - 2) / sqrt(2), 1e-4, 0);
+    kn_layer_destroy(net);
+    kn_params_destroy(params);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_scale_that_none_has_is_refused_before_anything_changes),
@@ -299,6 +328,7 @@ int main(void) {
         TEST(a_checkpoint_has_the_vocabulary_of_its_text),
         TEST(objects_of_another_set_are_refused),
         TEST(averages_from_before_a_parameter_are_refused),
-        TEST(entries_that_are_null_are_refused)};
+        TEST(entries_that_are_null_are_refused),
+        TEST(weights_of_other_programs_load_by_params_and_state)};
     return cmocka_run_group_tests_name("test_checkpoint_fit", tests, dir_make, dir_remove);
 }

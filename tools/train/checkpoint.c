@@ -336,8 +336,13 @@ static bool numbers_read(uint64_t out[], int n, const char *text) {
 static kn_status numbers_get(uint64_t out[], int n, kn_file *f, const char *path, const char *key) {
     const char *text = kn_file_metadata(f, key);
     if (text && numbers_read(out, n, text)) return KN_OK;
-    return KN_FAIL(KN_ERR_INVALID, "%s: %s of the metadata is %s%.60s%s; %d numbers are needed",
-                   path, key, text ? "'" : "", text ? text : "missing", text ? "'" : "", n);
+    if (text)
+        return KN_FAIL(KN_ERR_INVALID, "%s: %s of the metadata is '%.60s'; %d numbers are needed",
+                       path, key, text, n);
+    return KN_FAIL(KN_ERR_INVALID,
+                   "%s has no %s in its metadata, so no such training can continue from it; its "
+                   "weights load with params and state alone",
+                   path, key);
 }
 
 typedef struct state {

@@ -9,7 +9,9 @@
  * Weights have the names of their parameters, "conv1.weight", so any reader of safetensors finds
  * them; optimiser state is "optimizer/m/conv1.weight" and so on; all else is metadata, such as the
  * vocabulary of a text, which kn_vocab_parse reads from "knet.vocab". With params
- * alone a file holds weights alone, and weights load from any safetensors file that has them.
+ * alone a file holds weights alone.
+ * Weights load from any safetensors file that has them. For a file of PyTorch set params and state,
+ * and nothing else: without state the running means and variances of batch norms stay as they are.
  * A file is written beside the older one as PATH.new, synced to disk, then renamed: a process that
  * is killed while it saves leaves the older file whole; where PATH is a link, PATH is the file that
  * it leads to. One process at a time saves to a path.
