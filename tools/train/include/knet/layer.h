@@ -86,7 +86,9 @@ KN_API kn_layer *kn_layer_embedding(kn_layer *parent, const char *name, int64_t 
 
 /* kn_rnn of x [T,B,n_in] → [T,B,hidden], twice as wide if bidirectional; one parameter, "weight",
  * uniform in ±1/√hidden. Of the options, lengths, states and rng must be unset; dropout is of
- * training alone. */
+ * training alone. The weight of PyTorch's LSTM, GRU or RNN: its weight_ih_l0, weight_hh_l0, then
+ * those of the other direction (…_reverse) and of layers 1, 2, …, flattened, one behind the other;
+ * then, in the same order, bias_ih_l0, bias_hh_l0 and so on. kn_rnn_param gives the parts. */
 KN_API kn_layer *kn_layer_rnn(kn_layer *parent, const char *name, int64_t n_in,
                               const kn_rnn_options *options);
 /* What one forward of a kn_layer_rnn starts from and gives, as in kn_rnn_options; all may be NULL.
@@ -112,7 +114,8 @@ typedef struct kn_layer_attention_options {
     uint64_t reserved[4]; /* zero */
 } kn_layer_attention_options;
 /* Self-attention with several heads, x [B,T,width] → [B,T,width]: kn_attention between the linear
- * layers "qkv" and "out" in it. Vaswani et al. 2017. */
+ * layers "qkv" and "out" in it. Weight and bias of "qkv" are in_proj_weight and in_proj_bias of
+ * PyTorch's MultiheadAttention, those of "out" its out_proj. Vaswani et al. 2017. */
 KN_API kn_layer *kn_layer_attention(kn_layer *parent, const char *name, int64_t width,
                                     int64_t heads, const kn_layer_attention_options *options);
 
