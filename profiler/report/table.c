@@ -336,15 +336,25 @@ static void add_underlines(kn__text *text, const layout *l) {
     kn__text_puts(text, "\n");
 }
 
+/* Over the whole time; each in its column, for neither is a part of the other. No share of the
+ * peak, which is the processors': some of the work may be a GPU's. */
+static void add_total_rates(kn__text *text, const layout *l) {
+    const kn__row *root = &l->report->root;
+    const kn__row all = {
+        .time_ns = l->report->wall_ns, .flops = root->flops, .moved_bytes = root->moved_bytes};
+    for (column_id i = FLOPS; i <= OF_PEAK; i++) {
+        if (!l->shown[i]) continue;
+        kn__text_right(text, i == OF_PEAK ? "" : rate_cell(l, i, &all).text,
+                       columns[i].lead + columns[i].width);
+    }
+}
+
 static void add_total(kn__text *text, const layout *l, group g) {
     const kn__report *report = l->report;
     kn__quantity total, part;
     if (g == GROUP_TIME) {
         total = kn__time_cell((double)report->wall_ns, l->options->ascii);
         part = kn__percent_cell((double)report->root.time_ns, (double)report->wall_ns);
-    } else if (g == GROUP_RATE) {
-        total = kn__rate_cell((double)report->root.flops);
-        part = kn__bytes_cell((double)report->root.moved_bytes);
     } else if (g == GROUP_GPU) {
         total = kn__time_cell(gpu_total(report), l->options->ascii);
         double known = gpu_total(report) - (double)report->balance.unattributed_ns;
@@ -376,7 +386,11 @@ static void add_head(kn__text *text, const layout *l) {
     kn__text_puts(text, " ");
     kn__text_center(text, "Tot / % measured:", l->label + 9); /* takes the gap of the first group */
     for (group g = 0; g < N_GROUPS; g++) {
-        if (group_width(l, g) > 0) add_total(text, l, g);
+        if (group_width(l, g) <= 0) continue;
+        if (g == GROUP_RATE)
+            add_total_rates(text, l);
+        else
+            add_total(text, l, g);
     }
     kn__text_puts(text, "\n\n ");
     kn__text_left(text, "Section", l->label);

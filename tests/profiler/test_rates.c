@@ -122,6 +122,7 @@ static void the_table_shows_rates_where_there_are_some(void **state) {
     assert_non_null(strstr(text.data, "flop/s     B/s  %peak\n"));
     assert_non_null(strstr(text.data, " 50.0G   2.00G  50.0%\n"));
     assert_non_null(strstr(text.data, "      -   12.0G  60.0%\n"));
+    assert_non_null(strstr(text.data, "    20.0G   1.60G       \n")); /* of 10 ms in all */
     assert_non_null(strstr(text.data, "1.00T       -      -\n"));
     assert_non_null(strstr(text.data, "flop/s, B/s: "));
     kn__text_release(&text);
