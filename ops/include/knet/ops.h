@@ -353,8 +353,9 @@ typedef struct kn_pooling_options {
     uint64_t reserved[3]; /* zero */
 } kn_pooling_options;
 /* Each spatial size of the result is (S + 2·padding - dilation·(W-1) - 1)/stride + 1, rounded down,
- * or up with `ceil`. NULL options: the defaults. SHAPE errors: a window of more than 256 elements,
- * of kn_maxpool; padding where the dilation is larger than x, whose windows could miss it. */
+ * or up with `ceil`. NULL options: the defaults. Errors: UNSUPPORTED for a window of kn_maxpool of
+ * more than 256 elements; SHAPE for padding where the dilation is larger than x, whose windows
+ * could miss it. */
 KN_API kn_tensor *kn_maxpool(kn_tensor *x, kn_shape window, const kn_pooling_options *options);
 KN_API kn_tensor *kn_avgpool(kn_tensor *x, kn_shape window, const kn_pooling_options *options);
 
