@@ -112,9 +112,9 @@ static kn_status buckets_make(kn_forecast *f) {
 kn_status kn_forecast_end(kn_forecast *forecast) {
     kn_forecast *f = forecast;
     KN_TRY(kn_check());
-    if (!f->buckets) return buckets_make(f);
     if (!f->has_backward)
         return KN_FAIL(KN_ERR_INVALID, "kn_forecast_end: there was no kn_backward");
+    if (!f->buckets) return buckets_make(f);
     size_t n = n_times(f);
     f->now[f->n_buckets + STEP_END] = elapsed(f);
     double *steps = realloc(f->steps, (size_t)(f->n_steps + 1) * n * sizeof *steps);

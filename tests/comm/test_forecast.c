@@ -202,6 +202,21 @@ static void a_step_without_backward_is_not_counted(void **state) {
     job_end(&j);
 }
 
+/* The set's own backward, before there was a forecast, is none of the first step's. */
+static void a_first_step_without_backward_is_an_error(void **state) {
+    (void)state;
+    job j = job_new(NULL, false);
+    steps_run(&j, 1);
+    kn_forecast_destroy(j.forecast);
+    assert_ok(kn_forecast_create(&j.forecast, j.params, NULL));
+    kn_forecast_begin(j.forecast);
+    kn_forecast_backward_end(j.forecast);
+    assert_fails(kn_forecast_end(j.forecast), KN_ERR_INVALID, "no kn_backward");
+    steps_run(&j, 2);
+    (void)of_ranks(&j, 4096, (kn_forecast_link){.bandwidth = 1e6});
+    job_end(&j);
+}
+
 static void misuse_is_an_error_that_names_it(void **state) {
     (void)state;
     kn_forecast *none = NULL;
@@ -252,5 +267,6 @@ int main(void) {
         TEST(a_bucket_that_backward_does_not_reach_waits_for_its_end),
         TEST(gradients_are_finished_by_the_last_pass),
         TEST(a_bucket_that_the_last_pass_does_not_reach_waits_for_its_end),
-        TEST(a_step_without_backward_is_not_counted), TEST(misuse_is_an_error_that_names_it));
+        TEST(a_step_without_backward_is_not_counted),
+        TEST(a_first_step_without_backward_is_an_error), TEST(misuse_is_an_error_that_names_it));
 }

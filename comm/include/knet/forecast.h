@@ -44,7 +44,7 @@ KN_API void kn_forecast_destroy(kn_forecast *forecast);
 /* A step begins here; its last backward pass and the step end here. A pass that finishes a gradient
  * again is a later one: what finished before it doesn't count, as with kn_parallel_sync. The first
  * step learns the order of the gradients and is not counted. Errors: INVALID if there was no
- * kn_backward; OOM. */
+ * kn_backward since kn_forecast_begin; OOM. */
 KN_API void kn_forecast_begin(kn_forecast *forecast);
 KN_API void kn_forecast_backward_end(kn_forecast *forecast);
 KN_API KN_MUST_CHECK kn_status kn_forecast_end(kn_forecast *forecast);
@@ -68,8 +68,9 @@ typedef struct kn_forecast_result {
     uint64_t bytes;        /* of gradients */
     uint64_t n_messages;   /* that a rank sends in a step */
 } kn_forecast_result;
-/* Fills `out` (of out_bytes = sizeof *out). The efficiency is alone_seconds / step_seconds.
- * Errors: INVALID without a counted step, and for values that no link has. */
+/* Fills `out` (of out_bytes = sizeof *out), for 1 to 4096 ranks. The efficiency is alone_seconds /
+ * step_seconds. Errors: INVALID without a counted step, for another number of ranks, and for values
+ * that no link has. */
 KN_API KN_MUST_CHECK kn_status kn_forecast_ranks(kn_forecast_result *out, size_t out_bytes,
                                                  const kn_forecast *forecast, int n_ranks,
                                                  const kn_forecast_link *link);
