@@ -71,7 +71,7 @@ typedef struct kn_frame_options {
     /* 1: compute chains of pointwise ops together, when a result is first read (host and CUDA);
      * KN_OFF: not; 0: inherit. Outermost: KNET_FUSE=1; KNET_FUSE=0 forbids it */
     int fuse;
-    int autocast; /* KN_F16 or KN_BF16: mixed precision, as below; KN_OFF: not; 0: inherit */
+    int autocast; /* KN_F16 or KN_BF16: mixed precision, as above; KN_OFF: not; 0: inherit */
     /* 1: while nothing is recorded, results of f32 (and, where oneDNN has it, bf16) convolutions on
      * the host stay in blocks of channels, as oneDNN likes them, through pools, pointwise ops and
      * batchnorm with given statistics, until another op or kn_data reads them; 2, for weights that
