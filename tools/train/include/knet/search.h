@@ -1,7 +1,8 @@
 /* Search of hyper-parameters, as in Knet's Train20.
  *
- *     double rate = 0, loss = 0;
- *     KN_TRY(kn_search_golden(&rate, &loss, train_briefly, ctx, log(1e-4), log(1e-1), 12));
+ *     double log_rate = 0, loss = 0; // train_briefly trains at exp(log_rate)
+ *     KN_TRY(kn_search_golden(&log_rate, &loss, train_briefly, ctx, log(1e-4), log(1e-1), 12));
+ *     double rate = exp(log_rate);
  *
  * Both call a function of yours that trains and gives a loss, to be minimised; a loss that is NaN
  * counts as infinite.
