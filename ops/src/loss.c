@@ -147,7 +147,7 @@ kn_tensor *kn__loss_reduced(kn_tensor *terms, kn_reduction how) {
         case KN_REDUCE_NONE:
             return terms;
     }
-    return KN_FAIL_NULL(KN_ERR_INVALID, "kn_reduction: invalid reduction %d", (int)how);
+    return kn_op_fail(KN_OP_mean, KN_ERR_INVALID, "invalid reduction %d", (int)how);
 }
 
 /* Of 16-bit logits: neither the sum of many rows nor their number fits 16 bits. */

@@ -39,6 +39,7 @@ bool kn__infer_pad_edge_back(kn_op_call *call) {
 }
 
 static kn_tensor *pad_edges(kn_tensor *x, const kn_attr_pad *sizes, kn_pad_mode mode) {
+    KN__AS("pad");
     kn_tensor *y = NULL;
     for (int i = x->n_dims - 1; i >= 0; i--) {
         if (!sizes->before[i] && !sizes->after[i]) continue;

@@ -135,6 +135,7 @@ kn_tensor *(kn_avgpool)(kn_tensor *x, kn_shape window, const kn_pooling_options 
 
 kn_status kn_maxpool_index(kn_tensor **values, kn_tensor **offsets, kn_tensor *x, kn_shape window,
                            const kn_pooling_options *options) {
+    KN__AS("maxpool_index");
     static const kn_pooling_options defaults = {.ceil = 0};
     kn_attr_pool attr;
     kn_op_call call;

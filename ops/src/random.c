@@ -139,9 +139,15 @@ static int64_t elements_of(kn_op op, const kn_shape *shape) {
     return n;
 }
 
+/* kn_rng_take for op, which its errors name. */
+static kn_tensor *take_for(kn_op op, kn_rng *rng, kn_device *device, int64_t n) {
+    if (!rng) return kn_op_fail(op, KN_ERR_INVALID, "rng is NULL");
+    return kn_rng_take(rng, device, n);
+}
+
 /* Runs op on the frame's device with a state of its own. */
 static kn_tensor *draw_by(kn_op op, void *attr, int64_t n, kn_rng *rng) {
-    kn_tensor *state = n < 0 ? NULL : kn_rng_take(rng, kn_frame_device(), n);
+    kn_tensor *state = n < 0 ? NULL : take_for(op, rng, kn_frame_device(), n);
     if (!state) return NULL;
     kn_tensor *x = kn_op_call_run(op, attr, &state, 1);
     kn_drop(state);
@@ -273,6 +279,6 @@ kn_tensor *(kn_dropout)(kn_tensor *x, double p, kn_rng *rng) {
         return NULL;
     }
     if (p == 0) return kn__op_same(x);
-    kn_tensor *state = kn_rng_take(rng, x->storage->device, x->n);
+    kn_tensor *state = take_for(KN_OP_dropout, rng, x->storage->device, x->n);
     return state ? KN_CALL(dropout, &attr, x, state) : NULL;
 }

@@ -245,6 +245,18 @@ static void pooling_checks_windows(void **state) {
     assert_shape(kn_avgpool(wide, KN_SHAPE(257), NULL), KN_SHAPE(1, 1, 1));
 }
 
+/* Not the op, or the part, that found it. */
+static void errors_name_the_function_that_was_called(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = zeros(KN_SHAPE(2, 3, 8)), *values = NULL, *offsets = NULL;
+    kn_shape wide = KN_SHAPE(0, 0, 9);
+    assert_op_fails(kn_pad(x, wide, wide, KN_PAD_REFLECT, 0), KN_ERR_SHAPE, "kn_pad: ");
+    assert_op_fails(kn_mse(x, x, (kn_reduction)9), KN_ERR_INVALID, "kn_mse: invalid reduction 9");
+    assert_fails(kn_maxpool_index(&values, &offsets, x, KN_SHAPE(9), NULL), KN_ERR_SHAPE,
+                 "kn_maxpool_index: a window of 9");
+}
+
 static void losses_check_scores_and_labels(void **state) {
     (void)state;
     KN_FRAME();
@@ -271,7 +283,9 @@ static void random_ops_check_their_numbers(void **state) {
         assert_op_fails(kn_uniform(KN_SHAPE(2), 1, 0, rng), KN_ERR_INVALID, "lo is 1, hi is 0");
         assert_op_fails(kn_normal(KN_SHAPE(2), 0, -1, rng), KN_ERR_INVALID, "stddev is -1");
         assert_op_fails(kn_normal(KN_SHAPE(-2), 0, 1, rng), KN_ERR_SHAPE, "[-2]");
-        assert_op_fails(kn_uniform(KN_SHAPE(2), 0, 1, NULL), KN_ERR_INVALID, "rng is NULL");
+        assert_op_fails(kn_uniform(KN_SHAPE(2), 0, 1, NULL), KN_ERR_INVALID,
+                        "kn_uniform: rng is NULL");
+        assert_op_fails(kn_dropout(x, 0.5, NULL), KN_ERR_INVALID, "kn_dropout: rng is NULL");
         assert_op_fails(kn_dropout(x, 1.5, rng), KN_ERR_INVALID, "kn_dropout: p is 1.5");
         assert_op_fails(op_dropout_state(x, 0.5, x), KN_ERR_DTYPE, "state is f32");
         assert_op_fails(op_dropout_state(x, 0.5, I64(KN_SHAPE(1), 1)), KN_ERR_SHAPE,
@@ -446,6 +460,7 @@ int main(void) {
         OPS_TEST(a_stride_beyond_the_input_takes_one_window),
         OPS_TEST(an_average_counts_more_elements_than_64_bits_hold),
         OPS_TEST(gradients_of_an_empty_batch_are_zero), OPS_TEST(pooling_checks_windows),
-        OPS_TEST(losses_check_scores_and_labels), OPS_TEST(random_ops_check_their_numbers),
-        OPS_TEST(optimiser_steps_check_their_parts), OPS_TEST(shapes_are_written_as_text));
+        TEST(errors_name_the_function_that_was_called), OPS_TEST(losses_check_scores_and_labels),
+        OPS_TEST(random_ops_check_their_numbers), OPS_TEST(optimiser_steps_check_their_parts),
+        OPS_TEST(shapes_are_written_as_text));
 }
