@@ -270,7 +270,7 @@ static kn_status report_write(void *ctx, kn__report **report) {
 }
 
 kn_status kn_prof_report(const char *path) {
-    if (!path) return KN_FAIL(KN_ERR_INVALID, "kn_prof_report: the path is NULL");
+    if (!path || !*path) return KN_FAIL(KN_ERR_INVALID, "kn_prof_report: the path is empty");
     if (kn__trace_is_perfetto(path)) {
         return KN_FAIL(KN_ERR_UNSUPPORTED,
                        "kn_prof_report: %s is the name of a trace, which KNET_TIMER=trace=FILE "

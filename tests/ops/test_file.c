@@ -213,6 +213,7 @@ static void wrong_arguments_of_writers_name_the_tensor(void **state) {
     assert_fails(kn_safetensors_save(path, twice, 2, texts, 1), KN_ERR_INVALID, "not UTF-8");
     assert_fails(kn_npy_save(path, KN_NONE), KN_ERR_INVALID, "KN_NONE");
     assert_fails(kn_npy_save("/absent/x.npy", x), KN_ERR_IO, "/absent/x.npy: No such file");
+    assert_fails(kn_npy_save("", x), KN_ERR_INVALID, "kn_npy_save: path is empty");
     assert_int_equal(access(path, F_OK), -1);
 }
 

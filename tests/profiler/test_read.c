@@ -187,6 +187,8 @@ static void a_visitor_may_call_the_timer(void **state) {
 
 static void a_report_is_no_trace(void **state) {
     (void)state;
+    assert_fails(kn_prof_report(""), KN_ERR_INVALID, "kn_prof_report: the path is empty");
+    assert_fails(kn_prof_report(NULL), KN_ERR_INVALID, "kn_prof_report: the path is empty");
     assert_fails(kn_prof_report("run.pftrace"), KN_ERR_UNSUPPORTED, "run.pftrace is the name of");
     assert_ok(kn_prof_report("/dev/null"));
 }

@@ -59,7 +59,8 @@ KN_API kn_tensor *kn_file_read_bytes(kn_file *f, const char *name);
 
 /* Reads an NPY file. */
 KN_API kn_tensor *kn_npy_load(const char *path);
-/* Writes an NPY file. NumPy has no bf16: that is a DTYPE error. */
+/* Writes an NPY file. NumPy has no bf16: that is a DTYPE error. Errors of all that write, besides:
+ * IO, with the path; INVALID for a path that is NULL or empty. */
 KN_API KN_MUST_CHECK kn_status kn_npy_save(const char *path, kn_tensor *t);
 
 /* A tensor and its name in a file. */

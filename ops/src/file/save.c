@@ -80,7 +80,8 @@ static int save_failed(saving *s, kn_status status) {
 
 static kn_status save(const char *who, const char *path, int (*write_fn)(void *ctx, int fd),
                       saving *s) {
-    if (!path) return KN_FAIL(KN_ERR_INVALID, "%s: path is NULL", who);
+    if (!path || !*path)
+        return KN_FAIL(KN_ERR_INVALID, "%s: path is %s", who, path ? "empty" : "NULL");
     kn_scope scope = kn_scope_begin_static("file_write");
     int error = kn__file_write_by(path, write_fn, s);
     kn_scope_end(&scope);
