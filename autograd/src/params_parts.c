@@ -118,9 +118,10 @@ kn_status kn_params_order_set(kn_params *params, const int order[], int n) {
                        params ? "order" : "params");
     if (n != kn_params_count(params) || params->flat)
         return KN_FAIL(KN_ERR_INVALID,
-                       params->flat ? "kn_params_order_set: the order is final; set it before the "
-                                      "first backward, step or kn_grad"
-                                    : "kn_params_order_set: an order of %d parameters for %d",
+                       params->flat
+                           ? "kn_params_order_set: the gradients are laid out already; set "
+                             "the order before the first backward, step or kn_grad"
+                           : "kn_params_order_set: an order of %d parameters for %d",
                        n, kn_params_count(params));
     int first = 0;
     KN_EACH_PART(part, params) {

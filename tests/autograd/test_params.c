@@ -298,6 +298,28 @@ static void gradients_stay_where_a_view_reads_them(void **state) {
     kn_params_destroy(set);
 }
 
+static void an_order_is_set_before_gradients_lie_anywhere(void **state) {
+    (void)state;
+    const int order[] = {1, 0};
+    int now[2];
+    KN_FRAME();
+    for (int i = 0; i < 2; i++) {
+        kn_params *set = params_f32();
+        kn_tensor *a = PARAM(set, KN_SHAPE(1), "a", 2);
+        (void)PARAM(set, KN_SHAPE(1), "b", 3);
+        if (i)
+            assert_non_null(kn_grad(a));
+        else
+            assert_ok(kn_params_order_set(set, order, 2));
+        kn_params_order(now, set);
+        assert_int_equal(now[0], i ? -1 : 1);
+        assert_fails(kn_params_order_set(set, order, 2), KN_ERR_INVALID,
+                     "the gradients are laid out already; set the order before the first "
+                     "backward, step or kn_grad");
+        kn_params_destroy(set);
+    }
+}
+
 int main(void) {
     return RUN_TESTS(
         OPS_TEST(names_are_formatted_and_unique), OPS_TEST(bad_sets_and_parameters_say_why),
@@ -310,5 +332,6 @@ int main(void) {
         OPS_TEST(an_error_that_a_hook_leaves_pending_ends_the_pass),
         OPS_TEST(a_hook_is_not_called_where_the_pass_brings_no_gradient),
         OPS_TEST(gradients_lie_in_the_order_of_use),
-        OPS_TEST(gradients_stay_where_a_view_reads_them));
+        OPS_TEST(gradients_stay_where_a_view_reads_them),
+        OPS_TEST(an_order_is_set_before_gradients_lie_anywhere));
 }
