@@ -389,7 +389,8 @@ static void options_that_do_not_fit_are_refused_with_their_values(void **state) 
     (void)state;
     files_dataset(dir, 20, false);
     assert_refused(dir, (kn_loader_options){.batch = 21}, KN_ERR_INVALID,
-                   "batch 21 of 1 rank: the data has only 20 samples");
+                   "batch 21 of 1 rank: the data has only 20 samples; set a smaller .batch, or "
+                   ".partial");
     assert_refused(dir, (kn_loader_options){.batch = -4}, KN_ERR_INVALID, "batch -4");
     assert_refused(dir, (kn_loader_options){.rank = 2, .n_ranks = 2}, KN_ERR_INVALID,
                    "rank 2 of 2");
