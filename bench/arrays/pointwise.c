@@ -53,6 +53,16 @@ CASE(arrays, remainder_1m, kn_remainder(x[0], x[1]), .in = {N(MILLION), U(1, 2, 
 CASE(arrays, hypot_1m, kn_hypot(x[0], x[1]),        .in = {N(MILLION), N(MILLION)})
 CASE(arrays, lgamma_1m, kn_lgamma(x[0]),            .in = {U(1, 2, MILLION)})
 CASE(arrays, erfinv_1m, kn_erfinv(x[0]),            .in = {U(0, 1, MILLION)})
+CASE(arrays, tan_1m,  kn_tan(x[0]),                 .in = {N(MILLION)})
+CASE(arrays, asin_1m, kn_asin(x[0]),                .in = {U(0, 1, MILLION)}, .both = true)
+CASE(arrays, atan_1m, kn_atan(x[0]),                .in = {N(MILLION)}, .both = true)
+CASE(arrays, atan2_1m, kn_atan2(x[0], x[1]),        .in = {N(MILLION), N(MILLION)})
+CASE(arrays, sinh_1m, kn_sinh(x[0]),                .in = {N(MILLION)}, .both = true)
+CASE(arrays, asinh_1m, kn_asinh(x[0]),              .in = {N(MILLION)})
+CASE(arrays, sin_f64_1m, kn_sin(x[0]),              .in = {N64(MILLION)})
+CASE(arrays, logaddexp_1m, kn_logaddexp(x[0], x[1]), .in = {N(MILLION), N(MILLION)})
+CASE(arrays, celu_1m, kn_celu(x[0], 1.5),           .in = {N(MILLION)})
+CASE(arrays, digamma_1m, kn_digamma(x[0]),          .in = {U(1, 2, MILLION)}, .both = true)
 
 /* Knet's prof/broadcast: a scalar, a row and a column with square matrices. */
 CASE(arrays, broadcast_scalar_128,  kn_affine(x[0], 1, 3),   .in = {N(128, 128)})

@@ -17,7 +17,7 @@
 
 static inline KN_HOST_DEVICE double kn__digamma_above(double x) { /* x > 0 */
     double sum = 0;
-    while (x < 10) sum -= 1 / x, x += 1;
+    while (x < 10) sum -= (2 * x + 1) / (x * (x + 1)), x += 2; /* two terms, one division */
     double z = 1 / (x * x);
     double p = 1.0 / 12;
     p = p * z - 691.0 / 32760;
@@ -38,6 +38,10 @@ static inline KN_HOST_DEVICE double kn__inverse_power(double s, double x) {
 /* ζ(s, x), the sum of (x + k)^-s; x > 0, s an integer above 1. */
 static inline KN_HOST_DEVICE double kn__hurwitz(double s, double x) {
     double sum = 0, past = 10 + s;
+    while (x < past && s == 2) { /* two terms, one division */
+        double a = x * x, b = (x + 1) * (x + 1);
+        sum += (a + b) / (a * b), x += 2;
+    }
     while (x < past) sum += kn__inverse_power(s, x), x += 1;
     /* B2k/(2k)! */
     double power = kn__inverse_power(s, x), z = 1 / (x * x), term = s * power / x, tail = 0;
@@ -93,8 +97,7 @@ static inline KN_HOST_DEVICE double kn__polygamma(double n, double x) {
     }
     if (n == 0) return x == INFINITY ? x : kn__digamma_above(x);
     if (x == INFINITY) return 0;
-    double factorial = exp(lgamma(n + 1));
-    if (n < 5) factorial = n < 3 ? n : n == 3 ? 6 : 24;
+    double factorial = n < 3 ? n : n == 3 ? 6 : n == 4 ? 24 : exp(lgamma(n + 1));
     double zeta =
         factorial * (x < 0 ? kn__hurwitz_below(n + 1, x, x - rint(x)) : kn__hurwitz(n + 1, x));
     return is_even ? -zeta : zeta;
