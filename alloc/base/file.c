@@ -14,6 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cancel.h"
+
 enum { ROOM_WAIT_MS = 5000 };
 
 /* Of this process among those of a job, as its launcher says. */
@@ -118,6 +120,7 @@ static int write_loudly(int fd, const char *bytes, size_t length) {
 }
 
 int kn__write_all(int fd, const void *bytes, size_t length) {
+    KN__CANCEL_LATER();
     quiet q;
     quiet_begin(&q);
     int error = write_loudly(fd, bytes, length);
@@ -154,6 +157,7 @@ static int open_higher(const char *path) {
 }
 
 int kn__open_output(const char *path) {
+    KN__CANCEL_LATER();
     int fd = open_higher(path);
     if (fd < 0) return -1;
     if (is_ours_alone(fd)) {
@@ -252,6 +256,7 @@ static int replace(const char *path, const struct stat *old, const contents *c) 
 
 /* lstat alone says whether there is a file: between two looks another process may make one. */
 static int write_contents(const char *path, const contents *c) {
+    KN__CANCEL_LATER();
     char target[PATH_MAX], own[OWN_BYTES];
     struct stat file;
     path = own_path(own, path);
@@ -283,6 +288,7 @@ static int append_range(void *ctx, int fd) {
 }
 
 int kn__file_append(const char *path, const char *bytes, size_t length) {
+    KN__CANCEL_LATER();
     range r = {bytes, length};
     char own[OWN_BYTES];
     path = own_path(own, path);

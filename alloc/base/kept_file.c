@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cancel.h"
 #include "file.h"
 
 kn__kept_file kn__kept_file_of(int fd) {
@@ -23,6 +24,7 @@ int kn__kept_file_write(const kn__kept_file *f, const void *bytes, size_t length
 }
 
 int kn__kept_file_close(kn__kept_file *f) {
+    KN__CANCEL_LATER();
     int error = 0;
     if (f->fd >= 0 && !kn__kept_file_is_open(f)) {
         error = EBADF;

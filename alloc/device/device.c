@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cancel.h"
 #include "device/registry.h"
 
 struct kn_event {
@@ -22,6 +23,7 @@ kn_status kn_device_info_read(kn_device_info *out, size_t out_bytes, kn_device *
     KN_TRY(kn__device_given(device, __func__));
     kn_device_info info = {.kind = device->driver->kind};
     memcpy(info.name, device->name, sizeof info.name);
+    KN__CANCEL_LATER();
     KN_TRY(device->driver->info_read(device->impl, &info));
     memset(out, 0, out_bytes);
     memcpy(out, &info, out_bytes < sizeof info ? out_bytes : sizeof info);

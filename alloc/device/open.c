@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cancel.h"
 #include "device/drivers.h"
 #include "device/registry.h"
 
@@ -72,6 +73,7 @@ kn_status kn_device_find(kn_device **out, const char *name) {
     if (managed >= 0) snprintf(canonical, sizeof canonical, "managed:%d", managed);
     if (cuda >= 0 || managed >= 0) name = canonical;
     if (find(out, name)) return KN_OK;
+    KN__CANCEL_LATER();
     pthread_mutex_lock(&open_lock);
     kn_status status = open_locked(out, name, managed >= 0 ? managed : cuda, managed >= 0);
     pthread_mutex_unlock(&open_lock);

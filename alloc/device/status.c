@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "cancel.h"
 #include "checked.h"
 #include "device/registry.h"
 #include "device/thread.h"
@@ -113,5 +114,6 @@ void kn_log_write(int level, const char *fmt, ...) {
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
+    KN__CANCEL_LATER(); /* the caller may hold locks */
     log_fn(ctx, level, text);
 }

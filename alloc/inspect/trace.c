@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cancel.h"
 #include "checked.h"
 #include "core/pool_state.h"
 #include "device/observe.h"
@@ -190,17 +191,14 @@ static uint64_t n_undrained(const kn__ring *ring) {
            atomic_load_explicit(&ring->tail, memory_order_acquire);
 }
 
-/* A thread that is cancelled must not end in here, with the lock held. */
 static void wait_for_room(const kn__ring *ring) {
-    int cancel;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+    KN__CANCEL_LATER();
     pthread_mutex_lock(&trace.lock);
     while (trace.state != OFF && n_undrained(ring) > KN__RING_FULL) {
         pthread_cond_signal(&trace.wake);
         pthread_cond_wait(&trace.room, &trace.lock);
     }
     pthread_mutex_unlock(&trace.lock);
-    pthread_setcancelstate(cancel, NULL);
 }
 
 static void make_room(kn__ring *ring) {
@@ -364,6 +362,7 @@ kn_status kn_trace_begin(const char *path, const kn_trace_options *options) {
         if (!options->reserved[i]) continue;
         return KN_FAIL(KN_ERR_INVALID, "kn_trace_begin: options.reserved[%d] must be zero", i);
     }
+    KN__CANCEL_LATER();
     pthread_mutex_lock(&trace.lock);
     kn_status status = begin_locked(path);
     if (status < 0 && trace.state == OFF) close_file();
@@ -390,8 +389,7 @@ static kn_status lost_locked(void) {
 
 /* The drain thread writes them: a signal that a write raises must not reach the program. */
 kn_status kn_trace_flush(void) {
-    int cancel;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+    KN__CANCEL_LATER();
     pthread_mutex_lock(&trace.lock);
     bool running = trace.state == RUNNING;
     uint64_t mine = trace.n_asked += running;
@@ -402,11 +400,11 @@ kn_status kn_trace_flush(void) {
     kn_status status =
         running ? lost_locked() : KN_FAIL(KN_ERR_INVALID, "kn_trace_flush: no trace is running");
     pthread_mutex_unlock(&trace.lock);
-    pthread_setcancelstate(cancel, NULL);
     return status;
 }
 
 kn_status kn_trace_end(void) {
+    KN__CANCEL_LATER();
     pthread_mutex_lock(&trace.lock);
     bool ours = trace.state == RUNNING;
     if (ours) {

@@ -1,6 +1,7 @@
 /* The pools that each device has of its own. */
 #include <stdio.h>
 
+#include "cancel.h"
 #include "device/registry.h"
 #include "pool/inspector.h"
 
@@ -31,6 +32,7 @@ static kn_pool *pool_once(_Atomic(kn_pool *) *at, kn_device *device,
                           kn_status (*make)(kn_pool **out, kn_device *device)) {
     kn_pool *pool = atomic_load_explicit(at, memory_order_acquire);
     if (pool) return pool;
+    KN__CANCEL_LATER();
     pthread_mutex_lock(&device->pool_lock);
     pool = atomic_load(at);
     kn_status status = pool ? KN_OK : make(&pool, device);

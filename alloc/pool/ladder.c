@@ -12,6 +12,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "cancel.h"
 #include "core/arena.h"
 #include "core/grow.h"
 #include "core/progress.h"
@@ -326,6 +327,7 @@ static bool wait_for_caches(kn_pool *pool, request *r) {
  * changed nothing: the same one made again would fail too. */
 static bool climb(kn_pool *pool, request *r) {
     enum { CLIMBS_MAX = 8 };
+    KN__CANCEL_LATER();
     bool done = climb_once(pool, r, false);
     while (!done && r->evicted) done = climb_once(pool, r, false);
     for (int i = 0; i < CLIMBS_MAX && !done; i++) {

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "cancel.h"
 #include "checked.h"
 #include "core/grow.h"
 #include "core/poison.h"
@@ -295,6 +296,7 @@ kn_status kn_pool_resume(kn_pool *pool, const char *tag) {
     unsigned id = tag ? kn__inspect_tag(tag) : 0;
     bool found = false;
     KN_TRY(kn__device_usable(pool->device, __func__));
+    KN__CANCEL_LATER();
     kn__pool_lock(pool);
     kn_status status = resume_locked(pool, !tag, tag && !id ? KN__TAGS : id, &found);
     kn__pool_unlock(pool);
@@ -376,6 +378,7 @@ kn_status kn_pool_pause(size_t *dropped_bytes, kn_pool *pool, const kn_pause_opt
     if (!p) return KN_FAIL(KN_ERR_OOM, "kn_pool_pause: no host memory");
     p->tag = tag;
     p->ranged = pool->range.base != NULL;
+    KN__CANCEL_LATER();
     kn__pool_lock(pool);
     kn_status status = pause_locked(pool, p, o->keep);
     bool stays = status == KN_OK || p->stays;

@@ -1,4 +1,5 @@
 /* Peers: devices that reach the memory of another's pools. */
+#include "cancel.h"
 #include "core/pool_state.h"
 #include "device/registry.h"
 #include "pool/pool_lock.h"
@@ -44,6 +45,7 @@ kn_status kn_device_peer_open(kn_device *device, kn_device *peer) {
                        "kn_device_peer_open: %s can't reach the memory of %s: both must be GPUs",
                        peer->name, device->name);
     }
+    KN__CANCEL_LATER();
     KN_TRY(driver->peer_open(device->impl, peer->impl));
     opening o = {.device = device, .status = KN_OK};
     kn__registry_lock();

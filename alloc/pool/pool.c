@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 
+#include "cancel.h"
 #include "core/grow.h"
 #include "core/poison.h"
 #include "core/progress.h"
@@ -81,6 +82,7 @@ kn_status kn_pool_create(kn_pool **out, kn_device *device, const kn_pool_options
 
 void kn_pool_destroy(kn_pool *pool) {
     if (!pool) return;
+    KN__CANCEL_LATER();
     const char *why = kn__pool_delist(pool);
     if (why) {
         kn_log_write(0, "kn_pool_destroy: %p %s", (void *)pool, why);

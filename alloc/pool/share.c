@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "cancel.h"
 #include "checked.h"
 #include "core/pool_state.h"
 #include "device/registry.h"
@@ -57,6 +58,7 @@ kn_status kn_block_share(kn_share *out, kn_pool *pool, const void *ptr) {
                        pool->name, ptr);
     }
     share.size_bytes = block.size_bytes;
+    KN__CANCEL_LATER();
     kn__pool_lock(pool);
     kn_status status = export_handles(&share, pool, &block);
     kn__pool_unlock(pool);

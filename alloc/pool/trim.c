@@ -2,6 +2,7 @@
 
 #include <time.h>
 
+#include "cancel.h"
 #include "core/grow.h"
 #include "core/progress.h"
 #include "core/streams.h"
@@ -10,12 +11,14 @@
 #include "pool/counts.h"
 
 void kn__pool_sync(kn_pool *pool) {
+    KN__CANCEL_LATER();
     kn__caches_flush(pool);
     kn__epochs_sync(pool);
 }
 
 /* Finished memory first: what caches return merges with it, and finishes later. */
 void kn__trim(kn_pool *pool, size_t keep_bytes) {
+    KN__CANCEL_LATER();
     kn__epochs_settle(pool);
     kn__shrink(pool, keep_bytes);
     if (pool->reserved <= keep_bytes) return;

@@ -8,7 +8,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../support/cancelled.h"
 #include "file.h"
+#include "kept_file.h"
 #include "test.h"
 
 static bool is_member(int (*of)(sigset_t *), int number) {
@@ -282,6 +284,33 @@ static void two_processes_write_no_output_at_once(void **state) {
     close(fd);
 }
 
+static int to_cancelled = -1;
+
+static void write_out(void *unused) {
+    (void)unused;
+    assert_int_equal(kn__write_all(to_cancelled, "some", 4), 0);
+}
+
+static void append(void *path) { assert_int_equal(kn__file_append(path, "more", 4), 0); }
+
+static void open_and_close(void *path) {
+    kn__kept_file file = kn__kept_file_of(kn__open_output(path));
+    assert_true(kn__kept_file_is_open(&file));
+    assert_int_equal(kn__kept_file_close(&file), 0);
+}
+
+static void a_thread_that_is_cancelled_writes_all(void **state) {
+    (void)state;
+    char path[] = "/tmp/knet_cancelled_XXXXXX";
+    assert_true((to_cancelled = mkstemp(path)) >= 0);
+    assert_ends_after(write_out, NULL);
+    assert_ends_after(append, path);
+    assert_holds(path, "somemore");
+    assert_ends_after(open_and_close, path);
+    close(to_cancelled);
+    unlink(path);
+}
+
 static void a_relative_path_is_that_of_the_start(void **state) {
     (void)state;
     char here[KN__PATH_EXPANDED_BYTES], out[KN__PATH_EXPANDED_BYTES];
@@ -302,15 +331,15 @@ static void a_relative_path_is_that_of_the_start(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(TEST(a_reader_that_has_gone_is_an_error_and_no_signal),
-                     TEST(a_signal_of_the_program_stays_pending), TEST(a_closed_file_is_an_error),
-                     TEST(a_pipe_that_does_not_block_gets_all),
-                     TEST(a_writer_that_fails_leaves_the_old_file),
-                     TEST(an_append_that_fails_leaves_the_file),
-                     TEST(a_file_that_is_a_standard_stream_keeps_what_the_stream_wrote),
-                     TEST(a_link_to_a_file_without_a_path_stays),
-                     TEST(a_file_that_several_write_is_whole_at_any_time),
-                     TEST(two_processes_write_no_output_at_once),
-                     TEST(an_output_opened_without_stdin_is_locked_too),
-                     TEST(a_relative_path_is_that_of_the_start));
+    return RUN_TESTS(
+        TEST(a_reader_that_has_gone_is_an_error_and_no_signal),
+        TEST(a_signal_of_the_program_stays_pending), TEST(a_closed_file_is_an_error),
+        TEST(a_pipe_that_does_not_block_gets_all), TEST(a_writer_that_fails_leaves_the_old_file),
+        TEST(an_append_that_fails_leaves_the_file),
+        TEST(a_file_that_is_a_standard_stream_keeps_what_the_stream_wrote),
+        TEST(a_link_to_a_file_without_a_path_stays),
+        TEST(a_file_that_several_write_is_whole_at_any_time),
+        TEST(two_processes_write_no_output_at_once),
+        TEST(an_output_opened_without_stdin_is_locked_too),
+        TEST(a_thread_that_is_cancelled_writes_all), TEST(a_relative_path_is_that_of_the_start));
 }

@@ -22,7 +22,8 @@
  *
  * Live bytes belong to allocated blocks, requested bytes are the same before rounding, reserved
  * bytes were taken from the device. Threads: any thread may call any function; destroy a pool after
- * every other use. Blocks are aligned to 256 bytes.
+ * every other use. A thread that pthread_cancel ends finishes calls that hold a lock first. Blocks
+ * are aligned to 256 bytes.
  */
 #ifndef KNET_POOL_H
 #define KNET_POOL_H
