@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "activity.h"
+#include "cancel.h"
 #include "counter.h"
 #include "cupti_source.h"
 #include "env.h"
@@ -255,6 +256,7 @@ kn_status kn__prof_with_report(const char *who, kn_status (*fn)(void *ctx, kn__r
     if (!clock_started) {
         return KN_FAIL(KN_ERR_UNSUPPORTED, "%s: the timer is off; set KNET_TIMER=1", who);
     }
+    KN__CANCEL_LATER();
     lock_report();
     kn__report *report = malloc(sizeof *report);
     kn_status status = report ? take_report(report) : KN_FAIL(KN_ERR_OOM, "%s: no memory", who);
@@ -332,6 +334,7 @@ static kn_status write_all_reports(kn__report *report) {
 
 static void report_now(void) {
     kn__report report;
+    KN__CANCEL_LATER();
     lock_report();
     kn_status status = take_report(&report);
     if (status >= 0) status = write_all_reports(&report);
@@ -372,6 +375,7 @@ static int scopes_wanted(void) {
 
 /* Scopes that are open stay open; of the memory nothing is lost, it only has no owner. */
 static void allow(bool on, unsigned reason) {
+    KN__CANCEL_LATER();
     pthread_mutex_lock(&switch_lock);
     off_because = on ? off_because & ~reason : off_because | reason;
     on = !off_because;

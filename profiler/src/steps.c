@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include "cancel.h"
 #include "checked.h"
 #include "scope.h"
 #include "trace.h"
@@ -67,6 +68,7 @@ static bool count_step(uint64_t now) {
 
 void kn_step(void) {
     if (!__atomic_load_n(&kn_prof_on_, __ATOMIC_RELAXED)) return;
+    KN__CANCEL_LATER();
     pthread_mutex_lock(&lock);
     bool due = count_step(kn__clock_monotonic_ns()); /* under the lock: steps come in order */
     pthread_mutex_unlock(&lock);

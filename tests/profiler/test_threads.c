@@ -1,6 +1,8 @@
 /* Many threads in scopes while others report; what matters here is what ThreadSanitizer says. */
 #include <pthread.h>
 
+#include "../support/cancelled.h"
+#include "activity.h"
 #include "memory.h"
 #include "report_maker.h"
 #include "steps.h"
@@ -311,11 +313,76 @@ static void a_thread_whose_destructor_opens_a_scope_is_one(void **state) {
     pthread_key_delete(key);
 }
 
+/* --- threads that are cancelled where a source or a report waits --- */
+
+static kn_status begin_to_end(void *ctx) {
+    (void)ctx;
+    return KN_OK;
+}
+static void end_here(void *ctx) {
+    (void)ctx;
+    pthread_testcancel();
+}
+static void drain_and_end(void *ctx, kn__record_fn fn, void *sink) {
+    (void)ctx, (void)fn, (void)sink;
+    pthread_testcancel();
+}
+static void pause_and_end(void *ctx, bool paused) {
+    (void)ctx, (void)paused;
+    pthread_testcancel();
+}
+static uint64_t drop_none(void *ctx) {
+    (void)ctx;
+    return 0;
+}
+
+static const kn__source ends = {.name = "ends",
+                                .start = begin_to_end,
+                                .stop = end_here,
+                                .drain = drain_and_end,
+                                .dropped = drop_none,
+                                .pause = pause_and_end};
+
+static void measure_and_end(bool on) {
+    (void)on;
+    pthread_testcancel();
+}
+
+static void report_to_nowhere(void *unused) {
+    (void)unused;
+    assert_ok(kn_prof_report("/dev/null"));
+}
+static void pause_and_resume(void *unused) {
+    (void)unused;
+    kn_prof_pause();
+    kn_prof_resume();
+}
+static void step(void *unused) {
+    (void)unused;
+    kn_step();
+}
+
+static void a_cancelled_thread_keeps_no_lock(void **state) {
+    (void)state;
+    kn__step_plan plan = {.first = kn__steps_seen() + 2};
+    assert_ok(kn_prof_owners_on());
+    { KN_SCOPE("work"); }
+    assert_ok(kn__activity_start(&ends));
+    assert_ends_after(report_to_nowhere, NULL);
+    assert_ends_after(pause_and_resume, NULL);
+    kn__steps_start(&plan, measure_and_end, NULL);
+    assert_ends_after(step, NULL);
+    kn__steps_start(&(kn__step_plan){.first = 1}, NULL, NULL);
+    assert_ok(kn_prof_report("/dev/null"));
+    kn__activity_stop();
+}
+
 int main(void) {
     return RUN_TESTS(TEST(reports_may_be_taken_while_threads_run),
                      TEST(trees_merge_to_the_same_in_any_order),
                      TEST(a_row_counts_threads_however_they_were_scheduled),
                      TEST(a_thread_whose_destructor_opens_a_scope_is_one),
                      TEST(a_call_that_ends_while_it_is_read_counts_once),
-                     TEST(a_call_that_was_over_when_it_was_shown_takes_nothing_back));
+                     TEST(a_call_that_was_over_when_it_was_shown_takes_nothing_back),
+                     TEST(a_cancelled_thread_keeps_no_lock));
 }
