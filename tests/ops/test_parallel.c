@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../support/cancelled.h"
 #include "kernel.h"
 #include "libgomp.h"
 #include "test.h"
@@ -35,6 +36,23 @@ static void every_index_runs_once(void **state) {
         for (int64_t n = 0; n <= N; n = n < 10 ? n + 1 : n * 10)
             assert_true(loop_is_whole(threads[t], n));
     for (int i = 0; i < 20000; i++) assert_true(loop_is_whole(2, 2 + i % 3));
+}
+
+/* The last piece ends long after the caller has run out of pieces. */
+static void linger(void *ctx, int64_t i) {
+    if (gettid() != *(pid_t *)ctx) usleep(i ? 100000 : 1000);
+}
+
+static void loop_and_linger(void *unused) {
+    (void)unused;
+    pid_t self = gettid();
+    kn__parallel_for(3, 6, linger, &self);
+}
+
+static void a_cancelled_caller_waits_for_its_helpers(void **state) {
+    (void)state;
+    for (int i = 0; i < 3; i++) assert_ends_after(loop_and_linger, NULL);
+    assert_true(loop_is_whole(3, N));
 }
 
 /* Bodies that wait for each other need as many threads as there are bodies. */
@@ -399,8 +417,8 @@ static void threads_keep_their_ends_and_turn_round_at_each_loop(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(TEST(every_index_runs_once), TEST(all_threads_take_part),
-                     TEST(no_more_threads_than_asked_for_run_at_once),
+    return RUN_TESTS(TEST(every_index_runs_once), TEST(a_cancelled_caller_waits_for_its_helpers),
+                     TEST(all_threads_take_part), TEST(no_more_threads_than_asked_for_run_at_once),
                      TEST(a_loop_in_a_body_stays_on_its_thread),
                      TEST(threads_keep_their_ends_and_turn_round_at_each_loop),
                      TEST(a_caller_finishes_alone_when_no_helper_is_free),

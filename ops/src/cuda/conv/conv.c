@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cancel.h"
 #include "cuda/conv/conv_plan.h"
 
 static void plan_destroy(kn__cached_plan *plan) {
@@ -56,6 +57,7 @@ static void put_handle(idle_handle *h, int gpu) {
 
 static kn_status device_description(cudnnBackendDescriptor_t *out, int gpu) {
     kn_status status = KN_OK;
+    KN__CANCEL_LATER();
     pthread_mutex_lock(&handles_mutex);
     if (!device_of[gpu]) {
         cudnnBackendDescriptor_t made = NULL;

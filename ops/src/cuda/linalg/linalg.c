@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cancel.h"
 #include "cuda/linalg/small.h"
 #include "factors.h"
 
@@ -164,6 +165,7 @@ typedef kn_status (*body_fn)(job *j);
 /* The library's handles serve one call at a time. */
 static kn_status run(kn_op_call *call, body_fn body) {
     job j;
+    KN__CANCEL_LATER();
     pthread_mutex_lock(&solver.mutex);
     kn_status status = job_make(&j, call);
     if (status == KN_OK) status = body(&j);

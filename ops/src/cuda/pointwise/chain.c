@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cancel.h"
 #include "cuda/base/module.h"
 #include "cuda/pointwise/chain_kernel.h"
 #include "hash.h"
@@ -162,6 +163,7 @@ bool kn__cuda_chains(void) {
 
 void kn__cuda_chains_wait(void) {
     if (!kn__cuda_chains() || atomic_load(&is_child)) return;
+    KN__CANCEL_LATER();
     pthread_mutex_lock(&all.mutex);
     while (all.is_started && !all.stops && (all.first || all.is_busy)) {
         pthread_cond_wait(&all.idle, &all.mutex);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cancel.h"
 #include "cuda/base/module.h"
 #include "plan_cache.h"
 
@@ -52,6 +53,7 @@ static kn_status lt_handle(cublasLtHandle_t *out, int gpu) {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     static cublasLtHandle_t handle[KN__GPUS_MAX];
     kn_status status = KN_OK;
+    KN__CANCEL_LATER();
     pthread_mutex_lock(&mutex);
     if (!handle[gpu]) status = KN__CUBLAS(cublasLtCreate, &handle[gpu]);
     *out = handle[gpu];

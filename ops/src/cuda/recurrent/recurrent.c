@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cancel.h"
 #include "cuda/base/module.h"
 #include "plan_cache.h"
 #include "rnn.h"
@@ -296,6 +297,7 @@ kn_status kn__cuda_rnn_reserve(size_t *out, const kn_op_call *call) {
     *out = 0;
     if (attr->steps == 0 || attr->batch == 0) return KN_OK;
     KN_TRY(kn__gpu_enter(&pushed, call->device));
+    KN__CANCEL_LATER();
     pthread_mutex_lock(&mutex);
     kn_status status = job_make(&j, call, true);
     if (status == KN_OK) *out = stage_at(&j, j.n_stages);
@@ -432,6 +434,7 @@ static kn_status no_steps(const kn_op_call *call) {
 
 static kn_status run(kn_op_call *call, bool training, kn_status (*body)(job *j, kn_op_call *call)) {
     job j;
+    KN__CANCEL_LATER();
     pthread_mutex_lock(&mutex);
     kn_status status = job_make(&j, call, training);
     if (status == KN_OK) {

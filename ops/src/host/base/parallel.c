@@ -17,6 +17,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 
+#include "cancel.h"
 #include "cores.h"
 #include "helper.h"
 #include "host/base/chunks.h"
@@ -221,6 +222,7 @@ void kn__parallel_for(int threads, int64_t n, kn__body_fn body, void *ctx) {
         for (int64_t i = 0; i < n; i++) body(ctx, i);
         return;
     }
+    KN__CANCEL_LATER(); /* helpers have the loop until it ends */
     pthread_once(&fork_once, watch_forks);
     static _Thread_local bool backward;
     loop l = {.body = body, .ctx = ctx, .n_wanted = threads - 1, .backward = backward = !backward};

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cancel.h"
 #include "host/conv/conv_layout.h"
 #include "libgomp.h"
 
@@ -284,6 +285,7 @@ kn_status kn__conv_plan_get(kn__host_conv_plan **out, kn__conv_pass pass, const 
     kn__cached_plan *cached = kn__plan_cache_get(&kn__conv_plan_cache, &key);
     kn_status status = KN_OK;
     if (!cached) {
+        KN__CANCEL_LATER();
         pthread_mutex_lock(&kn__dnnl_making);
         cached = kn__plan_cache_get(&kn__conv_plan_cache, &key);
         if (!cached) status = plan_add(&cached, &key, pass, s, images, flags);

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "cancel.h"
 #include "host/base/dnnl.h"
 #include "libgomp.h"
 
@@ -123,6 +124,7 @@ static dnnl_status_t plan_get(product_plan **out, const kn__gemm *g) {
     kn__cached_plan *cached = kn__plan_cache_get(&kn__gemm_bf16_cache, &key);
     dnnl_status_t status = dnnl_success;
     if (!cached) {
+        KN__CANCEL_LATER();
         pthread_mutex_lock(&kn__dnnl_making);
         cached = kn__plan_cache_get(&kn__gemm_bf16_cache, &key);
         if (!cached) status = plan_add(&cached, &key, g);
