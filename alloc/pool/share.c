@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -141,6 +142,17 @@ static bool is_whole(const kn_share *share) {
            share->offset_bytes <= total - share->size_bytes;
 }
 
+/* The system drops those that the process may not have. */
+static kn_status too_few_files(uint64_t n, uint64_t n_sent) {
+    struct rlimit most;
+    if (getrlimit(RLIMIT_NOFILE, &most) != 0) most.rlim_cur = 0;
+    return KN_FAIL(
+        KN_ERR_IO,
+        "kn_share_receive: %llu of %llu descriptors arrived: the process may have no more "
+        "than %llu open files (ulimit -n)",
+        (unsigned long long)n, (unsigned long long)n_sent, (unsigned long long)most.rlim_cur);
+}
+
 kn_status kn_share_receive(kn_share *out, int socket) {
     message text;
     control files;
@@ -158,7 +170,13 @@ kn_status kn_share_receive(kn_share *out, int socket) {
     }
     take_files(&share, &whole);
     bool good = got == (ssize_t)sizeof text && memcmp(text.magic, MAGIC, sizeof MAGIC) == 0 &&
-                !(whole.msg_flags & MSG_CTRUNC) && text.n_files == (uint64_t)share.n_files;
+                text.n_files <= KN_SHARE_FILES_MAX;
+    uint64_t n_came = (uint64_t)share.n_files;
+    if (good && (whole.msg_flags & MSG_CTRUNC) && n_came < text.n_files) {
+        kn_share_release(&share);
+        return too_few_files(n_came, text.n_files);
+    }
+    good = good && !(whole.msg_flags & MSG_CTRUNC) && n_came == text.n_files;
     if (good) {
         share.size_bytes = text.size_bytes;
         share.offset_bytes = text.offset_bytes;

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <knet/pause.h>
 #include <knet/share.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -315,6 +316,34 @@ static void what_is_no_share_is_refused_by_the_receiver(void **state) {
     assert_int_equal(count_files(), files);
 }
 
+static void a_receiver_without_room_for_the_descriptors_says_so(void **state) {
+    (void)state;
+    enum { SENT = 3 };
+    int ends[2];
+    kn_share share = {.size_bytes = SENT, .n_files = SENT}, got = {.n_files = 0};
+    struct rlimit before;
+    char text[64];
+    for (int i = 0; i < SENT; i++) share.file_bytes[i] = 1; /* of stdin */
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    int files = count_files(), first_free = dup(0);
+    close(first_free);
+    for (int room = 0; room <= SENT; room++) {
+        struct rlimit few = {(rlim_t)(first_free + room), before.rlim_max};
+        assert_ok(kn_share_send(ends[0], &share));
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+        kn_status status = kn_share_receive(&got, ends[1]);
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+        snprintf(text, sizeof text, "%d of 3 descriptors arrived: the process may have", room);
+        if (room < SENT) assert_fails(status, KN_ERR_IO, text);
+        if (room == SENT) assert_ok(status);
+        kn_share_release(&got);
+        assert_int_equal(count_files(), files);
+    }
+    close(ends[0]);
+    close(ends[1]);
+}
+
 static void rdma_is_asked_for_where_the_pool_has_it(void **state) {
     (void)state;
     for (int rdma = 0; rdma < 2; rdma++) {
@@ -354,7 +383,8 @@ int main(void) {
                      CUDA_TEST(a_second_release_closes_nothing),
                      CUDA_TEST(what_cannot_be_shared_says_why),
                      CUDA_TEST(wrong_shares_are_not_opened), CUDA_TEST(every_driver_call_may_fail),
-                     CUDA_TEST(what_is_no_share_is_refused_by_the_receiver),
+                     CUDA_TEST(a_receiver_without_room_for_the_descriptors_says_so),
+                     TEST(what_is_no_share_is_refused_by_the_receiver),
                      CUDA_TEST(rdma_is_asked_for_where_the_pool_has_it),
                      CUDA_TEST(a_device_without_such_handles_says_so));
 }

@@ -52,7 +52,8 @@ KN_API KN_MUST_CHECK kn_status kn_block_share(kn_share *out, kn_pool *pool, cons
 KN_API void kn_share_release(kn_share *share);
 
 /* Sends a share over a Unix socket, or receives one; each waits for the other. Errors: IO, with the
- * system's reason; FORMAT if what arrives is no share. */
+ * system's reason, also where the receiver may not have so many descriptors; FORMAT if what arrives
+ * is no share. */
 KN_API KN_MUST_CHECK kn_status kn_share_send(int socket, const kn_share *share);
 KN_API KN_MUST_CHECK kn_status kn_share_receive(kn_share *out, int socket);
 
