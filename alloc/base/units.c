@@ -34,8 +34,8 @@ static const unit counts[] = {{"", 1}, {NULL, 0}};
 static bool read_number(uint64_t *out, const char *text, const unit *u) {
     char *end;
     uint64_t nano = 0, digit = NANO / 10, n;
-    if (*text < '0' || *text > '9') return false;
     errno = 0;
+    if (*text < '0' || *text > '9') return false;
     uint64_t whole = strtoull(text, &end, 10);
     if (errno) return false;
     if (*end == '.' && u != counts) {
@@ -45,9 +45,14 @@ static bool read_number(uint64_t *out, const char *text, const unit *u) {
         if (end[-1] == '.') return false;
     }
     while (u->text && strcmp(u->text, end) != 0) u++;
-    if (!u->text || __builtin_mul_overflow(whole, u->factor, &n)) return false;
+    if (!u->text) return false;
     uint64_t rest = u->factor / NANO * nano + u->factor % NANO * nano / NANO;
-    return !__builtin_add_overflow(n, rest, &n) && (*out = n, true);
+    if (__builtin_mul_overflow(whole, u->factor, &n) || __builtin_add_overflow(n, rest, &n)) {
+        errno = ERANGE;
+        return false;
+    }
+    *out = n;
+    return true;
 }
 
 bool kn__read_bytes(uint64_t *out, const char *text) { return read_number(out, text, bytes_units); }

@@ -1,5 +1,6 @@
 #include "inspect/config.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -20,7 +21,8 @@ static const struct {
     [SIZE] = {"=SIZE", "a number above 0, perhaps with " KN__BYTES_UNITS, kn__read_bytes, 1,
               1ull << 60},
     [SLAB_SIZE] = {"=SIZE", "a size from 64KiB to 1MiB", kn__read_bytes, KN__PAGE, KN__SLAB_MAX},
-    [SHARE] = {"=X", "a number above 0, at most 1", kn__read_billionths, 1, NANO},
+    [SHARE] = {"=X", "a number above 0, at most 1, without an exponent", kn__read_billionths, 1,
+               NANO},
     [TIME] = {"=TIME", "a number above 0 and " KN__DURATION_UNITS, kn__read_duration, 1,
               UINT64_MAX},
     [FILE_NAME] = {"=FILE", "a path of 1 to 511 characters", NULL, 0, 0},
@@ -56,6 +58,13 @@ static const struct word {
 #undef AT
 };
 enum { N_WORDS = sizeof WORDS / sizeof *WORDS };
+
+/* Sizes and times have no greatest one that their words tell of. */
+static bool is_too_large(const struct word *w, const char *value) {
+    uint64_t n;
+    if (!w || !value || (w->kind != SIZE && w->kind != TIME)) return false;
+    return KINDS[w->kind].read_fn(&n, value) ? n > KINDS[w->kind].max : errno == ERANGE;
+}
 
 /* Sets what the word names; false, with nothing changed: the value is not one of its values. NULL:
  * the word has no value. */
@@ -99,7 +108,11 @@ static const struct word *find_word(const char *text, size_t length) {
 }
 
 /* Says why a word was not applied. */
-static void explain(kn__writer *out, const struct word *w, bool of_pool) {
+static void explain(kn__writer *out, const struct word *w, const char *value, bool of_pool) {
+    if (is_too_large(w, value)) {
+        kn__write_text(out, "the number is too large");
+        return;
+    }
     if (w) {
         kn__write(out, "%s%s takes %s", w->name, KINDS[w->kind].shown, KINDS[w->kind].wanted);
         return;
@@ -116,15 +129,17 @@ static void explain(kn__writer *out, const struct word *w, bool of_pool) {
 static void read_word(kn__alloc_config *out, const char *text, kn__writer *messages) {
     size_t length = strcspn(text, "=");
     const struct word *w = find_word(text, length);
-    if (w && apply(out, w, text[length] ? text + length + 1 : NULL)) return;
+    const char *value = text[length] ? text + length + 1 : NULL;
+    if (w && apply(out, w, value)) return;
     quote(messages, text);
-    explain(messages, w, false);
+    explain(messages, w, value, false);
     kn__write_text(messages, "\n");
 }
 
 static kn_status configure_word(kn__alloc_config *out, const char *text) {
     size_t length = strcspn(text, "=");
     const struct word *w = find_word(text, length);
+    const char *value = text[length] ? text + length + 1 : NULL;
     char why[512], shown[96];
     kn__writer reason = kn__writer_of(why, sizeof why);
     kn__text name = kn__text_in(shown, sizeof shown);
@@ -134,8 +149,8 @@ static kn_status configure_word(kn__alloc_config *out, const char *text) {
                        "kn_pool_configure: \"%s\" concerns the whole process; set it in KNET_ALLOC",
                        shown);
     }
-    if (w && apply(out, w, text[length] ? text + length + 1 : NULL)) return KN_OK;
-    explain(&reason, w, true);
+    if (w && apply(out, w, value)) return KN_OK;
+    explain(&reason, w, value, true);
     return KN_FAIL(KN_ERR_INVALID, "kn_pool_configure: \"%s\": %s", shown, why);
 }
 
