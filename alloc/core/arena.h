@@ -26,6 +26,9 @@ static inline void kn__arena_join(kn__stream *stream, kn__block *neighbour) {
     kn__block_assign(neighbour, stream);
 }
 
+/* The free block, in no bin, merges with neighbours of its epoch alone. */
+kn__block *kn__arena_put_apart(kn_pool *pool, kn__block *block);
+
 /* Puts a block that is in no bin back: free for `stream` in its epoch `epoch`, merged with its
  * neighbours. Loops: a block of the idle stream may have one of the stream's own as its next
  * neighbour. */
@@ -38,6 +41,7 @@ static inline kn__block *kn__arena_put(kn_pool *pool, kn__block *block, kn__stre
     if (epoch == stream->epoch) stream->open_bytes += block->size;
     if (block->stream != stream) kn__block_assign(block, stream);
     kn__block_set(block, KN__FREE, epoch);
+    if (KN__UNLIKELY(pool->apart)) return kn__arena_put_apart(pool, block);
     while (kn__arena_joins(pool, stream, block->right)) {
         kn__arena_join(stream, block->right);
         kn__block_absorb_right(&pool->records, block);
@@ -102,6 +106,8 @@ static inline kn__block *kn__arena_find(kn_pool *pool, kn__stream *stream, size_
 void kn__arena_adopt(kn_pool *pool, kn__block *block, kn__stream *by);
 /* Moves the stream's free blocks of epochs up to `last` to another stream's epoch. */
 void kn__arena_move(kn_pool *pool, kn__stream *from, uint64_t last, kn__stream *to, uint64_t epoch);
+/* Merges what was kept apart: the stream's free blocks, or all if it is NULL. */
+void kn__arena_merge(kn_pool *pool, const kn__stream *stream);
 /* Calls fn for every block in address order, until it returns true; fn may not change the list. */
 void kn__arena_visit(kn_pool *pool, kn__block_fn fn, void *ctx);
 

@@ -49,6 +49,9 @@ struct kn_pool {
     _Alignas(64) kn__lock lock;
     /* There is something to do when the lock is opened. */
     bool on_unlock;
+    /* Memory is to go back: what was freed at different times stays apart, for merged it would be
+     * done with only when the youngest part is. */
+    bool apart;
     kn__records records;
     /* Asked for last. */
     kn__stream *recent;

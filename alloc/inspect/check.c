@@ -60,7 +60,8 @@ static kn_status check_block(const kn_pool *pool, const kn__block *block, totals
     switch (block->state) {
         case KN__FREE:
             t->n_free++;
-            EXPECT(!right || right->state != KN__FREE || right->stream != block->stream,
+            EXPECT(!right || right->state != KN__FREE || right->stream != block->stream ||
+                       (pool->apart && right->epoch != block->epoch),
                    "free neighbours at %p were not merged", (void *)block->ptr);
             break;
         case KN__LIVE:

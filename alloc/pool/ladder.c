@@ -344,7 +344,12 @@ kn_status kn__ladder(kn__block **out, kn_pool *pool, kn__stream *stream, size_t 
                      unsigned size_class, size_t requested) {
     request r = {.stream = stream, .size = size, .align = align, .size_class = size_class};
     r.cache = kn__cache_of_thread(pool);
-    if (own(pool, &r)) { /* a slab out of free memory: with no call of the driver */
+    bool found = own(pool, &r);
+    if (!found && pool->apart) {
+        kn__arena_merge(pool, stream);
+        found = own(pool, &r);
+    }
+    if (found) { /* a slab out of free memory: with no call of the driver */
         pool->rungs[KN__RUNG_own].n_tried++;
         pool->rungs[KN__RUNG_own].n_served++;
         *out = r.found;

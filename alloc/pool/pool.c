@@ -94,6 +94,7 @@ void kn_pool_destroy(kn_pool *pool) {
     kn__pauses_release(pool);
     KN__WRITE(pool->decay_ns, 0);
     pool->limit = SIZE_MAX; /* from here on memory goes back all at once */
+    pool->apart = false;
     const kn_observer *observer = kn__observer();
     if (observer && observer->on_pool_destroy) observer->on_pool_destroy(pool);
     kn__pool_lock(pool);

@@ -1,5 +1,6 @@
 #include "pool/pool_lock.h"
 
+#include "core/arena.h"
 #include "device/observe.h"
 #include "pool/trim.h"
 
@@ -9,6 +10,10 @@ void kn__pool_unlock_act(kn_pool *pool) {
     if (pool->reserved > pool->limit) kn__limit_enforce(pool);
     int64_t delta = pool->reserve_delta;
     uint64_t reserved = pool->reserved;
+    bool apart =
+        reserved > pool->limit || (KN__READ(pool->decay_ns) && reserved > pool->decay_keep);
+    if (pool->apart && !apart) kn__arena_merge(pool, NULL);
+    pool->apart = apart;
     pool->reserve_delta = 0;
     pool->on_unlock = KN__READ(pool->decay_ns) != 0 || reserved > pool->limit;
     kn__lock_open(&pool->lock);

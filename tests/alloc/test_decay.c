@@ -48,6 +48,26 @@ static void idle_memory_is_returned_after_its_time(void **state) {
     }
 }
 
+/* It is in use by turns, a few calls behind. */
+static void a_stream_that_never_rests_keeps_what_it_uses_alone(void **state) {
+    (void)state;
+    fixture f = make(false);
+    kn_stream stream = new_stream(&f);
+    void *big = must_alloc(f.pool, 400 * MiB, stream);
+    kn_sim_work(f.sim, stream, big, 400 * MiB, 1);
+    assert_ok(kn_free(f.pool, big));
+    for (int i = 0; i < 100; i++) {
+        void *ptr = must_alloc(f.pool, 100000, stream);
+        kn_sim_work(f.sim, stream, ptr, 100000, (uint64_t)i);
+        assert_ok(kn_free(f.pool, ptr));
+        while (kn_sim_pending(f.sim, stream) > 4) (void)kn_sim_step(f.sim, stream);
+        pass(&f, 1);
+    }
+    assert_true(stats_of(f.pool).reserved_bytes <= 32 * MiB);
+    assert_int_equal(stats_of(f.pool).n_syncs, 0);
+    fixture_end(&f);
+}
+
 /* It was not idle since the window began, though nobody used it: it stays for a window. */
 static void preallocated_memory_stays_for_its_time(void **state) {
     (void)state;
@@ -234,9 +254,10 @@ static void a_failing_device_leaves_the_pool_intact(void **state) {
 
 int main(void) {
     return RUN_TESTS(
-        TEST(idle_memory_is_returned_after_its_time), TEST(preallocated_memory_stays_for_its_time),
-        TEST(memory_in_occasional_use_is_kept), TEST(the_peak_of_the_window_stays),
-        TEST(memory_in_use_on_streams_is_never_taken),
+        TEST(idle_memory_is_returned_after_its_time),
+        TEST(a_stream_that_never_rests_keeps_what_it_uses_alone),
+        TEST(preallocated_memory_stays_for_its_time), TEST(memory_in_occasional_use_is_kept),
+        TEST(the_peak_of_the_window_stays), TEST(memory_in_use_on_streams_is_never_taken),
         TEST(busy_memory_is_asked_about_ever_less_often),
         TEST(no_query_happens_while_a_stream_is_captured),
         TEST(idle_memory_is_returned_in_a_program_of_small_allocations),

@@ -116,6 +116,67 @@ static void limit_below_what_is_live_holds_once_that_is_freed(void **state) {
     }
 }
 
+/* 100 MiB that the stream is done with, at a limit of 10. */
+static fixture fixture_above_its_limit(kn_stream *stream) {
+    fixture f = fixture_make(1 * GiB, false, NULL);
+    *stream = new_stream(&f);
+    void *big = must_alloc(f.pool, 100 * MiB, *stream);
+    kn_sim_work(f.sim, *stream, big, 100 * MiB, 1);
+    assert_ok(kn_free(f.pool, big));
+    assert_ok(kn_pool_limit(f.pool, 10 * MiB));
+    kn_sim_drain(f.sim);
+    return f;
+}
+
+/* Each piece of it is cut out of the large block, and would make all of that young again. */
+static void a_stream_that_never_rests_keeps_what_it_uses_alone(void **state) {
+    (void)state;
+    static const size_t sizes[] = {1000, 100000, 3000000};
+    for (int i = 0; i < 3; i++) {
+        kn_stream stream;
+        fixture f = fixture_above_its_limit(&stream);
+        for (int n = 0; n < 10000 && stats_of(f.pool).reserved_bytes > 10 * MiB; n++) {
+            void *ptr = must_alloc(f.pool, sizes[i], stream);
+            kn_sim_work(f.sim, stream, ptr, sizes[i], (uint64_t)n);
+            assert_ok(kn_free(f.pool, ptr));
+            while (kn_sim_pending(f.sim, stream) > 4) (void)kn_sim_step(f.sim, stream);
+            usleep(100);
+        }
+        assert_true(stats_of(f.pool).reserved_bytes <= 10 * MiB);
+        assert_int_equal(stats_of(f.pool).n_syncs, 0);
+        fixture_end(&f);
+    }
+}
+
+/* Neighbours, at work, that are freed at two times: above the limit they are kept apart. */
+static void free_at_two_times(fixture *f, kn_stream stream) {
+    void *a = must_alloc(f->pool, 30 * MiB, stream), *b = must_alloc(f->pool, 30 * MiB, stream);
+    kn_sim_work(f->sim, stream, a, 30 * MiB, 1);
+    kn_sim_work(f->sim, stream, b, 30 * MiB, 2);
+    assert_ok(kn_pool_limit(f->pool, 10 * MiB));
+    assert_ok(kn_free(f->pool, a));
+    assert_ok(kn_pool_trim(f->pool, 10 * MiB)); /* an event says when that is done with */
+    assert_ok(kn_free(f->pool, b));
+    assert_ok(kn_pool_check(f->pool));
+}
+
+static void above_the_limit_neighbours_serve_a_request_with_no_wait(void **state) {
+    (void)state;
+    fixture f = fixture_make(1 * GiB, false, NULL);
+    kn_stream stream = new_stream(&f);
+    free_at_two_times(&f, stream);
+    uint64_t n_allocs = stats_of(f.pool).n_device_allocs;
+    assert_ok(kn_free(f.pool, must_alloc(f.pool, 60 * MiB, stream)));
+    assert_int_equal(stats_of(f.pool).n_device_allocs, n_allocs);
+    assert_int_equal(stats_of(f.pool).n_syncs, 0);
+    assert_true(kn_sim_pending(f.sim, stream) > 0);
+    assert_ok(kn_pool_limit(f.pool, 0));
+    free_at_two_times(&f, stream);
+    assert_ok(kn_pool_limit(f.pool, 0));
+    assert_ok(kn_pool_check(f.pool)); /* it finds all neighbours merged */
+    fixture_end(&f);
+}
+
 /* One after another, while others are allocated: the last free ends it. */
 static void limit_below_what_is_live_holds_on_the_host(void **state) {
     (void)state;
@@ -415,6 +476,8 @@ int main(void) {
         TEST(option_errors_name_the_option), TEST(limit_holds_and_pool_stays_usable),
         TEST(requests_beyond_all_addresses_fail), TEST(fraction_of_the_device_is_a_limit),
         TEST(lowered_limit_gives_back), TEST(limit_below_what_is_live_holds_once_that_is_freed),
+        TEST(a_stream_that_never_rests_keeps_what_it_uses_alone),
+        TEST(above_the_limit_neighbours_serve_a_request_with_no_wait),
         TEST(limit_below_what_is_live_holds_on_the_host),
         TEST(limit_beyond_the_device_is_refused_and_changes_nothing),
         TEST(trim_keeps_the_requested_bytes), TEST(harvest_serves_a_request_that_fragments_cannot),
