@@ -136,6 +136,24 @@ static void small_products_are_what_they_say(void **state) {
     assert_values(kn_dot(kn_zeros(KN_SHAPE(0)), kn_zeros(KN_SHAPE(0))), 0);
 }
 
+/* 300·300 is beyond f16, and 17·17 rounds to 288 in bf16. */
+static void products_of_16_bits_are_summed_in_f32(void **state) {
+    (void)state;
+    for (int k = 0; k < 8; k++) {
+        kn_dtype dtype = k & 1 ? KN_BF16 : KN_F16;
+        KN_FRAME(.autocast = k & 2 ? (int)dtype : KN_OFF, .fuse = k & 4 ? 1 : KN_OFF);
+        kn_tensor *a = kn_cast(F32(KN_SHAPE(4), 300, 300, 17, 1), dtype);
+        kn_tensor *b = kn_cast(F32(KN_SHAPE(4), 300, -300, 17, -288), dtype);
+        kn_tensor *rows = kn_stack((kn_tensor *const[]){b, b}, 2, 0);
+        kn_tensor *y[] = {kn_dot(a, b), KN_EINSUM("i,i->", a, b), KN_EINSUM("i,bi->b", a, rows),
+                          KN_EINSUM("bi,bi->b", kn_stack((kn_tensor *const[]){a, a}, 2, 0), rows)};
+        for (int i = 0; i < 4; i++) {
+            if (i != 2) assert_int_equal(kn_tensor_dtype(y[i]), k & 2 ? KN_F32 : dtype);
+            assert_close(ops_at(kn_cast(y[i], KN_F32), 0), 1, 0, 0);
+        }
+    }
+}
+
 /* Blocks of columns, parts of rows, rows that are long. */
 static void kron_is_a_product_that_is_broadcast(void **state) {
     (void)state;
@@ -237,5 +255,6 @@ int main(void) {
         OPS_TEST(wrong_letters_are_named), OPS_TEST(kron_is_a_product_that_is_broadcast),
         OPS_TEST(small_products_are_what_they_say), OPS_TEST(their_errors_name_shapes),
         OPS_TEST(batches_are_broadcast), OPS_TEST(the_number_of_threads_changes_no_bit),
-        OPS_TEST(activations_equal_those_after_the_layer));
+        OPS_TEST(activations_equal_those_after_the_layer),
+        OPS_TEST(products_of_16_bits_are_summed_in_f32));
 }
