@@ -406,6 +406,8 @@ static void loss_cases(void) {
     softmax_of(1, U(4, 2001));
     softmax_of(1, U(3, 5000));
     softmax_of(1, U(2, 9001));
+    softmax_of(1, U(2, 70001)); /* a thread's part is summed in pieces */
+    softmax_of(0, U(700, 3));
     softmax_of(0, U(12, 35));
     softmax_of(1, U(4, 6, 5, 3));
     large_logits(5, 40, 1);

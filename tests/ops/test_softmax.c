@@ -107,6 +107,28 @@ static void a_large_maximum_costs_logsoftmax_no_digits(void **state) {
     }
 }
 
+/* Probabilities sum to 1, their slopes by equal numbers are 0, and slopes of logarithms sum to 0.
+ */
+static void long_lines_lose_no_digits(void **state) {
+    (void)state;
+    enum { N = 400000 };
+    for (int axis = 0; axis < 2; axis++) {
+        KN_FRAME();
+        kn_shape shape = axis ? KN_SHAPE(2, N) : KN_SHAPE(N, 2), along = KN_SHAPE(axis);
+        kn_tensor *x = random_scaled(KN_F32, shape, 2), *g = kn_full(shape, 1.1);
+        kn_tensor *y = kn_softmax(x, axis), *z = kn_logsoftmax(x, axis);
+        kn_tensor *dy = op_softmax_back(y, g, axis), *dz = op_logsoftmax_back(z, g, axis);
+        kn_tensor *ones[] = {kn_sum(kn_cast(y, KN_F64), along, false),
+                             kn_sum(kn_exp(kn_cast(z, KN_F64)), along, false)};
+        kn_tensor *zeros[] = {kn_max_abs(kn_div(dy, y), along, false),
+                              kn_mean(kn_cast(dz, KN_F64), along, false)};
+        for (int i = 0; i < 4; i++) {
+            assert_close(ops_at(ones[i / 2], i % 2), 1, i < 2 ? 1e-6 : 3e-6, 0);
+            assert_close(ops_at(zeros[i / 2], i % 2), 0, 0, 5e-6);
+        }
+    }
+}
+
 /* Wherever it is: in a vector, at the end, alone or not. */
 static void nan_spoils_its_line_only(void **state) {
     (void)state;
@@ -160,6 +182,6 @@ int main(void) {
     return RUN_TESTS(OPS_TEST(every_axis_matches_the_reference),
                      OPS_TEST(large_values_neither_overflow_nor_vanish),
                      OPS_TEST(a_large_maximum_costs_logsoftmax_no_digits),
-                     OPS_TEST(nan_spoils_its_line_only), OPS_TEST(known_values),
-                     OPS_TEST(the_number_of_threads_changes_no_bit));
+                     OPS_TEST(long_lines_lose_no_digits), OPS_TEST(nan_spoils_its_line_only),
+                     OPS_TEST(known_values), OPS_TEST(the_number_of_threads_changes_no_bit));
 }

@@ -68,16 +68,31 @@ __global__ void __launch_bounds__(BLOCK, (blocks_at_once<S, T>()))
     });
 }
 
+// The sum of term(i) by a thread, from i on: of so many terms in T, which lose few digits, and of
+// more in f64.
+enum { TERMS = 256 };
+template <class T, class F>
+__device__ T long_sum(int64_t i, int64_t n, int step, F term) {
+    double total = 0;
+    while (i < n) {
+        int64_t end = n - i < TERMS * step ? n : i + TERMS * step;
+        T sum = T(0);
+        for (; i < end; i += step) sum += term(i);
+        total += (double)sum;
+    }
+    return (T)total;
+}
+
 template <bool LOG, class T>
 __global__ void __launch_bounds__(BLOCK, 1)
     long_rows_kernel(T *y, const T *x, int64_t rows, int64_t n) {
     for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
         const T *in = x + r * n;
         T *out = y + r * n;
-        T top = op_max::identity<T>(), sum = T(0);
+        T top = op_max::identity<T>();
         for (int64_t i = threadIdx.x; i < n; i += BLOCK) top = op_max::join(top, in[i]);
         top = team_join<op_max, BLOCK>(top);
-        for (int64_t i = threadIdx.x; i < n; i += BLOCK) sum += exp_(in[i] - top);
+        T sum = long_sum<T>(threadIdx.x, n, BLOCK, [&](int64_t i) { return exp_(in[i] - top); });
         sum = team_join<op_sum, BLOCK>(sum);
         T log_sum = log_(sum), scale = T(1) / sum;
         for (int64_t i = threadIdx.x; i < n; i += BLOCK)
@@ -92,9 +107,9 @@ __global__ void __launch_bounds__(BLOCK, 1)
         int64_t at = c / inner * n * inner + c % inner;
         const T *in = x + at;
         T *out = y + at;
-        T top = op_max::identity<T>(), sum = T(0);
+        T top = op_max::identity<T>();
         for (int64_t i = 0; i < n; i++) top = op_max::join(top, in[i * inner]);
-        for (int64_t i = 0; i < n; i++) sum += exp_(in[i * inner] - top);
+        T sum = long_sum<T>(0, n, 1, [&](int64_t i) { return exp_(in[i * inner] - top); });
         T log_sum = log_(sum), scale = T(1) / sum;
         for (int64_t i = 0; i < n; i++)
             out[i * inner] =
@@ -132,9 +147,8 @@ __global__ void __launch_bounds__(BLOCK, 1)
     long_rows_back_kernel(T *dx, const T *y, const T *g, int64_t rows, int64_t n) {
     for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
         int64_t at = r * n;
-        T sum = T(0);
-        for (int64_t i = threadIdx.x; i < n; i += BLOCK)
-            sum += back_term<LOG>(y[at + i], g[at + i]);
+        T sum = long_sum<T>(threadIdx.x, n, BLOCK,
+                            [&](int64_t i) { return back_term<LOG>(y[at + i], g[at + i]); });
         sum = team_join<op_sum, BLOCK>(sum);
         for (int64_t i = threadIdx.x; i < n; i += BLOCK)
             dx[at + i] = back_of<LOG>(y[at + i], g[at + i], sum);
@@ -146,8 +160,9 @@ __global__ void __launch_bounds__(BLOCK, 1)
     columns_back_kernel(T *dx, const T *y, const T *g, int64_t columns, int64_t n, int64_t inner) {
     for (int64_t c = thread_index(); c < columns; c += thread_count()) {
         int64_t at = c / inner * n * inner + c % inner;
-        T sum = T(0);
-        for (int64_t i = 0; i < n; i++) sum += back_term<LOG>(y[at + i * inner], g[at + i * inner]);
+        T sum = long_sum<T>(0, n, 1, [&](int64_t i) {
+            return back_term<LOG>(y[at + i * inner], g[at + i * inner]);
+        });
         for (int64_t i = 0; i < n; i++)
             dx[at + i * inner] = back_of<LOG>(y[at + i * inner], g[at + i * inner], sum);
     }

@@ -47,10 +47,25 @@ static real row_dot(const real *x, const real *y, int64_t n) {
     return kn__lanes_sum(sum) + rest;
 }
 
-enum { EXP_BLOCK = 4096 }; /* summed in f32 */
+enum { SUM_BLOCK = 4096 }; /* summed in f32; sums of more, which would lose digits, in f64 */
+
+static inline int64_t least_of(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static real block_sum(const real *y, const real *g, int64_t n) {
+    return y ? row_dot(y, g, n) : row_sum(g, n);
+}
+
+/* Of y·g, or of g where y is NULL. */
+static real long_row_sum(const real *y, const real *g, int64_t n) {
+    if (n <= SUM_BLOCK) return block_sum(y, g, n);
+    double sum = 0;
+    for (int64_t i = 0; i < n; i += SUM_BLOCK)
+        sum += (double)block_sum(y ? y + i : NULL, g + i, least_of(n - i, SUM_BLOCK));
+    return (real)sum;
+}
 
 static real block_exp(real *y, const real *x, int64_t n, real most) {
-    real own[EXP_BLOCK], *e = y ? y : own;
+    real own[SUM_BLOCK], *e = y ? y : own;
     KN_SIMD
     for (int64_t i = 0; i < n; i++) e[i] = exp_nonpositive(x[i] - most);
     return row_sum(e, n);
@@ -58,12 +73,10 @@ static real block_exp(real *y, const real *x, int64_t n, real most) {
 
 /* e^(x - most), into y unless that is NULL; returns the sum. */
 static real row_exp(real *y, const real *x, int64_t n, real most) {
-    if (n <= EXP_BLOCK) return block_exp(y, x, n, most);
+    if (n <= SUM_BLOCK) return block_exp(y, x, n, most);
     double sum = 0;
-    for (int64_t i = 0; i < n; i += EXP_BLOCK) {
-        int64_t m = n - i < EXP_BLOCK ? n - i : EXP_BLOCK;
-        sum += (double)block_exp(y ? y + i : NULL, x + i, m, most);
-    }
+    for (int64_t i = 0; i < n; i += SUM_BLOCK)
+        sum += (double)block_exp(y ? y + i : NULL, x + i, least_of(n - i, SUM_BLOCK), most);
     return (real)sum;
 }
 
@@ -88,28 +101,43 @@ void KN_LOOP(softmax_back_rows)(void *dx, const void *y, const void *g, int64_t 
     real *to = dx;
     for (int64_t r = 0; r < rows; r++, out += n, grad += n, to += n) {
         if (logs) {
-            real sum = row_sum(grad, n);
+            real sum = long_row_sum(NULL, grad, n);
             for (int64_t i = 0; i < n; i++) to[i] = grad[i] - exp_nonpositive(out[i]) * sum;
         } else {
-            real sum = row_dot(out, grad, n);
+            real sum = long_row_sum(out, grad, n);
             for (int64_t i = 0; i < n; i++) to[i] = out[i] * (grad[i] - sum);
         }
     }
 }
 
-enum { COLUMNS = 64 }; /* done at a time: their statistics stay in the first cache */
+enum { COLUMNS = 64 };    /* done at a time: their statistics stay in the first cache */
+enum { ROW_BLOCK = 256 }; /* as many terms as a lane has of a SUM_BLOCK */
+
+/* e^(x - most), into y, and its sums. */
+static void columns_exp(real sum[COLUMNS], real *y, const real *x, int64_t n, int64_t stride, int m,
+                        real most[COLUMNS]) {
+    double total[COLUMNS] = {0};
+    for (int64_t from = 0; from < n; from += ROW_BLOCK) {
+        int64_t to = from + least_of(n - from, ROW_BLOCK);
+        for (int j = 0; j < m; j++) sum[j] = 0;
+        for (int64_t i = from; i < to; i++)
+            for (int j = 0; j < m; j++) {
+                real e = exp_nonpositive(x[i * stride + j] - most[j]);
+                sum[j] += e;
+                y[i * stride + j] = e;
+            }
+        if (n <= ROW_BLOCK) return;
+        for (int j = 0; j < m; j++) total[j] += (double)sum[j];
+    }
+    for (int j = 0; j < m; j++) sum[j] = (real)total[j];
+}
 
 static void columns_forward(real *y, const real *x, int64_t n, int64_t stride, int m, bool logs) {
     real most[COLUMNS], sum[COLUMNS];
-    for (int j = 0; j < m; j++) most[j] = x[j], sum[j] = 0;
+    for (int j = 0; j < m; j++) most[j] = x[j];
     for (int64_t i = 1; i < n; i++)
         for (int j = 0; j < m; j++) most[j] = larger(most[j], x[i * stride + j]);
-    for (int64_t i = 0; i < n; i++)
-        for (int j = 0; j < m; j++) {
-            real e = exp_nonpositive(x[i * stride + j] - most[j]);
-            sum[j] += e;
-            y[i * stride + j] = e;
-        }
+    columns_exp(sum, y, x, n, stride, m, most);
     if (logs) {
         for (int j = 0; j < m; j++) sum[j] = LOG(sum[j]);
         for (int64_t i = 0; i < n; i++)
@@ -127,14 +155,40 @@ void KN_LOOP(softmax_columns)(void *y, const void *x, int64_t n, int64_t inner, 
                         (int)(inner - j < COLUMNS ? inner - j : COLUMNS), logs);
 }
 
+/* Adds rows of g, or of y·g. */
+static inline __attribute__((always_inline)) void add_rows(real sum[COLUMNS], const real *y,
+                                                           const real *g, int64_t n, int64_t stride,
+                                                           int m, bool logs) {
+    for (int64_t i = 0; i < n; i++)
+        for (int j = 0; j < m; j++)
+            sum[j] += logs ? g[i * stride + j] : y[i * stride + j] * g[i * stride + j];
+}
+
+/* Sums of blocks of rows. Not inlined, for the sake of the loop of few rows. */
+static __attribute__((noinline)) void add_many_rows(real sum[COLUMNS], const real *y, const real *g,
+                                                    int64_t n, int64_t stride, int m, bool logs) {
+    double total[COLUMNS] = {0};
+    for (int64_t i = 0; i < n; i += ROW_BLOCK) {
+        real part[COLUMNS] = {0};
+        int64_t rows = least_of(n - i, ROW_BLOCK);
+        if (logs)
+            add_rows(part, NULL, g + i * stride, rows, stride, m, true);
+        else
+            add_rows(part, y + i * stride, g + i * stride, rows, stride, m, false);
+        for (int j = 0; j < m; j++) total[j] += (double)part[j];
+    }
+    for (int j = 0; j < m; j++) sum[j] = (real)total[j];
+}
+
 /* dx may lie where y or g does, element by element. */
 static inline __attribute__((always_inline)) void columns_back(real *dx, const real *y,
                                                                const real *g, int64_t n,
                                                                int64_t stride, int m, bool logs) {
     real sum[COLUMNS] = {0};
-    for (int64_t i = 0; i < n; i++)
-        for (int j = 0; j < m; j++)
-            sum[j] += logs ? g[i * stride + j] : y[i * stride + j] * g[i * stride + j];
+    if (n > ROW_BLOCK)
+        add_many_rows(sum, y, g, n, stride, m, logs);
+    else
+        add_rows(sum, y, g, n, stride, m, logs);
     for (int64_t i = 0; i < n; i++) {
         real *to = dx + i * stride;
         const real *of = y + i * stride, *from = g + i * stride;
@@ -202,8 +256,6 @@ static int64_t count_nan(const real *x, int64_t n) {
     for (int64_t i = 0; i < n; i++) count += x[i] != x[i];
     return count;
 }
-
-static inline int64_t least_of(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Stretches, so that a row whose answer is known is not read to its end. */
 bool KN_LOOP(is_among_first)(const void *x, int64_t n, int64_t at, int64_t k) {
