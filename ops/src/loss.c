@@ -197,17 +197,22 @@ kn_tensor *(kn_topk_accuracy)(kn_tensor *scores, kn_tensor *labels, int64_t k) {
 
 /* --- of each element --- */
 
-/* Pointwise ops keep 16 bits in frames with .autocast; losses, whose terms may not fit, are f32. */
+/* Joined terms of 16 bits are f32 on the way: those may not fit, nor may a mean's slope, one over
+ * their number. Frames with .autocast, where pointwise ops keep 16 bits, have f32 losses. */
 static kn_tensor *terms(kn_op op, kn_tensor *x, kn_tensor *y, double p, kn_reduction reduction) {
     kn_attr_scalars attr = {p, 0};
     bool are_halves =
         kn__is_whole(x) && kn__is_half(x->dtype) && kn__is_whole(y) && kn__is_half(y->dtype);
-    if (are_halves && kn_frame_autocast()) {
+    bool stays_f32 = are_halves && kn_frame_autocast();
+    bool widens = stays_f32 || (are_halves && x->dtype == y->dtype && reduction != KN_REDUCE_NONE);
+    kn_dtype dtype = widens ? (kn_dtype)x->dtype : KN_F32;
+    if (widens) {
         x = (kn_cast)(x, KN_F32);
         y = (kn_cast)(y, KN_F32);
     }
     bool has_p = kn_op_table[op].attr_bytes; /* tapes and plans copy so much */
-    return kn__loss_reduced(kn__row2(op, x, y, has_p ? &attr : NULL), reduction);
+    kn_tensor *loss = kn__loss_reduced(kn__row2(op, x, y, has_p ? &attr : NULL), reduction);
+    return widens && !stays_f32 && loss ? (kn_cast)(loss, dtype) : loss;
 }
 
 kn_tensor *(kn_mse)(kn_tensor *x, kn_tensor *y, kn_reduction reduction) {

@@ -237,6 +237,19 @@ static void ties_of_16_bits_get_equal_parts(void **state) {
     ASSERT_NEAR(slope_by(x, kn_norm(x, INFINITY, KN_ALL, false), 1000), 1e-3, -part, -part);
 }
 
+/* One over the number of elements is off by more in f16, where a term's slope times it is not. */
+static void slopes_of_losses_of_16_bits_go_by_the_mean_itself(void **state) {
+    (void)state;
+    enum { N = 1500000 };
+    for (int k = 0; k < 2; k++) {
+        KN_TAPE();
+        kn_tensor *x = kn_watch(kn_cast(kn_full(KN_SHAPE(N, 1), 100), KN_F16));
+        kn_tensor *y = kn_mse(x, kn_filled_like(x, 0), k ? KN_REDUCE_BATCH : KN_REDUCE_MEAN);
+        assert_int_equal(kn_tensor_dtype(y), KN_F16);
+        ASSERT_NEAR(slope_by(x, y, 1), 1e-3, 200.0 / N, 200.0 / N);
+    }
+}
+
 /* The mean of the first row, and the sum about a given one, don't fit 16 bits. */
 static void slopes_of_deviations_of_16_bits_go_by_the_mean_itself(void **state) {
     (void)state;
@@ -572,6 +585,7 @@ int main(void) {
         OPS_TEST(shares_of_a_logsumexp_sum_to_one), OPS_TEST(slopes_of_norms_are_shares),
         OPS_TEST(slopes_of_products_of_16_bits), OPS_TEST(slopes_of_norms_of_16_bits_survive_too),
         OPS_TEST(ties_of_16_bits_get_equal_parts),
+        OPS_TEST(slopes_of_losses_of_16_bits_go_by_the_mean_itself),
         OPS_TEST(slopes_of_deviations_of_16_bits_go_by_the_mean_itself),
         OPS_TEST(slopes_of_products_of_16_bits_survive_too),
         OPS_TEST(slopes_of_norms_that_overflow_are_no_numbers),
