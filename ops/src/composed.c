@@ -85,17 +85,17 @@ COMPOSED(bessely1, (kn_bessely)(x, 1))
 
 COMPOSED_WIDE(tanhshrink, (kn_sub)(x, (kn_tanh)(x)))
 COMPOSED(relu6, (kn_hardtanh)(x, 0, 6))
-COMPOSED(logit, (kn_sub)((kn_log)(x), (kn_log1p)((kn_neg)(x))))
+COMPOSED_WIDE(logit, (kn_sub)((kn_log)(x), (kn_log1p)((kn_neg)(x))))
 
 /* |x| + softplus(-2|x|) - ln 2; near 0, where that is a difference, log(1 + sinh²x)/2. */
-kn_tensor *(kn_log_cosh)(kn_tensor *x) {
-    KN__AS("log_cosh", "x");
+static kn_tensor *log_cosh(kn_tensor *x) {
     kn_tensor *size = (kn_abs)(x);
     kn_tensor *far = (kn_affine)((kn_softplus)(scaled(size, -2)), 1, -0.69314718055994531);
     kn_tensor *near = (kn_log1p)((kn_square)((kn_sinh)((kn_clamp)(x, -1, 1))));
     return (kn_where)((kn_lt)(size, kn__constant_like(x, 1)), scaled(near, 0.5),
                       (kn_add)(far, size));
 }
+COMPOSED_WIDE(log_cosh, log_cosh(x))
 
 kn_tensor *(kn_softshrink)(kn_tensor *x, double p) {
     KN__AS("softshrink", "x");

@@ -158,6 +158,30 @@ static void log_cosh_is_never_negative(void **state) {
     assert_true(isnan(ops_at(ends, 2)));
 }
 
+/* logit is a difference of logarithms, log_cosh a sum of terms that are larger. */
+static void functions_of_16_bits_are_rounded_once(void **state) {
+    (void)state;
+    enum { N = 400 };
+    double p[N], x[N];
+    for (int i = 0; i < N; i++) p[i] = (i + 0.5) / N, x[i] = (i - 100) / 64.0;
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        KN_FRAME();
+        kn_dtype dtype = bf16 ? KN_BF16 : KN_F16;
+        double near = bf16 ? 0x1.02p-8 : 0x1.02p-11;
+        kn_tensor *of[] = {kn_cast(kn_tensor_from(p, KN_F64, KN_SHAPE(N)), dtype),
+                           kn_cast(kn_tensor_from(x, KN_F64, KN_SHAPE(N)), dtype)};
+        kn_tensor *y[] = {kn_logit(of[0]), kn_log_cosh(of[1])};
+        for (int k = 0; k < 2; k++) {
+            assert_int_equal(kn_tensor_dtype(y[k]), dtype);
+            kn_tensor *at = kn_cast(of[k], KN_F64), *got = kn_cast(y[k], KN_F64);
+            for (int i = 0; i < N; i++) {
+                double t = ops_at(at, i), want = k ? log(cosh(t)) : log(t / (1 - t));
+                assert_close(ops_at(got, i), want, near, 3e-8);
+            }
+        }
+    }
+}
+
 static void means_of_large_integers_do_not_wrap(void **state) {
     (void)state;
     KN_FRAME();
@@ -275,7 +299,8 @@ int main(void) {
         OPS_TEST(limits_that_are_nan_are_none),
         OPS_TEST(the_upper_limit_wins_over_a_lower_one_above_it),
         OPS_TEST(sizes_of_the_least_integers_wrap),
-        OPS_TEST(integers_are_rounded_once_to_sixteen_bits), OPS_TEST(log_cosh_is_never_negative),
+        OPS_TEST(integers_are_rounded_once_to_sixteen_bits),
+        OPS_TEST(functions_of_16_bits_are_rounded_once), OPS_TEST(log_cosh_is_never_negative),
         OPS_TEST(means_of_large_integers_do_not_wrap), OPS_TEST(f64_is_rounded_to_16_bits_once),
         OPS_TEST(uniform_numbers_need_a_width), OPS_TEST(averages_to_a_size_keep_infinities_apart),
         OPS_TEST(unpooling_copies), OPS_TEST(a_window_larger_than_x_is_one_by_ceil),
