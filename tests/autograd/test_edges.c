@@ -396,10 +396,16 @@ static void slopes_survive_what_overflows_on_the_way(void **state) {
     const double down[] = {-1e30, -1e15, -1e10}, up[] = {INFINITY, 1e30, 1e20};
     assert_slopes(kn_asech, 3, tiny, down, up);
     assert_slopes(kn_acsch, 3, tiny, down, up);
-    const float large[] = {1e15f, 1e30f};
-    const double inverse[] = {1e-15, 1e-30}, its_slope[] = {-1e-30, 0};
-    assert_slopes(kn_acosh, 2, large, inverse, its_slope);
-    assert_slopes(kn_asinh, 2, large, inverse, its_slope);
+    const float large[] = {1e15f, 1e30f, INFINITY};
+    const double inverse[] = {1e-15, 1e-30, 0}, its_slope[] = {-1e-30, 0, 0};
+    assert_slopes(kn_acosh, 3, large, inverse, its_slope);
+    assert_slopes(kn_asinh, 3, large, inverse, its_slope);
+    const double leg = sqrt(0x1p-19 + 0x1p-40);
+    assert_slopes(kn_acosh, 1, (const float[]){1 + 0x1p-20f}, (const double[]){1 / leg},
+                  (const double[]){-(1 + 0x1p-20) / (leg * leg * leg)});
+    const float any[] = {0, -0.0f, 1e-30f, -1, 1e10f, 1e12f, 2e19f, 3e38f, INFINITY, -INFINITY};
+    assert_slopes(kn_atan, 10, any, (const double[]){1, 1, 1, 0.5, 1e-20, 1e-24, 0, 0, 0, 0},
+                  (const double[]){0, 0, -2e-30, 0.5, -2e-30, -2e-36, 0, 0, 0, 0});
 }
 
 /* Far from 0 the slopes are differences of numbers that round alike. */
