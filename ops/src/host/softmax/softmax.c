@@ -7,30 +7,40 @@ typedef struct softmax_work {
     const kn__loop_table *loops;
     char *out;
     const char *x, *g; /* forward: x; backward: y and dy */
-    int64_t outer, n, inner, rows_per_chunk;
+    int64_t outer, n, inner, rows_per_chunk, columns_per_chunk, runs;
     size_t element_bytes;
     bool log;
 } softmax_work;
 
-/* A chunk is a run of rows (inner == 1), or one slice [n, inner]. */
-static void softmax_chunk(void *ctx, int64_t i) {
+/* A run of rows (inner == 1). */
+static void rows_chunk(void *ctx, int64_t i) {
     const softmax_work *w = ctx;
     int64_t first = i * w->rows_per_chunk, left = w->outer - first;
     int64_t rows = left < w->rows_per_chunk ? left : w->rows_per_chunk;
-    size_t at = (size_t)(first * w->n * w->inner) * w->element_bytes;
-    char *out = w->out + at;
-    const char *x = w->x + at, *g = w->g ? w->g + at : NULL;
-    if (w->inner == 1 && g)
-        w->loops->softmax_back_rows(out, x, g, rows, w->n, w->log);
-    else if (w->inner == 1)
-        w->loops->softmax_rows(out, x, rows, w->n, w->log);
-    else if (g)
-        w->loops->softmax_back_columns(out, x, g, w->n, w->inner, w->log);
+    size_t at = (size_t)(first * w->n) * w->element_bytes;
+    if (w->g)
+        w->loops->softmax_back_rows(w->out + at, w->x + at, w->g + at, rows, w->n, w->log);
     else
-        w->loops->softmax_columns(out, x, w->n, w->inner, w->log);
+        w->loops->softmax_rows(w->out + at, w->x + at, rows, w->n, w->log);
 }
 
-enum { CHUNK = 16384 }; /* elements a chunk of rows has at least */
+/* A run of columns of one slice [n, inner]. */
+static void columns_chunk(void *ctx, int64_t i) {
+    const softmax_work *w = ctx;
+    int64_t slice = i / w->runs, first = i % w->runs * w->columns_per_chunk,
+            left = w->inner - first;
+    int64_t columns = left < w->columns_per_chunk ? left : w->columns_per_chunk;
+    size_t at = (size_t)(slice * w->n * w->inner + first) * w->element_bytes;
+    char *out = w->out + at;
+    const char *x = w->x + at;
+    if (w->g)
+        w->loops->softmax_back_columns(out, x, w->g + at, w->n, w->inner, columns, w->log);
+    else
+        w->loops->softmax_columns(out, x, w->n, w->inner, columns, w->log);
+}
+
+/* Elements that a chunk has at least; and columns, a whole number of those done at a time. */
+enum { CHUNK = 16384, COLUMNS = 64 };
 
 static kn_status softmax_run(kn_op_call *call, const kn_tensor *g, bool log) {
     const kn_attr_axes *attr = call->attr;
@@ -49,9 +59,14 @@ static kn_status softmax_run(kn_op_call *call, const kn_tensor *g, bool log) {
         int64_t *size = i < axis ? &work.outer : (i == axis ? &work.n : &work.inner);
         *size *= x->dim[i];
     }
-    work.rows_per_chunk = work.inner > 1 ? 1 : (CHUNK + work.n - 1) / work.n;
-    kn__parallel_for(call->threads, kn__chunks(work.outer, work.rows_per_chunk), softmax_chunk,
-                     &work);
+    int64_t lines = work.n ? (CHUNK + work.n - 1) / work.n : 1;
+    work.rows_per_chunk = lines;
+    work.columns_per_chunk = (lines + COLUMNS - 1) / COLUMNS * COLUMNS;
+    work.runs = kn__chunks(work.inner, work.columns_per_chunk);
+    if (work.inner == 1)
+        kn__parallel_for(call->threads, kn__chunks(work.outer, lines), rows_chunk, &work);
+    else
+        kn__parallel_for(call->threads, work.outer * work.runs, columns_chunk, &work);
     return KN_OK;
 }
 

@@ -149,10 +149,11 @@ static void columns_forward(real *y, const real *x, int64_t n, int64_t stride, i
     }
 }
 
-void KN_LOOP(softmax_columns)(void *y, const void *x, int64_t n, int64_t inner, bool logs) {
-    for (int64_t j = 0; j < inner; j += COLUMNS)
-        columns_forward((real *)y + j, (const real *)x + j, n, inner,
-                        (int)(inner - j < COLUMNS ? inner - j : COLUMNS), logs);
+void KN_LOOP(softmax_columns)(void *y, const void *x, int64_t n, int64_t stride, int64_t columns,
+                              bool logs) {
+    for (int64_t j = 0; j < columns; j += COLUMNS)
+        columns_forward((real *)y + j, (const real *)x + j, n, stride,
+                        (int)least_of(columns - j, COLUMNS), logs);
 }
 
 /* Adds rows of g, or of y·g. */
@@ -198,16 +199,16 @@ static inline __attribute__((always_inline)) void columns_back(real *dx, const r
     }
 }
 
-void KN_LOOP(softmax_back_columns)(void *dx, const void *y, const void *g, int64_t n, int64_t inner,
-                                   bool logs) {
+void KN_LOOP(softmax_back_columns)(void *dx, const void *y, const void *g, int64_t n,
+                                   int64_t stride, int64_t columns, bool logs) {
     real *to = dx;
     const real *of = y, *from = g;
-    for (int64_t j = 0; j < inner; j += COLUMNS) {
-        int m = (int)(inner - j < COLUMNS ? inner - j : COLUMNS);
+    for (int64_t j = 0; j < columns; j += COLUMNS) {
+        int m = (int)least_of(columns - j, COLUMNS);
         if (logs)
-            columns_back(to + j, of + j, from + j, n, inner, m, true);
+            columns_back(to + j, of + j, from + j, n, stride, m, true);
         else
-            columns_back(to + j, of + j, from + j, n, inner, m, false);
+            columns_back(to + j, of + j, from + j, n, stride, m, false);
     }
 }
 
