@@ -95,6 +95,7 @@ arrays.CASES = {
     "resize_down": lambda x: F.interpolate(x, (40, 40), mode="bilinear", align_corners=False),
     "pixel_shuffle": lambda x: F.pixel_shuffle(x, 2),
     "grid_sample": lambda x, grid: F.grid_sample(x, grid, align_corners=False),
+    "grid_sample_nearest": lambda x, grid: F.grid_sample(x, grid, mode="nearest", align_corners=False),
     # norm
     "batchnorm": lambda x, w, b: F.batch_norm(x, *running(x), w, b, training=True),
     "batchnorm_train": lambda x, w, b: F.batch_norm(x, *running(x), w, b, training=True),

@@ -21,6 +21,8 @@
 #define KN_DIV_F32(a, b) __fdiv_rn(a, b)
 #define KN_DIV_F64(a, b) __ddiv_rn(a, b)
 #define KN_SQRT_F64(a) __dsqrt_rn(a)
+#define KN_FLOOR_F64(a) floor(a)
+#define KN_NEAREST_F64(a) rint(a)
 #else
 #define KN_MUL_F32(a, b) ((a) * (b))
 #define KN_ADD_F32(a, b) ((a) + (b))
@@ -29,6 +31,8 @@
 #define KN_DIV_F32(a, b) ((a) / (b))
 #define KN_DIV_F64(a, b) ((a) / (b))
 #define KN_SQRT_F64(a) __builtin_sqrt(a)
+#define KN_FLOOR_F64(a) __builtin_floor(a)
+#define KN_NEAREST_F64(a) __builtin_rint(a)
 #endif
 
 #endif

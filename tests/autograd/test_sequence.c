@@ -97,6 +97,17 @@ static void gradients_of_images_equal_those_of_pytorch(void **state) {
     }
 }
 
+static void nearest_samples_have_no_slope_by_the_grid(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = F32(KN_SHAPE(1, 1, 1, 2), INFINITY, 3);
+    KN_TAPE();
+    kn_tensor *grid = kn_watch(F32(KN_SHAPE(1, 1, 2, 2), -0.5f, 0.1f, 0.5f, 0.1f)), *d;
+    kn_tensor *y = kn_grid_sample(x, grid, &(kn_grid_options){.nearest = 1});
+    assert_ok(kn_gradients(&d, kn_sum(y, KN_ALL, false), &grid, 1, NULL));
+    assert_values(d, 0, 0, 0, 0);
+}
+
 /* softmax(q·kᵀ + mask)·v */
 static kn_tensor *small_attention(kn_tensor *const x[]) {
     kn_tensor *scores = kn_matmul(x[0], x[1], &(kn_matmul_options){.trans_b = 1});
@@ -294,6 +305,7 @@ int main(void) {
                      OPS_TEST(an_infinite_loss_has_a_gradient_of_nan),
                      OPS_TEST(the_ctc_loss_has_no_second_derivative),
                      OPS_TEST(gradients_of_images_equal_those_of_pytorch),
+                     OPS_TEST(nearest_samples_have_no_slope_by_the_grid),
                      OPS_TEST(gradients_of_large_scores_equal_those_of_small_ops),
                      OPS_TEST(the_gradient_of_a_mask_does_not_depend_on_the_scale),
                      OPS_TEST(any_number_of_threads_gives_the_same_gradients),

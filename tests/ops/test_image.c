@@ -65,6 +65,15 @@ static void places_that_are_no_numbers_or_far_away_are_safe(void **state) {
     assert_true(ops_at(y, 0) == 0 && ops_at(y, 1) == 0 && ops_at(y, 2) == 0);
 }
 
+static void nearest_of_two_is_the_even_element(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = F32(KN_SHAPE(1, 1, 1, 5), 1, 2, 3, 4, 5);
+    kn_tensor *grid = F32(KN_SHAPE(1, 1, 4, 2), -0.75f, 0, -0.25f, 0, 0.25f, 0, 0.75f, 0);
+    const kn_grid_options o = {.nearest = 1, .align_corners = 1};
+    assert_values(kn_grid_sample(x, grid, &o), 1, 3, 3, 5);
+}
+
 static void any_number_of_threads_gives_the_same_bits(void **state) {
     (void)state;
     KN_FRAME();
@@ -125,6 +134,7 @@ int main(void) {
                      OPS_TEST(pixel_shuffles_equal_those_of_pytorch),
                      OPS_TEST(samples_equal_those_of_pytorch),
                      OPS_TEST(places_that_are_no_numbers_or_far_away_are_safe),
+                     OPS_TEST(nearest_of_two_is_the_even_element),
                      OPS_TEST(any_number_of_threads_gives_the_same_bits),
                      OPS_TEST(bad_arguments_are_errors_with_the_values));
 }

@@ -11,7 +11,7 @@ using namespace kn_dev;
 template <class T>
 __device__ kn__corners corners_of(const kn__grid &g, const T *grid, int64_t b, int64_t place) {
     const T *at = grid + 2 * (b * g.places + place);
-    return kn__grid_corners(&g, (double)at[0], (double)at[1]);
+    return kn__grid_corners(&g, (double)at[0], (double)at[1], g.nearest);
 }
 
 template <class T>
@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(BLOCK, 1)
             T sum = T(0);
 #pragma unroll
             for (int k = 0; k < 4; k++)
-                if (c.at[k] >= 0) sum += (T)c.weight[k] * x[channel * plane + c.at[k]];
+                if (c.at[k] >= 0) sum += (T)c.weight[k] * x[channel * plane + (int64_t)c.at[k]];
             y[channel * g.places + place] = sum;
         }
     }
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(BLOCK, 1)
         kn__corners c = corners_of(g, grid, b, i - b * g.places);
 #pragma unroll
         for (int k = 0; k < 4; k++) {
-            keys[4 * i + k] = (K)(c.at[k] < 0 ? g.batch * plane : b * plane + c.at[k]);
+            keys[4 * i + k] = (K)(c.at[k] < 0 ? g.batch * plane : b * plane + (int64_t)c.at[k]);
             weights[4 * i + k] = (T)c.weight[k];
         }
     }
@@ -134,12 +134,14 @@ __global__ void __launch_bounds__(BLOCK, 1)
     for (int64_t i = thread_index(); i < n; i += thread_count()) {
         int64_t b = i / g.places, place = i % g.places;
         kn__corners c = corners_of(g, grid, b, place);
+        const int64_t from = b * g.channels;
+        const int64_t to = g.nearest ? from : from + g.channels;  // no slope, whatever x is
         T column = T(0), row = T(0);
-        for (int64_t channel = b * g.channels; channel < (b + 1) * g.channels; channel++) {
+        for (int64_t channel = from; channel < to; channel++) {
             T d = dy[channel * g.places + place];
 #pragma unroll
             for (int k = 0; k < 4; k++) {
-                T part = c.at[k] >= 0 ? d * x[channel * plane + c.at[k]] : T(0);
+                T part = c.at[k] >= 0 ? d * x[channel * plane + (int64_t)c.at[k]] : T(0);
                 column += (T)c.by_column[k] * part;
                 row += (T)c.by_row[k] * part;
             }

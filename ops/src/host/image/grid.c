@@ -1,5 +1,7 @@
 /* Samples of images at the places of a grid, on the host. Gradients of x are made by a few channels
  * at a time, those of the grid by a few places. */
+#include <string.h>
+
 #include "host/base/chunks.h"
 #include "host/base/loops.h"
 #include "image_call.h"
@@ -77,7 +79,9 @@ kn_status kn__host_grid_sample_back(kn_op_call *call) {
         r.dx = call->out[0]->data;
         kn__parallel_for(call->threads, r.g.batch * r.groups, back_x, &r);
     }
-    if (call->out[1]) {
+    if (call->out[1] && r.g.nearest) {
+        memset(call->out[1]->data, 0, (size_t)call->out[1]->n * r.bytes);
+    } else if (call->out[1]) {
         r.dgrid = call->out[1]->data;
         kn__parallel_for(call->threads, r.g.batch * r.runs, back_grid, &r);
     }

@@ -106,70 +106,113 @@ typedef struct places {
     real weight[4][KN_GRID_RUN], by_column[4][KN_GRID_RUN], by_row[4][KN_GRID_RUN];
 } places;
 
-/* Of n numbers of the grid from place `first` on. */
-static void places_of(places *p, const kn__grid *g, const void *grid, int64_t first, int64_t n) {
-    const real *number = (const real *)grid + 2 * first;
+/* Of a double without a fraction; not every instruction set has the conversion for vectors. */
+static inline int64_t whole(double x) {
+    const double shift = 0x1.8p52; /* lowest bit: 1 */
+    int64_t bits, base;
+    x += shift;
+    memcpy(&bits, &x, sizeof bits);
+    memcpy(&base, &shift, sizeof base);
+    return bits - base;
+}
+
+enum { WEIGHTS, SLOPES };
+
+/* Of n numbers of the grid from place `first` on: the elements, and their weights or slopes. */
+static inline __attribute__((always_inline)) void places_of(places *restrict p, const kn__grid *g,
+                                                            const void *grid, int64_t first,
+                                                            int64_t n, bool nearest, int what) {
+    const real *restrict number = (const real *)grid + 2 * first;
+    const kn__grid sizes = *g;
     for (int64_t i = 0; i < n; i++) {
-        kn__corners c = kn__grid_corners(g, (double)number[2 * i], (double)number[2 * i + 1]);
-        for (int k = 0; k < 4; k++) {
-            p->at[k][i] = c.at[k];
-            p->weight[k][i] = (real)c.weight[k];
+        double column = (double)number[2 * i], row = (double)number[2 * i + 1];
+        kn__corners c = kn__grid_corners(&sizes, column, row, nearest);
+        for (int k = 0; k < (nearest ? 1 : 4); k++) {
+            p->at[k][i] = whole(c.at[k]);
+            if (!nearest && what == WEIGHTS) p->weight[k][i] = (real)c.weight[k];
+            if (what == WEIGHTS) continue;
             p->by_column[k][i] = (real)c.by_column[k];
             p->by_row[k][i] = (real)c.by_row[k];
         }
     }
 }
 
-static inline real element(const real *x, int64_t at) { return at < 0 ? 0 : x[at]; }
+static inline real element(const real *x, int64_t at) {
+    real value = x[at < 0 ? 0 : at];
+    return at < 0 ? 0 : value;
+}
+
+/* Sums begin with 0, also of one element: -0 becomes 0. */
+static inline __attribute__((always_inline)) void sample(const kn__grid *g, real *y, const real *x,
+                                                         const void *grid, int64_t first, int64_t n,
+                                                         bool nearest) {
+    places p;
+    places_of(&p, g, grid, first, n, nearest, WEIGHTS);
+    for (int64_t c = 0; c < g->channels; c++) {
+        const real *restrict in = x + c * g->in[0] * g->in[1];
+        real *restrict out = y + c * g->places + first;
+        for (int64_t i = 0; i < n; i++) {
+            real sum = 0;
+            for (int k = 0; k < (nearest ? 1 : 4); k++)
+                sum += (nearest ? 1 : p.weight[k][i]) * element(in, p.at[k][i]);
+            out[i] = sum;
+        }
+    }
+}
 
 void KN_LOOP(grid_sample)(const kn__grid *g, void *y, const void *x, const void *grid,
                           int64_t first, int64_t n) {
+    if (g->nearest) {
+        sample(g, y, x, grid, first, n, true);
+    } else {
+        sample(g, y, x, grid, first, n, false);
+    }
+}
+
+static inline __attribute__((always_inline)) void back_x(const kn__grid *g, real *dx,
+                                                         const real *dy, const void *grid,
+                                                         int64_t channels, bool nearest) {
+    int64_t plane = g->in[0] * g->in[1];
     places p;
-    places_of(&p, g, grid, first, n);
-    for (int64_t c = 0; c < g->channels; c++) {
-        const real *in = (const real *)x + c * g->in[0] * g->in[1];
-        real *out = (real *)y + c * g->places + first;
-        for (int64_t i = 0; i < n; i++) {
-            real sum = 0;
-            for (int k = 0; k < (g->nearest ? 1 : 4); k++)
-                sum += p.weight[k][i] * element(in, p.at[k][i]);
-            out[i] = sum;
+    memset(dx, 0, (size_t)(channels * plane) * sizeof(real));
+    for (int64_t first = 0; first < g->places; first += KN_GRID_RUN) {
+        int64_t n = g->places - first < KN_GRID_RUN ? g->places - first : KN_GRID_RUN;
+        places_of(&p, g, grid, first, n, nearest, WEIGHTS);
+        for (int64_t c = 0; c < channels; c++) {
+            const real *restrict in = dy + c * g->places + first;
+            real *restrict out = dx + c * plane;
+            for (int64_t i = 0; i < n; i++)
+                for (int k = 0; k < (nearest ? 1 : 4); k++)
+                    if (p.at[k][i] >= 0) out[p.at[k][i]] += (nearest ? 1 : p.weight[k][i]) * in[i];
         }
     }
 }
 
 void KN_LOOP(grid_back_x)(const kn__grid *g, void *dx, const void *dy, const void *grid,
                           int64_t channels) {
-    int64_t plane = g->in[0] * g->in[1];
-    places p;
-    memset(dx, 0, (size_t)(channels * plane) * sizeof(real));
-    for (int64_t first = 0; first < g->places; first += KN_GRID_RUN) {
-        int64_t n = g->places - first < KN_GRID_RUN ? g->places - first : KN_GRID_RUN;
-        places_of(&p, g, grid, first, n);
-        for (int64_t c = 0; c < channels; c++) {
-            const real *in = (const real *)dy + c * g->places + first;
-            real *out = (real *)dx + c * plane;
-            for (int64_t i = 0; i < n; i++)
-                for (int k = 0; k < 4; k++)
-                    if (p.at[k][i] >= 0) out[p.at[k][i]] += p.weight[k][i] * in[i];
-        }
+    if (g->nearest) {
+        back_x(g, dx, dy, grid, channels, true);
+    } else {
+        back_x(g, dx, dy, grid, channels, false);
     }
 }
 
+/* Not of the nearest elements, which don't change along the grid's numbers. */
 void KN_LOOP(grid_back_grid)(const kn__grid *g, void *dgrid, const void *x, const void *dy,
                              const void *grid, int64_t first, int64_t n) {
     real sum[2][KN_GRID_RUN] = {{0}}, *out = (real *)dgrid + 2 * first;
     places p;
-    places_of(&p, g, grid, first, n);
+    places_of(&p, g, grid, first, n, false, SLOPES);
     for (int64_t c = 0; c < g->channels; c++) {
-        const real *in = (const real *)x + c * g->in[0] * g->in[1];
-        const real *d = (const real *)dy + c * g->places + first;
-        for (int64_t i = 0; i < n; i++)
+        const real *restrict in = (const real *)x + c * g->in[0] * g->in[1];
+        const real *restrict d = (const real *)dy + c * g->places + first;
+        for (int64_t i = 0; i < n; i++) {
             for (int k = 0; k < 4; k++) {
                 real part = d[i] * element(in, p.at[k][i]);
                 sum[0][i] += p.by_column[k][i] * part;
                 sum[1][i] += p.by_row[k][i] * part;
             }
+        }
     }
-    for (int64_t i = 0; i < 2 * n; i++) out[i] = sum[i % 2][i / 2];
+    for (int64_t i = 0; i < n; i++) out[2 * i] = sum[0][i], out[2 * i + 1] = sum[1][i];
 }
