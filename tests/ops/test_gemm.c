@@ -115,6 +115,46 @@ static void products_of_few_columns_match(void **state) {
     }
 }
 
+/* Up to four columns and steps are multiplied by loops of those sizes. */
+static void narrow_products_match(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype)
+    for (int n = 1; n <= 5; n++)
+        for (int k = 1; k <= 5; k++) {
+            one_product(dtype, 1, n, k);
+            one_product(dtype, 37, n, k);
+        }
+}
+
+static void products_with_a_vector_match(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype) {
+        one_product(dtype, 1, 2100, 37);
+        one_product(dtype, 1031, 1, 37);
+        one_product(dtype, 7, 1, 3);
+        one_product(dtype, 1, 7, 16);
+    }
+}
+
+/* Whether the batch is one run of matrices, or many short ones, or one of a shared matrix. */
+static void a_product_of_a_batch_has_the_bits_of_its_own(void **state) {
+    (void)state;
+    static const kn_matmul_options ways[] = {{.trans_a = 0}, {.trans_a = 1}, {.trans_b = 1}};
+    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) FOR_BOTH_DTYPES(dtype) {
+            KN_FRAME(.threads = 3);
+            kn_tensor *a = random_tensor(dtype, KN_SHAPE(70, 1, 3, 3));
+            kn_tensor *b = random_tensor(dtype, KN_SHAPE(300, 3, 3));
+            kn_tensor *all = kn_matmul(a, b, &ways[w]);
+            assert_shape(all, KN_SHAPE(70, 300, 3, 3));
+            for (int64_t i = 0; i < 70; i += 23)
+                for (int64_t j = 0; j < 300; j += 37) {
+                    kn_tensor *one = kn_matmul(kn_select(kn_select(a, i, 0), 0, 0),
+                                               kn_select(b, j, 0), &ways[w]);
+                    assert_same_bits(kn_select(kn_select(all, i, 0), j, 0), one);
+                }
+        }
+}
+
 static void long_rows_of_a_power_of_two_match(void **state) {
     (void)state;
     one_product(KN_F32, 70, 1024, 65);
@@ -216,6 +256,8 @@ int main(void) {
         OPS_TEST(a_long_sum_into_a_small_result_matches),
         OPS_TEST(a_product_cut_into_tiles_matches), OPS_TEST(tiles_that_multiply_in_two_ways_match),
         OPS_TEST(linear_layers_take_no_work_space), cmocka_unit_test(products_of_few_columns_match),
+        OPS_TEST(narrow_products_match), OPS_TEST(products_with_a_vector_match),
+        OPS_TEST(a_product_of_a_batch_has_the_bits_of_its_own),
         OPS_TEST(long_rows_of_a_power_of_two_match), OPS_TEST(linear_adds_the_bias_to_each_row),
         OPS_TEST(each_tile_adds_its_own_part_of_the_bias),
         OPS_TEST(the_number_of_threads_changes_no_bit), OPS_TEST(operands_may_start_at_any_element),

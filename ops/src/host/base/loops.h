@@ -21,6 +21,7 @@
 #include "host/norm/norm.h"
 #include "host/pointwise/links.h"
 #include "host/pool/window.h"
+#include "host/product/narrow.h"
 #include "host/recurrent/step.h"
 #include "integers.h"
 #include "quantile.h"
