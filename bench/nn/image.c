@@ -22,6 +22,8 @@ CASE(ops20, unpool,  kn_unpool(x[0], KN_SHAPE(2, 2), NULL),  .in = {N(32, 256, 7
 CASE(ops20, dropout, kn_dropout(x[0], 0.5, cases_rng()),     .in = {N(32, 1000)}, .both = true)
 
 CASE(nn, maxpool_3x3_s2,  kn_maxpool(x[0], KN_SHAPE(3, 3), &(kn_pooling_options){.stride = {2, 2}, .padding = {1, 1}}), .in = {N(32, 64, 56, 56)}, .both = true)
+CASE(nn, maxpool_3x3_s1,  kn_maxpool(x[0], KN_SHAPE(3, 3), &(kn_pooling_options){.stride = {1, 1}, .padding = {1, 1}}), .in = {N(32, 64, 28, 28)}, .both = true)
+CASE(nn, maxpool_line,    kn_maxpool(x[0], KN_SHAPE(2), NULL), .in = {N(32, 64, 1000)}, .both = true)
 CASE(nn, dropout_1m,      kn_dropout(x[0], 0.5, cases_rng()), .in = {N(1000000)}, .both = true)
 CASE(nn, ctc_t150_b32,    kn_ctc_loss(kn_logsoftmax(x[0], 2), x[1], NULL), .in = {N(150, 32, 40), I(1, 40, 32, 30)}, .both = true)
 CASE(nn, rotary_t1024,    kn_rotary(x[0], NULL), .in = {N(8, 8, 1024, 64)}, .both = true)

@@ -151,6 +151,31 @@ static void nan_wins_and_of_equals_the_first(void **state) {
         }
 }
 
+/* Loops that keep no offsets are others, with vectors of other widths. */
+static void maxima_are_the_same_without_offsets(void **state) {
+    (void)state;
+    static const double some[] = {0, -0.0, 1, -1, 1, -1, 2, -2, INFINITY, -INFINITY, NAN};
+    for (int64_t width = 3; width < 100; width = width * 5 / 4 + 1)
+        for (int i = 0; i < 24; i++) FOR_BOTH_DTYPES(dtype) {
+                KN_FRAME();
+                pool_case c = {{{1, 3, 4, width}, 4}, {.dilation = {1, 1, 1}, .n_spatial = 2}};
+                c.attr.window[0] = c.attr.window[1] = 2 + i / 12;
+                c.attr.stride[0] = 1, c.attr.stride[1] = 1 + i % 3;
+                c.attr.padding[1] = i / 3 % 2, c.attr.dilation[1] = 1 + i / 6 % 2;
+                double values[3 * 4 * 100];
+                for (int64_t at = 0; at < 3 * 4 * width; at++)
+                    values[at] = some[test_random_below(test_random_below(9) ? 8 : 11)];
+                kn_tensor *offsets, *x = from_doubles(values, dtype, c.x);
+                const kn_pooling_options o = {.stride = {1, c.attr.stride[1]},
+                                              .padding = {0, c.attr.padding[1]},
+                                              .dilation = {1, c.attr.dilation[1]}};
+                if (width + 2 * c.attr.padding[1] <= (c.attr.window[1] - 1) * c.attr.dilation[1])
+                    continue;
+                assert_same_bits(kn_maxpool(x, window_shape(&c, c.attr.window), &o),
+                                 maxpool_with_offsets(&offsets, x, &c));
+            }
+}
+
 static void skipped_nans_leave_the_maximum_of_the_numbers(void **state) {
     (void)state;
     for (int padding = 0; padding < 2; padding++) FOR_BOTH_DTYPES(dtype) {
@@ -186,6 +211,7 @@ int main(void) {
     return RUN_TESTS(OPS_TEST(random_windows_match_the_definition),
                      OPS_TEST(windows_of_2x2_match_at_every_width),
                      OPS_TEST(nan_wins_and_of_equals_the_first),
+                     OPS_TEST(maxima_are_the_same_without_offsets),
                      OPS_TEST(skipped_nans_leave_the_maximum_of_the_numbers),
                      OPS_TEST(the_number_of_threads_changes_no_bit));
 }

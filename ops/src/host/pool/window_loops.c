@@ -20,7 +20,7 @@ static inline pool_vec load(const real *p) {
 #define ODD(a, b) __builtin_shufflevector(a, b, 1, 3, 5, 7)
 
 static inline void take(pool_vec *best, pool_bits *index, pool_vec x, int at) {
-    pool_bits wins = ((x > *best) | (x != x)) & (*best == *best);
+    pool_bits wins = ~(x <= *best) & (*best == *best);
     *best = (pool_vec)((wins & (pool_bits)x) | (~wins & (pool_bits)*best));
     *index = (wins & at) | (~wins & *index);
 }
@@ -231,6 +231,65 @@ static inline void max_block(const kn__pool_window *w, const window_row *r, int6
     }
 }
 
+/* As many places as a register has, of windows side by side whose offsets nobody wants: the largest
+ * number so far, and where a NaN was. */
+enum { WIDE = KN_TILE_LANES };
+typedef real wide_vec __attribute__((vector_size(KN_TILE_BYTES)));
+typedef real_bits wide_bits __attribute__((vector_size(KN_TILE_BYTES)));
+
+static inline wide_vec load_wide(const real *p) {
+    wide_vec v;
+    __builtin_memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline wide_vec select_wide(wide_bits mask, wide_vec a, wide_vec b) {
+    return (wide_vec)((mask & (wide_bits)a) | (~mask & (wide_bits)b));
+}
+
+static inline void max_wide(const kn__pool_window *w, const window_row *r, real *y, const real *x) {
+    wide_vec best = load_wide(x + step_to(w, r->depth.first, r->height.first, 0));
+    wide_bits nan = best != best;
+    EACH_LINE(r) {
+        const real *line = x + step_to(w, i, j, 0);
+        for (int64_t k = 0; k < w->size[2]; k++) {
+            wide_vec value = load_wide(line + k * w->dilation[2]);
+            best = select_wide(value > best, value, best);
+            nan |= value != value;
+        }
+    }
+    best = select_wide(nan, (wide_vec){0} + (real)NAN, best);
+    __builtin_memcpy(y, &best, sizeof best);
+}
+
+static void max_wides(const kn__pool_window *w, const window_row *r, real *y, const real *x) {
+    x += r->line - w->padding[2];
+    for (int64_t at = r->lo;; at = at + WIDE <= r->hi - WIDE ? at + WIDE : r->hi - WIDE) {
+        max_wide(w, r, y + at, x + at);
+        if (at == r->hi - WIDE) return;
+    }
+}
+
+/* The same of windows two columns apart, element by element of them all: compilers have vectors of
+ * every second element. Worth it for two vectors of windows or more; with AVX-512 (Zen 5), the time
+ * of blocks over that of this, windows 3x3: 16 a row 1, 32 1.7, 64 2.9. */
+static void max_pairs(const kn__pool_window *w, const window_row *r, real *restrict y,
+                      const real *restrict x) {
+    int64_t n = r->hi - r->lo;
+    x += r->line - w->padding[2] + 2 * r->lo, y += r->lo;
+    const real *restrict first = x + step_to(w, r->depth.first, r->height.first, 0);
+    for (int64_t at = 0; at < n; at++) y[at] = first[2 * at];
+    EACH_LINE(r) {
+        for (int64_t k = 0; k < w->size[2]; k++) {
+            const real *restrict from = x + step_to(w, i, j, k);
+            for (int64_t at = 0; at < n; at++) {
+                bool takes = !(from[2 * at] <= y[at]) & (y[at] == y[at]);
+                y[at] = takes ? from[2 * at] : y[at];
+            }
+        }
+    }
+}
+
 /* The windows of columns lo to hi, which are BLOCK or more; the last two blocks may overlap. */
 static inline void max_blocks(const kn__pool_window *w, const window_row *r, int64_t stride,
                               real *y, uint8_t *offsets, const real *x) {
@@ -243,9 +302,13 @@ static inline void max_blocks(const kn__pool_window *w, const window_row *r, int
 
 static void max_row(const kn__pool_window *w, const window_row *r, real *y, uint8_t *offsets,
                     const real *x) {
-    bool blocks = r->hi - r->lo >= BLOCK;
-    if (blocks && w->stride[2] == 1) {
+    bool blocks = r->hi - r->lo >= BLOCK, wide = !offsets && !w->skip_nan && r->hi - r->lo >= WIDE;
+    if (blocks && wide && w->stride[2] == 1) {
+        max_wides(w, r, y, x);
+    } else if (blocks && w->stride[2] == 1) {
         max_blocks(w, r, 1, y, offsets, x);
+    } else if (blocks && wide && w->stride[2] == 2 && r->hi - r->lo >= 2 * WIDE) {
+        max_pairs(w, r, y, x);
     } else if (blocks && w->stride[2] == 2) {
         max_blocks(w, r, 2, y, offsets, x);
     } else if (blocks) {
