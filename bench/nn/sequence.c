@@ -35,4 +35,5 @@ CASE(nn, gru_t150_b64_h100,  recurrent(KN_RNN_GRU, 100, x),  .in = {N(150, 64, 1
 CASE(nn, lstm_256,           recurrent(KN_RNN_LSTM, 256, x), .in = {N(64, 64, 256), U(-0.1, 0.1, 526336)}, .both = true)
 CASE(nn, tanh_128,           recurrent(KN_RNN_TANH, 128, x), .in = {N(64, 32, 128), U(-0.1, 0.1, 33024)}, .both = true)
 CASE(nn, attention_t1024,    kn_attention(x[0], x[1], x[2], NULL), .in = {N(8, 8, 1024, 64), N(8, 8, 1024, 64), N(8, 8, 1024, 64)}, .both = true)
+CASE(nn, attention_t1,       kn_attention(x[0], x[1], x[2], NULL), .in = {N(1, 8, 1, 64), N(1, 8, 1024, 64), N(1, 8, 1024, 64)}, .both = true)
 CASE(nn, attention_causal_t1024, kn_attention(x[0], x[1], x[2], &(kn_attention_options){.causal = 1}), .in = {N(8, 8, 1024, 64), N(8, 8, 1024, 64), N(8, 8, 1024, 64)}, .both = true)

@@ -70,6 +70,7 @@ arrays.CASES = {
     "tanh_128": lambda x, w: recurrent(torch.rnn_tanh, 128, 1, x, w),
     "transformer_block": block,
     "attention_t1024": attention,
+    "attention_t1": attention,
     "attention_causal_t1024": lambda q, k, v: attention(q, k, v, True),
     # conv
     "conv64": lambda x, w: F.conv2d(x, w, padding=1),
@@ -86,6 +87,8 @@ arrays.CASES = {
     "unpool": lambda x: F.interpolate(x, scale_factor=2, mode="nearest"),
     "dropout": lambda x: F.dropout(x, 0.5, True),
     "maxpool_3x3_s2": lambda x: F.max_pool2d(x, 3, 2, 1),
+    "maxpool_3x3_s1": lambda x: F.max_pool2d(x, 3, 1, 1),
+    "maxpool_line": lambda x: F.max_pool1d(x, 2),
     "dropout_1m": lambda x: F.dropout(x, 0.5, True),
     "ctc_t150_b32": lambda x, labels: F.ctc_loss(
         F.log_softmax(x, 2), labels, torch.full((32,), 150), torch.full((32,), 30)),

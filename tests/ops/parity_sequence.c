@@ -130,6 +130,9 @@ static void attention_cases(void) {
     attention((heads){2, 2, 2, 6, 9, 4, 4}, U(2, 2, 6, 1), plain);
     attention((heads){2, 2, 2, 4, 0, 3, 5}, NONE, plain);
     attention((heads){1, 2, 1, 130, 3, 130, 70}, NONE, plain);
+    attention((heads){2, 4, 2, 1, 300, 21, 9}, NONE, plain); /* few queries */
+    attention((heads){2, 4, 1, 3, 290, 16, 40}, U(3, 290), (kn_attr_attention){0.2, 1, 280, 0});
+    attention((heads){1, 2, 2, 2, 270, 5, 3}, NONE, dropped);
     attention((heads){2, 4, 2, 53, 300, 5, 3}, NONE, dropped);
     attention((heads){1, 2, 2, 37, 41, 8, 4}, U(37, 41), both);
     attention((heads){1, 1, 1, 5, 7, 2, 2}, NONE, (kn_attr_attention){0.3, 0, 0, 1});

@@ -10,6 +10,8 @@
 #include "host/base/slots.h"
 #include "host/product/panels.h"
 
+/* Fewer queries are multiplied in place: packing keys and values takes longer than the products. */
+enum { FEW = 4 };
 enum { KEYS = 256, QUERIES = 48, QUERIES_PIECE = 5 * QUERIES }; /* 48: whole tiles, but for v4 */
 
 typedef struct job {
@@ -132,10 +134,37 @@ static void fill_with(const job *j, char *x, int64_t n, double value) {
     }
 }
 
+/* The scores of m queries from row `row` on against n keys from row `at` of all on. */
+static void score(const job *j, const space *s, int64_t row, int64_t m, int64_t at, int64_t key,
+                  int64_t n) {
+    const char *q = el(j, j->q, row * j->d), *k = el(j, j->k, (at + key) * j->d);
+    kn__panels packed = {s->k, j->d};
+    memset(s->scores, 0, (size_t)(m * KEYS) * j->bytes);
+    if (j->queries >= FEW) {
+        multiply(j, s->scores, KEYS, q, j->d, 1, m, j->d, n, from_key(j, packed, key), 0, s->pack);
+        return;
+    }
+    for (int64_t i = 0; i < m; i++)
+        j->loops->gemv_rows(el(j, s->scores, i * KEYS), 1, k, j->d, el(j, q, i * j->d), n, j->d);
+}
+
+/* Adds those keys' values, times their weights, to rows of y. */
+static void add_values(const job *j, const space *s, char *y, int64_t m, int64_t at, int64_t key,
+                       int64_t n) {
+    const char *v = el(j, j->v, (at + key) * j->e);
+    kn__panels packed = {s->v, j->keys};
+    if (j->queries >= FEW) {
+        multiply(j, y, j->e, s->scores, KEYS, 1, m, n, j->e, packed, key, s->pack);
+        return;
+    }
+    for (int64_t i = 0; i < m; i++)
+        j->loops->gemv_columns(el(j, y, i * j->e), v, j->e, el(j, s->scores, i * KEYS), 1, n, j->e);
+}
+
 static void forward_block(const job *j, const space *s, int64_t b, int64_t h, int64_t first,
                           int64_t m) {
-    kn__panels k = {s->k, j->d}, v = {s->v, j->keys};
     int64_t row = (b * j->heads + h) * j->queries + first, seen = keys_seen(j, first, m);
+    int64_t at = (b * j->groups + h / (j->heads / j->groups)) * j->keys;
     char *most = s->small, *sum = el(j, most, QUERIES), *factor = el(j, sum, QUERIES);
     char *y = el(j, j->y, row * j->e);
     fill_with(j, most, QUERIES, -INFINITY);
@@ -145,13 +174,11 @@ static void forward_block(const job *j, const space *s, int64_t b, int64_t h, in
         int64_t n = at_most(KEYS, j->keys - key);
         kn__attention_rows r = rows_of(j, b, h, first, m, key, n, s->scores);
         r.most = most, r.sum = sum, r.factor = factor;
-        memset(s->scores, 0, (size_t)(m * KEYS) * j->bytes);
-        multiply(j, s->scores, KEYS, el(j, j->q, row * j->d), j->d, 1, m, j->d, n,
-                 from_key(j, k, key), 0, s->pack);
+        score(j, s, row, m, at, key, n);
         j->loops->attention_scores(&r);
         drop(j, s->scores, row, m, key, n);
         j->loops->attention_shrink(y, j->e, factor, m, j->e);
-        multiply(j, y, j->e, s->scores, KEYS, 1, m, n, j->e, v, key, s->pack);
+        add_values(j, s, y, m, at, key, n);
     }
     j->loops->attention_finish(y, j->stats ? el(j, j->stats, 2 * row) : NULL, most, sum, m, j->e);
 }
@@ -173,8 +200,10 @@ static void forward_piece(void *ctx, int64_t i) {
     int64_t end = at_most((piece + 1) * QUERIES_PIECE, j->queries), rows = b * j->groups + group;
     void *slot = kn__slot_take(&j->slots);
     space s = space_of(j, slot);
-    pack_columns(j, s.k, el(j, j->k, rows * j->keys * j->d), j->keys, j->d);
-    pack_rows(j, s.v, el(j, j->v, rows * j->keys * j->e), j->keys, j->e);
+    if (j->queries >= FEW) {
+        pack_columns(j, s.k, el(j, j->k, rows * j->keys * j->d), j->keys, j->d);
+        pack_rows(j, s.v, el(j, j->v, rows * j->keys * j->e), j->keys, j->e);
+    }
     for (int64_t first = piece * QUERIES_PIECE; first < end; first += QUERIES)
         forward_block(j, &s, b, h, first, at_most(QUERIES, end - first));
     kn__slot_give(&j->slots, slot);
@@ -188,8 +217,10 @@ kn_status kn__host_attention(kn_op_call *call) {
     j.y = y ? y->data : NULL, j.stats = stats ? stats->data : NULL;
     if (q->dim[0] * j.heads * j.queries == 0) return KN_OK;
     j.n_pieces = kn__chunks(j.queries, QUERIES_PIECE);
-    j.panels_k = kn__panel_columns(j.loops, j.keys) * j.d;
-    j.panels_v = kn__panel_columns(j.loops, j.e) * j.keys;
+    if (j.queries >= FEW) {
+        j.panels_k = kn__panel_columns(j.loops, j.keys) * j.d;
+        j.panels_v = kn__panel_columns(j.loops, j.e) * j.keys;
+    }
     int64_t n = q->dim[0] * j.heads * j.n_pieces;
     size_t all =
         (size_t)(j.panels_k + j.panels_v + QUERIES * KEYS + KEYS * KN_PANEL_DEPTH + 4 * QUERIES);
