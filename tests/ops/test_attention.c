@@ -74,6 +74,8 @@ static void attention_equals_that_of_small_ops(void **state) {
         check_small(dtype, KN_SHAPE(1, 2, 300, 33), 517, 17, false);
         check_small(dtype, KN_SHAPE(1, 2, 300, 33), 517, 17, true);
         check_small(dtype, KN_SHAPE(2, 1, 49, 64), 49, 64, true);
+        check_small(dtype, KN_SHAPE(2, 3, 1, 33), 517, 17, false); /* without packing */
+        check_small(dtype, KN_SHAPE(1, 2, 3, 64), 300, 9, true);
     }
 }
 
