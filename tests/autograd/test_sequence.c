@@ -142,6 +142,26 @@ static void gradients_of_large_scores_equal_those_of_small_ops(void **state) {
 }
 
 /* Scores are 0 with any scale. 1/1e-40 is infinite in f32. */
+/* Up to three queries read keys and values without packing them; these keys are two blocks. */
+static void gradients_of_few_queries_equal_those_of_small_ops(void **state) {
+    (void)state;
+    for (int64_t queries = 1; queries <= 4; queries++) {
+        KN_TAPE(.dtype = KN_F64);
+        const kn_shape shapes[] = {KN_SHAPE(2, 3, queries, 20), KN_SHAPE(2, 3, 300, 20),
+                                   KN_SHAPE(2, 3, 300, 9), KN_SHAPE(queries, 300)};
+        kn_tensor *x[4], *got[4], *want[4];
+        for (int i = 0; i < 4; i++) x[i] = kn_watch(random_tensor(KN_F64, shapes[i]));
+        kn_tensor *g = random_tensor(KN_F64, KN_SHAPE(2, 3, queries, 9));
+        const kn_gradients_options o = {.dy = g, .keep = 1};
+        const kn_attention_options attention = {.scale = 1, .mask = x[3]};
+        assert_ok(kn_gradients(got, kn_attention(x[0], x[1], x[2], &attention), x, 4, &o));
+        assert_ok(kn_gradients(want, small_attention(x), x, 4, &o));
+        for (int i = 0; i < 4; i++)
+            for (int64_t at = 0; at < kn_tensor_numel(got[i]); at++)
+                assert_close(ops_at(got[i], at), ops_at(want[i], at), 1e-10, 1e-10);
+    }
+}
+
 static void the_gradient_of_a_mask_does_not_depend_on_the_scale(void **state) {
     (void)state;
     FOR_BOTH_DTYPES(dtype) {
@@ -307,6 +327,7 @@ int main(void) {
                      OPS_TEST(gradients_of_images_equal_those_of_pytorch),
                      OPS_TEST(nearest_samples_have_no_slope_by_the_grid),
                      OPS_TEST(gradients_of_large_scores_equal_those_of_small_ops),
+                     OPS_TEST(gradients_of_few_queries_equal_those_of_small_ops),
                      OPS_TEST(the_gradient_of_a_mask_does_not_depend_on_the_scale),
                      OPS_TEST(any_number_of_threads_gives_the_same_gradients),
                      OPS_TEST(gradients_of_a_long_batch_are_sums_of_its_sequences),

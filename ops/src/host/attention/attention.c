@@ -85,6 +85,32 @@ static kn__panels from_key(const job *j, kn__panels p, int64_t first) {
     return p;
 }
 
+/* to [m,n], KEYS apart: rows of x times n of `keys` from `key` on, packed by pack_columns unless
+ * few queries read them. */
+static void multiply_keys(const job *j, char *to, const char *x, const char *keys,
+                          const char *packed, int64_t width, int64_t m, int64_t key, int64_t n,
+                          char *pack) {
+    kn__panels p = {packed, width};
+    memset(to, 0, (size_t)(m * KEYS) * j->bytes);
+    if (j->queries >= FEW)
+        multiply(j, to, KEYS, x, width, 1, m, width, n, from_key(j, p, key), 0, pack);
+    for (int64_t i = 0; i < m && j->queries < FEW; i++)
+        j->loops->gemv_rows(el(j, to, i * KEYS), 1, el(j, keys, key * width), width,
+                            el(j, x, i * width), n, width);
+}
+
+/* y [m,width] += weights [m,n], KEYS apart, times those keys, packed by pack_rows unless few
+ * queries read them. */
+static void add_keys(const job *j, char *y, const char *weights, const char *keys,
+                     const char *packed, int64_t width, int64_t m, int64_t key, int64_t n,
+                     char *pack) {
+    kn__panels p = {packed, j->keys};
+    if (j->queries >= FEW) multiply(j, y, width, weights, KEYS, 1, m, n, width, p, key, pack);
+    for (int64_t i = 0; i < m && j->queries < FEW; i++)
+        j->loops->gemv_columns(el(j, y, i * width), el(j, keys, key * width), width,
+                               el(j, weights, i * KEYS), 1, n, width);
+}
+
 /* Scores of queries first … against keys from `key` on: what the loops need to know. */
 static kn__attention_rows rows_of(const job *j, int64_t b, int64_t h, int64_t first, int64_t m,
                                   int64_t key, int64_t n, char *scores) {
@@ -134,37 +160,12 @@ static void fill_with(const job *j, char *x, int64_t n, double value) {
     }
 }
 
-/* The scores of m queries from row `row` on against n keys from row `at` of all on. */
-static void score(const job *j, const space *s, int64_t row, int64_t m, int64_t at, int64_t key,
-                  int64_t n) {
-    const char *q = el(j, j->q, row * j->d), *k = el(j, j->k, (at + key) * j->d);
-    kn__panels packed = {s->k, j->d};
-    memset(s->scores, 0, (size_t)(m * KEYS) * j->bytes);
-    if (j->queries >= FEW) {
-        multiply(j, s->scores, KEYS, q, j->d, 1, m, j->d, n, from_key(j, packed, key), 0, s->pack);
-        return;
-    }
-    for (int64_t i = 0; i < m; i++)
-        j->loops->gemv_rows(el(j, s->scores, i * KEYS), 1, k, j->d, el(j, q, i * j->d), n, j->d);
-}
-
-/* Adds those keys' values, times their weights, to rows of y. */
-static void add_values(const job *j, const space *s, char *y, int64_t m, int64_t at, int64_t key,
-                       int64_t n) {
-    const char *v = el(j, j->v, (at + key) * j->e);
-    kn__panels packed = {s->v, j->keys};
-    if (j->queries >= FEW) {
-        multiply(j, y, j->e, s->scores, KEYS, 1, m, n, j->e, packed, key, s->pack);
-        return;
-    }
-    for (int64_t i = 0; i < m; i++)
-        j->loops->gemv_columns(el(j, y, i * j->e), v, j->e, el(j, s->scores, i * KEYS), 1, n, j->e);
-}
-
 static void forward_block(const job *j, const space *s, int64_t b, int64_t h, int64_t first,
                           int64_t m) {
     int64_t row = (b * j->heads + h) * j->queries + first, seen = keys_seen(j, first, m);
-    int64_t at = (b * j->groups + h / (j->heads / j->groups)) * j->keys;
+    int64_t rows = (b * j->groups + h / (j->heads / j->groups)) * j->keys;
+    const char *q = el(j, j->q, row * j->d), *k = el(j, j->k, rows * j->d);
+    const char *v = el(j, j->v, rows * j->e);
     char *most = s->small, *sum = el(j, most, QUERIES), *factor = el(j, sum, QUERIES);
     char *y = el(j, j->y, row * j->e);
     fill_with(j, most, QUERIES, -INFINITY);
@@ -174,11 +175,11 @@ static void forward_block(const job *j, const space *s, int64_t b, int64_t h, in
         int64_t n = at_most(KEYS, j->keys - key);
         kn__attention_rows r = rows_of(j, b, h, first, m, key, n, s->scores);
         r.most = most, r.sum = sum, r.factor = factor;
-        score(j, s, row, m, at, key, n);
+        multiply_keys(j, s->scores, q, k, s->k, j->d, m, key, n, s->pack);
         j->loops->attention_scores(&r);
         drop(j, s->scores, row, m, key, n);
         j->loops->attention_shrink(y, j->e, factor, m, j->e);
-        add_values(j, s, y, m, at, key, n);
+        add_keys(j, y, s->scores, v, s->v, j->e, m, key, n, s->pack);
     }
     j->loops->attention_finish(y, j->stats ? el(j, j->stats, 2 * row) : NULL, most, sum, m, j->e);
 }
@@ -237,7 +238,7 @@ static void back_block(const job *j, const space *s, int64_t b, int64_t h, int64
     int64_t head = b * j->heads + h, row = head * j->queries + first;
     int64_t rows = b * j->groups + h / (j->heads / j->groups), seen = keys_seen(j, first, m);
     const char *q = el(j, j->q, row * j->d), *g = el(j, j->g, row * j->e);
-    kn__panels k = {s->k, j->d}, v = {s->v, j->e}, k_rows = {s->k_rows, j->keys};
+    const char *k = el(j, j->k, rows * j->keys * j->d), *v = el(j, j->v, rows * j->keys * j->e);
     char *dq = el(j, s->dq, 0), *delta = s->small;
     kn__panels q_rows = {el(j, dq, QUERIES * j->d), m};
     kn__panels g_rows = {el(j, q_rows.data, QUERIES * kn__panel_columns(j->loops, j->d)), m};
@@ -251,10 +252,8 @@ static void back_block(const job *j, const space *s, int64_t b, int64_t h, int64
         kn__attention_rows r = rows_of(j, b, h, first, m, key, n, s->scores);
         r.dp = s->dp, r.stats = el(j, j->stats, 2 * row), r.delta = delta;
         r.dmask = j->dmask ? el(j, j->dmask, row * j->keys + key) : NULL, r.dmask_row = j->keys;
-        memset(s->scores, 0, (size_t)(m * KEYS) * j->bytes);
-        memset(s->dp, 0, (size_t)(m * KEYS) * j->bytes);
-        multiply(j, s->scores, KEYS, q, j->d, 1, m, j->d, n, from_key(j, k, key), 0, s->pack);
-        multiply(j, s->dp, KEYS, g, j->e, 1, m, j->e, n, from_key(j, v, key), 0, s->pack);
+        multiply_keys(j, s->scores, q, k, s->k, j->d, m, key, n, s->pack);
+        multiply_keys(j, s->dp, g, v, s->v, j->e, m, key, n, s->pack);
         drop(j, s->dp, row, m, key, n);
         j->loops->attention_scores_back(&r);
         drop(j, s->scores, row, m, key, n);
@@ -264,7 +263,7 @@ static void back_block(const job *j, const space *s, int64_t b, int64_t h, int64
         if (j->dk)
             multiply(j, el(j, j->dk, at * j->d), j->d, s->dp, 1, KEYS, n, m, j->d, q_rows, 0,
                      s->pack);
-        multiply(j, dq, j->d, s->dp, KEYS, 1, m, n, j->d, k_rows, key, s->pack);
+        add_keys(j, dq, s->dp, k, s->k_rows, j->d, m, key, n, s->pack);
     }
     if (j->dq) memcpy(el(j, j->dq, row * j->d), dq, (size_t)(m * j->d) * j->bytes);
 }
@@ -275,9 +274,11 @@ static void back_piece(void *ctx, int64_t i) {
     void *slot = kn__slot_take(&j->slots);
     space s = space_of(j, slot);
     const char *k = el(j, j->k, i * j->keys * j->d), *v = el(j, j->v, i * j->keys * j->e);
-    pack_columns(j, s.k, k, j->keys, j->d);
-    pack_columns(j, s.v, v, j->keys, j->e);
-    pack_rows(j, s.k_rows, k, j->keys, j->d);
+    if (j->queries >= FEW) {
+        pack_columns(j, s.k, k, j->keys, j->d);
+        pack_columns(j, s.v, v, j->keys, j->e);
+        pack_rows(j, s.k_rows, k, j->keys, j->d);
+    }
     size_t keys = (size_t)j->keys * j->bytes;
     if (j->dk) memset(el(j, j->dk, i * j->keys * j->d), 0, keys * (size_t)j->d);
     if (j->dv) memset(el(j, j->dv, i * j->keys * j->e), 0, keys * (size_t)j->e);
@@ -300,9 +301,11 @@ kn_status kn__host_attention_back(kn_op_call *call) {
     j.dmask = out_of(call, 3);
     int64_t n = call->in[1]->dim[0] * j.groups, wide = kn__panel_columns(j.loops, j.d);
     if (n == 0) return KN_OK;
-    j.panels_k = kn__panel_columns(j.loops, j.keys) * j.d;
-    j.panels_v = kn__panel_columns(j.loops, j.keys) * j.e;
-    j.panels_k_rows = wide * j.keys;
+    if (j.queries >= FEW) {
+        j.panels_k = kn__panel_columns(j.loops, j.keys) * j.d;
+        j.panels_v = kn__panel_columns(j.loops, j.keys) * j.e;
+        j.panels_k_rows = wide * j.keys;
+    }
     size_t all = (size_t)(j.panels_k + j.panels_v + j.panels_k_rows + 2 * QUERIES * KEYS +
                           KEYS * KN_PANEL_DEPTH + 4 * QUERIES +
                           QUERIES * (j.d + wide + kn__panel_columns(j.loops, j.e)));
