@@ -10,7 +10,9 @@
 #include "host/base/slots.h"
 #include "host/product/panels.h"
 
-/* Fewer queries are multiplied in place: packing keys and values takes longer than the products. */
+/* Fewer queries are multiplied in place, where packing keys and values takes longer than the
+ * products. With 1024 keys of 64 (Zen 5, AVX-512), the time over that of packing: 1 query 0.4, 2
+ * 0.7, 3 0.95, 4 1.1. */
 enum { FEW = 4 };
 enum { KEYS = 256, QUERIES = 48, QUERIES_PIECE = 5 * QUERIES }; /* 48: whole tiles, but for v4 */
 
