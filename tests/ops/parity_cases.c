@@ -559,6 +559,8 @@ static void movement_cases(void) {
     broadcast_of(own, U(5, 1), U(5, 64));
     broadcast_of(own, U(64), U(5, 64));
     broadcast_of(own, U(3, 1, 4), U(2, 3, 6, 4));
+    broadcast_of(own, U(701, 1), U(701, 3));
+    broadcast_of(own, U(37, 1, 5), U(37, 40, 5));
     broadcast_of(KN_BOOL, of_dtype(OPERAND(INDEX, 1, 3), KN_BOOL), U(4, 3));
     for (int from = KN_F32; from <= KN_BOOL; from++) {
         for (int to = KN_F32; to <= KN_BOOL; to++) cast_of((kn_dtype)from, (kn_dtype)to);

@@ -94,6 +94,29 @@ static void slices_and_their_adjoints_move_each_element(void **state) {
     }
 }
 
+static void rows_of_every_length_repeat_elements_and_rows(void **state) {
+    (void)state;
+    enum { ROWS = 37, TIMES = 3 };
+    for (int64_t round = 0; round < 150 * (int64_t)(sizeof dtypes / sizeof *dtypes); round++) {
+        KN_FRAME();
+        int64_t n = 1 + round / 8;
+        kn_dtype dtype = dtypes[round % 8];
+        size_t bytes = kn_dtype_bytes(dtype);
+        kn_tensor *column = random_bytes(KN_SHAPE(ROWS, 1), dtype),
+                  *x = random_bytes(KN_SHAPE(ROWS, 1, n), dtype),
+                  *wide = kn_broadcast(column, KN_SHAPE(ROWS, n)),
+                  *often = kn_broadcast(x, KN_SHAPE(ROWS, TIMES, n));
+        for (int64_t r = 0; r < ROWS; r++) {
+            for (int64_t i = 0; i < n; i++)
+                assert_memory_equal(element(wide, (int64_t[]){r, i}),
+                                    element(column, (int64_t[]){r, 0}), bytes);
+            for (int64_t k = 0; k < TIMES; k++)
+                assert_memory_equal(element(often, (int64_t[]){r, k, 0}),
+                                    element(x, (int64_t[]){r, 0, 0}), (size_t)n * bytes);
+        }
+    }
+}
+
 static void a_cut_of_the_first_dimension_is_a_view(void **state) {
     (void)state;
     KN_FRAME();
@@ -262,6 +285,7 @@ static void bad_movements_are_errors(void **state) {
 int main(void) {
     return RUN_TESTS(OPS_TEST(transposes_move_each_element_to_its_place),
                      OPS_TEST(slices_and_their_adjoints_move_each_element),
+                     OPS_TEST(rows_of_every_length_repeat_elements_and_rows),
                      OPS_TEST(a_cut_of_the_first_dimension_is_a_view),
                      OPS_TEST(concat_puts_one_after_the_other),
                      OPS_TEST(reshape_is_a_view_with_one_unknown),

@@ -370,16 +370,21 @@ static void results_do_not_depend_on_the_number_of_threads(void **state) {
               *row = random_tensor(KN_SHAPE(1001), KN_F32),
               *column = random_tensor(KN_SHAPE(301, 1), KN_F32),
               *narrow = random_tensor(KN_SHAPE(43043, 7), KN_F32),
-              *seven = random_tensor(KN_SHAPE(7), KN_F32);
+              *seven = random_tensor(KN_SHAPE(7), KN_F32),
+              *tall = random_tensor(KN_SHAPE(43043, 1), KN_F32);
     size_t bytes = 301 * 1001 * sizeof(float);
-    const void *want[5];
+    const void *want[6];
     for (int threads = 1; threads <= 4; threads++) {
         kn_frame frame = kn_frame_begin(&(kn_frame_options){.threads = threads});
-        kn_tensor *y[] = {kn_exp(x), kn_mul(x, row), kn_mul(column, x), kn_add(narrow, seven),
+        kn_tensor *y[] = {kn_exp(x),
+                          kn_mul(x, row),
+                          kn_mul(column, x),
+                          kn_add(narrow, seven),
+                          kn_mul(narrow, tall),
                           kn_sum(x, KN_SHAPE(1), false)};
-        for (int i = 0; i < 5; i++) {
+        for (int i = 0; i < 6; i++) {
             if (threads == 1) want[i] = kn_data(kn_keep(y[i]));
-            assert_memory_equal(kn_data(y[i]), want[i], i < 4 ? bytes : 301 * sizeof(float));
+            assert_memory_equal(kn_data(y[i]), want[i], i < 5 ? bytes : 301 * sizeof(float));
         }
         kn_frame_end(&frame);
     }

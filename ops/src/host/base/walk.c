@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "host/base/loops.h"
+#include "host/base/short_rows.h"
 
 /* Strides of `in` seen in the result's dimensions: 0 where it is stretched or missing. */
 static void broadcast_strides(int64_t stride[], const kn_tensor *out, const kn_tensor *in) {
@@ -72,10 +73,12 @@ static void seek(cursor *c, const kn__walk *w, int64_t row) {
     }
 }
 
-static void next_row(cursor *c, const kn__walk *w) {
-    for (int i = w->n_outer - 1; i >= 0; i--) {
-        bool wraps = ++c->index[i] == w->outer[i];
-        int64_t steps = wraps ? 1 - w->outer[i] : 1;
+/* `rows` further on, which the last outer dimension has. */
+static inline void next_rows(cursor *c, const kn__walk *w, int64_t rows) {
+    for (int i = w->n_outer - 1; i >= 0; i--, rows = 1) {
+        c->index[i] += rows;
+        bool wraps = c->index[i] == w->outer[i];
+        int64_t steps = wraps ? rows - w->outer[i] : rows;
         for (int k = 0; k < w->n_operands; k++) c->base[k] += steps * w->stride[k][i];
         if (!wraps) return;
         c->index[i] = 0;
@@ -94,7 +97,32 @@ void kn__walk_range(const kn__walk *w, int64_t from, int64_t to, kn__walk_row_fn
         row(ctx, from, at, n);
         from += n;
         column = 0;
-        next_row(&c, w);
+        next_rows(&c, w, 1);
+    }
+}
+
+/* Whole rows of the last outer dimension at once, and the parts of rows before and after them. */
+void kn__walk_copy(const kn__walk *w, int k, char *out, const char *x, size_t bytes, int64_t from,
+                   int64_t to) {
+    cursor c;
+    int64_t column = from % w->inner, last = w->n_outer - 1;
+    seek(&c, w, from / w->inner);
+    while (from < to) {
+        int64_t rows = column ? 0 : (to - from) / w->inner, left, n = w->inner;
+        left = last < 0 ? 1 : w->outer[last] - c.index[last];
+        if (rows == 0) n = w->inner - column < to - from ? w->inner - column : to - from;
+        rows = rows == 0 ? 1 : rows < left ? rows : left;
+        const char *row = x + (c.base[k] + column * w->step[k]) * (int64_t)bytes;
+        int64_t stride = last < 0 ? 0 : w->stride[k][last] * (int64_t)bytes;
+        int64_t row_bytes = n * (int64_t)bytes;
+        if (w->step[k])
+            kn__rows_copy(out, row_bytes, row, stride, rows, (size_t)row_bytes);
+        else
+            kn__rows_fill(out, row_bytes, row, stride, rows, bytes, n);
+        out += rows * row_bytes;
+        from += rows * n;
+        column = 0;
+        next_rows(&c, w, rows);
     }
 }
 

@@ -26,6 +26,10 @@ void kn__walk_init_strides(kn__walk *w, int n_dims, const int64_t dim[], const i
 /* Rows, whole or cut, of the result's elements from … to - 1. */
 void kn__walk_range(const kn__walk *w, int64_t from, int64_t to, kn__walk_row_fn row,
                     const void *ctx);
+/* Operand k, of elements of `bytes` bytes, broadcast: elements from … to - 1 one after the other.
+ */
+void kn__walk_copy(const kn__walk *w, int k, char *out, const char *x, size_t bytes, int64_t from,
+                   int64_t to);
 /* n elements of `bytes` bytes each get the value at x. */
 void kn__walk_repeat(char *out, const char *x, size_t bytes, int64_t n);
 

@@ -22,23 +22,36 @@ typedef struct broadcast_job {
     kn__walk walk;
 } broadcast_job;
 
-static void broadcast_row(const void *ctx, int64_t at, const int64_t from[], int64_t n) {
+static void broadcast_add_row(const void *ctx, int64_t at, const int64_t from[], int64_t n) {
     const broadcast_job *j = ctx;
     char *out = j->out + (size_t)at * j->bytes;
     const char *x = j->x + (size_t)from[0] * j->bytes;
-    if (j->add)
-        (j->walk.step[0] ? j->add->f : j->add->vs)(out, (const void *const[]){out, x}, n, 0, 0,
-                                                   false);
-    else if (j->walk.step[0])
-        memcpy(out, x, (size_t)n * j->bytes);
-    else
-        kn__walk_repeat(out, x, j->bytes, n);
+    (j->walk.step[0] ? j->add->f : j->add->vs)(out, (const void *const[]){out, x}, n, 0, 0, false);
+}
+
+/* Short rows are made contiguous first: a call for each would cost more. */
+static void broadcast_add(const broadcast_job *j, int64_t from, int64_t to) {
+    enum { BLOCK = 1024, SHORT = 64 };
+    _Alignas(64) char tile[BLOCK * sizeof(double)];
+    if (j->walk.inner >= SHORT) {
+        kn__walk_range(&j->walk, from, to, broadcast_add_row, j);
+        return;
+    }
+    for (int64_t n; from < to; from += n) {
+        char *out = j->out + (size_t)from * j->bytes;
+        n = to - from < BLOCK ? to - from : BLOCK;
+        kn__walk_copy(&j->walk, 0, tile, j->x, j->bytes, from, from + n);
+        j->add->f(out, (const void *const[]){out, tile}, n, 0, 0, false);
+    }
 }
 
 static void broadcast_part(void *ctx, int64_t i) {
     const broadcast_job *j = ctx;
-    int64_t to = (i + 1) * j->grain;
-    kn__walk_range(&j->walk, i * j->grain, to < j->n ? to : j->n, broadcast_row, j);
+    int64_t from = i * j->grain, to = from + j->grain < j->n ? from + j->grain : j->n;
+    if (j->add)
+        broadcast_add(j, from, to);
+    else
+        kn__walk_copy(&j->walk, 0, j->out + (size_t)from * j->bytes, j->x, j->bytes, from, to);
 }
 
 kn_status kn__host_broadcast(kn_op_call *call) {
