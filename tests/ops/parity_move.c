@@ -56,6 +56,8 @@ static void strided_cases(void) {
     strided_of(own, U(1031), 1030, U(1031), STRIDE(-1));
     strided_of(own, U(301, 3), 2, U(301, 3), STRIDE(3, -1));
     strided_of(own, U(5, 6, 7), 3, U(5, 6), STRIDE(42, 7));
+    strided_of(own, U(201, 3, 5), 6, U(201, 2, 3), STRIDE(15, 5, 1)); /* few short rows, often */
+    strided_of(KN_U8, U(701, 13), 2, U(701, 9), STRIDE(13, 1));
     strided_of(own, U(40, 50), 1, U(40), STRIDE(51)); /* a diagonal */
     strided_of(own, U(6, 8), 5, SCALAR(UNIFORM), STRIDE(0));
     strided_of(own, U(6, 8), 0, U(0, 8), STRIDE(8, 1));

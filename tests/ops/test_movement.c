@@ -117,6 +117,30 @@ static void rows_of_every_length_repeat_elements_and_rows(void **state) {
     }
 }
 
+static void parts_with_rows_of_every_length_are_moved(void **state) {
+    (void)state;
+    enum { ROWS = 23, PLANES = 3 };
+    for (int64_t round = 0; round < 150 * (int64_t)(sizeof dtypes / sizeof *dtypes); round++) {
+        KN_FRAME();
+        int64_t n = 1 + round / 8;
+        kn_dtype dtype = dtypes[round % 8];
+        kn_tensor *x = random_bytes(KN_SHAPE(ROWS + 2, PLANES + 1, n + 3), dtype),
+                  *part = kn_slice(x, KN_SHAPE(1, 1, 2), KN_SHAPE(ROWS + 1, PLANES + 1, n + 2)),
+                  *turned = kn_flip(part, KN_SHAPE(0, 2)), *moved = kn_roll(part, 2, 2);
+        for (int64_t e = 0; e < kn_tensor_numel(part); e++) {
+            int64_t i[3];
+            indices(i, kn_tensor_shape(part), e);
+            const char *own = element(part, i);
+            size_t bytes = kn_dtype_bytes(dtype);
+            assert_memory_equal(own, element(x, (int64_t[]){i[0] + 1, i[1] + 1, i[2] + 2}), bytes);
+            assert_memory_equal(
+                own, element(turned, (int64_t[]){ROWS - 1 - i[0], i[1], n - 1 - i[2]}), bytes);
+            assert_memory_equal(own, element(moved, (int64_t[]){i[0], i[1], (i[2] + 2) % n}),
+                                bytes);
+        }
+    }
+}
+
 static void a_cut_of_the_first_dimension_is_a_view(void **state) {
     (void)state;
     KN_FRAME();
@@ -286,6 +310,7 @@ int main(void) {
     return RUN_TESTS(OPS_TEST(transposes_move_each_element_to_its_place),
                      OPS_TEST(slices_and_their_adjoints_move_each_element),
                      OPS_TEST(rows_of_every_length_repeat_elements_and_rows),
+                     OPS_TEST(parts_with_rows_of_every_length_are_moved),
                      OPS_TEST(a_cut_of_the_first_dimension_is_a_view),
                      OPS_TEST(concat_puts_one_after_the_other),
                      OPS_TEST(reshape_is_a_view_with_one_unknown),

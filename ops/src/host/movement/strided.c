@@ -5,65 +5,78 @@
 
 #include "convert.h"
 #include "host/base/chunks.h"
+#include "host/base/short_rows.h"
 #include "kernel.h"
 
 enum { GRAIN_BYTES = 1 << 17 };
 
-/* --- one row --- */
+/* --- rows --- */
 
-typedef void (*row_fn)(void *to, const void *from, int64_t n, int64_t to_stride,
-                       int64_t from_stride);
+/* Each element of `n` in each of `rows`; strides in elements. */
+typedef struct box {
+    int64_t rows, n;
+    int64_t to_row, from_row, to_stride, from_stride;
+} box;
+typedef void (*rows_fn)(void *to, const void *from, const box *b);
+
+#define EACH_ROW(type)                                                                             \
+    type *restrict y = to;                                                                         \
+    const type *restrict x = from;                                                                 \
+    const int64_t n = b->n, y_i = b->to_stride, x_i = b->from_stride;                              \
+    for (int64_t r = 0; r < b->rows; r++, y += b->to_row, x += b->from_row)
+#define EACH for (int64_t i = 0; i < n; i++)
 
 /* Loops of their own for what compilers turn into wide moves. */
-#define COPY_ROW(type)                                                                             \
-    static void copy_##type(void *to, const void *from, int64_t n, int64_t to_stride,              \
-                            int64_t from_stride) {                                                 \
-        type *restrict y = to;                                                                     \
-        const type *restrict x = from;                                                             \
-        if (to_stride == 1 && from_stride == 1) {                                                  \
-            memcpy(y, x, (size_t)n * sizeof *y);                                                   \
-        } else if (to_stride == 1 && from_stride == -1) {                                          \
-            for (int64_t i = 0; i < n; i++) y[i] = x[-i];                                          \
-        } else if (to_stride == 1 && from_stride == 2) {                                           \
-            for (int64_t i = 0; i < n; i++) y[i] = x[2 * i];                                       \
-        } else if (to_stride == 1) {                                                               \
-            for (int64_t i = 0; i < n; i++) y[i] = x[i * from_stride];                             \
-        } else {                                                                                   \
-            for (int64_t i = 0; i < n; i++) y[i * to_stride] = x[i * from_stride];                 \
-        }                                                                                          \
-    }
-COPY_ROW(uint8_t)
-COPY_ROW(uint16_t)
-COPY_ROW(uint32_t)
-COPY_ROW(uint64_t)
-
-#define ADD_ROW(name, type, sum)                                                                   \
-    static void add_##name(void *to, const void *from, int64_t n, int64_t to_stride,               \
-                           int64_t from_stride) {                                                  \
-        type *restrict y = to;                                                                     \
-        const type *restrict x = from;                                                             \
-        if (to_stride == 1 && from_stride == 1) {                                                  \
-            for (int64_t i = 0; i < n; i++) {                                                      \
-                const type a = y[i], b = x[i];                                                     \
-                y[i] = (type)(sum);                                                                \
-            }                                                                                      \
+#define COPY_ROWS(type)                                                                            \
+    static void copy_##type(void *to, const void *from, const box *b) {                            \
+        if (b->to_stride == 1 && b->from_stride == 1) {                                            \
+            const int64_t bytes = sizeof(type);                                                    \
+            kn__rows_copy(to, b->to_row *bytes, from, b->from_row *bytes, b->rows,                 \
+                          (size_t)(b->n * bytes));                                                 \
             return;                                                                                \
         }                                                                                          \
-        for (int64_t i = 0; i < n; i++) {                                                          \
-            const type a = y[i * to_stride], b = x[i * from_stride];                               \
-            y[i * to_stride] = (type)(sum);                                                        \
+        EACH_ROW(type) {                                                                           \
+            if (y_i == 1 && x_i == -1)                                                             \
+                EACH y[i] = x[-i];                                                                 \
+            else if (y_i == 1 && x_i == 2)                                                         \
+                EACH y[i] = x[2 * i];                                                              \
+            else if (y_i == 1)                                                                     \
+                EACH y[i] = x[i * x_i];                                                            \
+            else                                                                                   \
+                EACH y[i * y_i] = x[i * x_i];                                                      \
         }                                                                                          \
     }
-ADD_ROW(f32, float, a + b)
-ADD_ROW(f64, double, a + b)
-ADD_ROW(f16, uint16_t, kn__f32_to_f16(kn__f16_to_f32(a) + kn__f16_to_f32(b)))
-ADD_ROW(bf16, uint16_t, kn__f32_to_bf16(kn__bf16_to_f32(a) + kn__bf16_to_f32(b)))
-ADD_ROW(i64, uint64_t, a + b)
-ADD_ROW(i32, uint32_t, a + b)
-ADD_ROW(u8, uint8_t, a + b)
+COPY_ROWS(uint8_t)
+COPY_ROWS(uint16_t)
+COPY_ROWS(uint32_t)
+COPY_ROWS(uint64_t)
 
-static row_fn row_of(const kn__strided_copy *c) {
-    static const row_fn adds[] = {
+#define ADD_ROWS(name, type, sum)                                                                  \
+    static void add_##name(void *to, const void *from, const box *b) {                             \
+        EACH_ROW(type) {                                                                           \
+            if (y_i == 1 && x_i == 1) {                                                            \
+                EACH {                                                                             \
+                    const type u = y[i], v = x[i];                                                 \
+                    y[i] = (type)(sum);                                                            \
+                }                                                                                  \
+            } else {                                                                               \
+                EACH {                                                                             \
+                    const type u = y[i * y_i], v = x[i * x_i];                                     \
+                    y[i * y_i] = (type)(sum);                                                      \
+                }                                                                                  \
+            }                                                                                      \
+        }                                                                                          \
+    }
+ADD_ROWS(f32, float, u + v)
+ADD_ROWS(f64, double, u + v)
+ADD_ROWS(f16, uint16_t, kn__f32_to_f16(kn__f16_to_f32(u) + kn__f16_to_f32(v)))
+ADD_ROWS(bf16, uint16_t, kn__f32_to_bf16(kn__bf16_to_f32(u) + kn__bf16_to_f32(v)))
+ADD_ROWS(i64, uint64_t, u + v)
+ADD_ROWS(i32, uint32_t, u + v)
+ADD_ROWS(u8, uint8_t, u + v)
+
+static rows_fn rows_of(const kn__strided_copy *c) {
+    static const rows_fn adds[] = {
         [KN_F32] = add_f32,   [KN_F64] = add_f64, [KN_F16] = add_f16, [KN_I64] = add_i64,
         [KN_BF16] = add_bf16, [KN_I32] = add_i32, [KN_U8] = add_u8,   [KN_BOOL] = add_u8};
     if (c->add) return adds[c->dtype];
@@ -83,7 +96,7 @@ static row_fn row_of(const kn__strided_copy *c) {
 
 typedef struct job {
     kn__strided_copy c; /* the last dimension is the row */
-    row_fn row;
+    rows_fn move;
     int64_t n, grain, bytes;
 } job;
 
@@ -99,8 +112,9 @@ static void swap_dims(kn__strided_copy *c, int a, int b) {
     swap(&c->from_stride[a], &c->from_stride[b]);
 }
 
-/* Dimensions that both sides walk through in one stride become one; those of one element go. Rows
- * of a few elements give way to the longest dimension. */
+/* Dimensions that both sides walk through in one stride become one; those of one element go. A
+ * last one of a few elements gives way to the longest one; where its elements are moved whole, the
+ * one before it does. */
 static void merge(kn__strided_copy *c) {
     enum { SHORT = 8 };
     int n = 0;
@@ -118,41 +132,62 @@ static void merge(kn__strided_copy *c) {
         n++;
     }
     c->n_dims = n;
-    int longest = n - 1;
-    for (int i = 0; i < n; i++) {
-        if (c->dim[n - 1] < SHORT && c->dim[i] > c->dim[longest]) longest = i;
+    bool whole = !c->add && n > 1 && c->to_stride[n - 1] == 1 && c->from_stride[n - 1] == 1;
+    int few = whole ? n - 2 : n - 1, longest = few;
+    for (int i = 0; i < few; i++) {
+        if (c->dim[few] < SHORT && c->dim[i] > c->dim[longest]) longest = i;
     }
-    swap_dims(c, longest, n - 1);
+    swap_dims(c, longest, few);
 }
 
+/* Where a part is: the row by its place in each dimension, and where that begins. */
+typedef struct cursor {
+    int64_t index[KN_DIMS_MAX], to, from;
+} cursor;
+
+static void seek(cursor *p, const kn__strided_copy *c, int64_t row) {
+    p->to = p->from = 0;
+    for (int i = c->n_dims - 2; i >= 0; i--) {
+        p->index[i] = row % c->dim[i];
+        row /= c->dim[i];
+        p->to += p->index[i] * c->to_stride[i];
+        p->from += p->index[i] * c->from_stride[i];
+    }
+}
+
+/* `rows` further on, which the last dimension but one has. */
+static void next_rows(cursor *p, const kn__strided_copy *c, int64_t rows) {
+    for (int i = c->n_dims - 2; i >= 0; i--, rows = 1) {
+        p->index[i] += rows;
+        bool wraps = p->index[i] == c->dim[i];
+        int64_t steps = wraps ? rows - c->dim[i] : rows;
+        p->to += steps * c->to_stride[i];
+        p->from += steps * c->from_stride[i];
+        if (!wraps) return;
+        p->index[i] = 0;
+    }
+}
+
+/* Whole rows of the last dimension but one at once, and the parts of rows before and after them. */
 static void run_part(void *ctx, int64_t part) {
     const job *j = ctx;
     const kn__strided_copy *c = &j->c;
     int last = c->n_dims - 1;
+    box b = {.to_stride = c->to_stride[last], .from_stride = c->from_stride[last]};
+    if (last) b.to_row = c->to_stride[last - 1], b.from_row = c->from_stride[last - 1];
     int64_t at = part * j->grain, end = at + j->grain < j->n ? at + j->grain : j->n;
-    int64_t index[KN_DIMS_MAX], to = 0, from = 0, row = at / c->dim[last];
-    int64_t column = at - row * c->dim[last];
-    for (int i = last - 1; i >= 0; i--) {
-        index[i] = row % c->dim[i];
-        row /= c->dim[i];
-        to += index[i] * c->to_stride[i];
-        from += index[i] * c->from_stride[i];
-    }
+    int64_t row = c->dim[last], column = at % row;
+    cursor p;
+    seek(&p, c, at / row);
     while (at < end) {
-        int64_t n = c->dim[last] - column < end - at ? c->dim[last] - column : end - at;
-        j->row((char *)c->to + (to + column * c->to_stride[last]) * j->bytes,
-               (const char *)c->from + (from + column * c->from_stride[last]) * j->bytes, n,
-               c->to_stride[last], c->from_stride[last]);
-        at += n;
+        int64_t left = last ? c->dim[last - 1] - p.index[last - 1] : 1, rows = (end - at) / row;
+        b.n = row - column < end - at ? row - column : end - at;
+        b.rows = b.n < row ? 1 : rows < left ? rows : left;
+        j->move((char *)c->to + (p.to + column * b.to_stride) * j->bytes,
+                (const char *)c->from + (p.from + column * b.from_stride) * j->bytes, &b);
+        at += b.rows * b.n;
         column = 0;
-        for (int i = last - 1; i >= 0; i--) {
-            bool wraps = ++index[i] == c->dim[i];
-            int64_t steps = wraps ? 1 - c->dim[i] : 1;
-            to += steps * c->to_stride[i];
-            from += steps * c->from_stride[i];
-            if (!wraps) break;
-            index[i] = 0;
-        }
+        next_rows(&p, c, b.rows);
     }
 }
 
@@ -161,7 +196,7 @@ void kn__strided_copy_run(int threads, const kn__strided_copy *copy) {
     for (int i = 0; i < copy->n_dims; i++) j.n *= copy->dim[i];
     if (j.n == 0) return;
     merge(&j.c);
-    j.row = row_of(&j.c);
+    j.move = rows_of(&j.c);
     j.grain = kn__even(j.n, GRAIN_BYTES / j.bytes);
     kn__parallel_for(threads, kn__chunks(j.n, j.grain), run_part, &j);
 }
