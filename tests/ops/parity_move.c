@@ -127,7 +127,11 @@ static void pad_cases(void) {
     pad_of(own, U(2, 3, 10, 7), (kn_attr_pad){0.5, {0, 0, 1, 2}, {0, 0, 1, 3}});
     pad_of(own, U(3, 1, 2, 2), (kn_attr_pad){1, {0, 1, 0, 0}, {0, 2, 0, 0}});
     pad_of(KN_U8, U(4, 9, 3), (kn_attr_pad){1, {2, 0, 0}, {2, 0, 1}});
+    pad_of(own, U(3, 5001, 3), (kn_attr_pad){2, {1, 7, 1}, {0, 9, 1}}); /* parts of short rows */
+    pad_of(KN_BOOL, U(3, 4, 17), (kn_attr_pad){1, {1, 0, 5}, {1, 2, 0}});
     pad_edge_of(own, U(1), 0, 1, 1);
+    pad_edge_of(own, U(3001, 7), 1, 2, 3);
+    pad_edge_of(own, U(2, 3, 1100), 1, 1, 2);
     pad_edge_of(own, U(7), 0, 6, 3);
     pad_edge_of(own, U(5, 12), 0, 2, 4);
     pad_edge_of(own, U(3, 9, 5), 1, 8, 0);

@@ -5,6 +5,7 @@
 
 #include "convert.h"
 #include "host/base/chunks.h"
+#include "host/base/short_rows.h"
 #include "host/base/walk.h"
 #include "host/movement/strided.h"
 #include "kernel.h"
@@ -53,34 +54,43 @@ static pad_job pad_job_of(const kn_op_call *call, const kn_attr_pad *attr) {
     return j;
 }
 
-/* Row `row` of the result in x, or -1 where it is padding. */
-static int64_t row_in_x(const pad_job *j, int64_t row) {
+/* Row `row` of the result in x, or -1 where it is padding; *run: so many rows from it on are the
+ * next ones of x, or padding too. */
+static int64_t row_in_x(const pad_job *j, int64_t row, int64_t *run) {
     int64_t at = 0, step = 1;
+    *run = 1;
     for (int i = j->n_outer - 1; i >= 0; i--) {
-        int64_t index = row % j->outer[i] - j->before[i];
+        int64_t place = row % j->outer[i], index = place - j->before[i], size = j->size[i];
         row /= j->outer[i];
-        if (index < 0 || index >= j->size[i]) return -1;
+        if (i == j->n_outer - 1)
+            *run = index < 0 ? -index : index < size ? size - index : j->outer[i] - place;
+        if (index < 0 || index >= size) return -1;
         at += index * step;
-        step *= j->size[i];
+        step *= size;
     }
     return at;
 }
 
 static void pad_rows(void *ctx, int64_t part) {
     const pad_job *j = ctx;
-    int64_t to = (part + 1) * j->rows_each, n = j->left + j->middle + j->right;
-    for (int64_t row = part * j->rows_each; row < to && row < j->rows; row++) {
-        char *out = j->out + (size_t)(row * n) * j->bytes;
-        int64_t from = row_in_x(j, row);
+    const char *value = (const char *)&j->value;
+    int64_t to = (part + 1) * j->rows_each, n = j->left + j->middle + j->right, run;
+    int64_t bytes = (int64_t)j->bytes, row_bytes = n * bytes, middle_bytes = j->middle * bytes;
+    if (to > j->rows) to = j->rows;
+    for (int64_t row = part * j->rows_each; row < to; row += run) {
+        char *out = j->out + row * row_bytes;
+        int64_t from = row_in_x(j, row, &run);
+        if (run > to - row) run = to - row;
         if (from < 0 || j->middle == 0) {
-            kn__walk_repeat(out, (const char *)&j->value, j->bytes, n);
+            kn__walk_repeat(out, value, j->bytes, run * n);
             continue;
         }
-        kn__walk_repeat(out, (const char *)&j->value, j->bytes, j->left);
-        out += (size_t)j->left * j->bytes;
-        memcpy(out, j->x + (size_t)(from * j->middle) * j->bytes, (size_t)j->middle * j->bytes);
-        out += (size_t)j->middle * j->bytes;
-        kn__walk_repeat(out, (const char *)&j->value, j->bytes, j->right);
+        kn__rows_fill(out, row_bytes, value, 0, run, j->bytes, j->left);
+        out += j->left * bytes;
+        kn__rows_copy(out, row_bytes, j->x + from * middle_bytes, middle_bytes, run,
+                      (size_t)middle_bytes);
+        out += middle_bytes;
+        kn__rows_fill(out, row_bytes, value, 0, run, j->bytes, j->right);
     }
 }
 
@@ -120,8 +130,8 @@ static edge_job edge_job_of(const kn_op_call *call, const kn_tensor *small) {
     return j;
 }
 
-/* Columns first … first + n - 1, for one outer index. */
-typedef void (*edge_fn)(const edge_job *j, int64_t outer, int64_t first, int64_t n);
+/* Columns first … first + n - 1, for `rows` outer indices. */
+typedef void (*edge_fn)(const edge_job *j, int64_t outer, int64_t rows, int64_t first, int64_t n);
 
 typedef struct edge_work {
     edge_job j;
@@ -133,7 +143,7 @@ static void edge_part(void *ctx, int64_t part) {
     const edge_job *j = &w->j;
     int64_t first = part % j->columns * j->columns_each, outer = part / j->columns * j->each;
     int64_t n = j->inner - first < j->columns_each ? j->inner - first : j->columns_each;
-    for (int64_t i = outer; i < outer + j->each && i < j->outer; i++) w->run(j, i, first, n);
+    w->run(j, outer, j->outer - outer < j->each ? j->outer - outer : j->each, first, n);
 }
 
 static void edge_run(int threads, const edge_job *j, edge_fn run) {
@@ -141,29 +151,17 @@ static void edge_run(int threads, const edge_job *j, edge_fn run) {
     kn__parallel_for(threads, kn__chunks(j->outer, j->each) * j->columns, edge_part, &w);
 }
 
-/* n elements of size `bytes`; a call of memcpy is slow for a single one. */
-static void copy_few(char *to, const char *from, int64_t n, size_t bytes) {
-    if (n == 1 && bytes == 4)
-        memcpy(to, from, 4);
-    else if (n == 1 && bytes == 8)
-        memcpy(to, from, 8);
-    else
-        memcpy(to, from, (size_t)n * bytes);
-}
-
-static void edge_copy(const edge_job *j, int64_t outer, int64_t first, int64_t n) {
-    size_t bytes = kn_dtype_bytes(j->dtype), row = (size_t)j->inner * bytes;
-    int64_t all = j->before + j->n + j->after;
-    const char *in = j->in + (size_t)(outer * j->n) * row + (size_t)first * bytes;
-    char *out = j->out + (size_t)(outer * all + j->before) * row + (size_t)first * bytes;
+/* Each place of the axis for all outer indices at once, those inside it together. */
+static void edge_copy(const edge_job *j, int64_t outer, int64_t rows, int64_t first, int64_t n) {
+    int64_t bytes = (int64_t)kn_dtype_bytes(j->dtype), row = j->inner * bytes;
+    int64_t from_stride = j->n * row, to_stride = (j->before + j->n + j->after) * row;
+    const char *in = j->in + outer * from_stride + first * bytes;
+    char *out = j->out + outer * to_stride + j->before * row + first * bytes;
     for (int64_t i = -j->before; i < j->n + j->after; i++) {
-        if (i == 0 && n == j->inner) {
-            memcpy(out, in, (size_t)j->n * row);
-            i = j->n - 1;
-        } else {
-            int64_t from = kn__pad_source(j->mode, j->n, i);
-            copy_few(out + i * (int64_t)row, in + from * (int64_t)row, n, bytes);
-        }
+        bool all = i == 0 && n == j->inner;
+        int64_t from = kn__pad_source(j->mode, j->n, i), size = all ? from_stride : n * bytes;
+        kn__rows_copy(out + i * row, to_stride, in + from * row, from_stride, rows, (size_t)size);
+        if (all) i = j->n - 1;
     }
 }
 
@@ -175,7 +173,7 @@ kn_status kn__host_pad_edge(kn_op_call *call) {
 
 /* An element's own gradient, then those of its copies, in order. */
 #define EDGE_ADD(type)                                                                             \
-    static void edge_add_##type(const edge_job *j, int64_t outer, int64_t first, int64_t n) {      \
+    static void edge_add_one_##type(const edge_job *j, int64_t outer, int64_t first, int64_t n) {  \
         const type *g = (const type *)(const void *)j->in;                                         \
         type *out = (type *)(void *)j->out + outer * j->n * j->inner + first;                      \
         g += (outer * (j->before + j->n + j->after) + j->before) * j->inner + first;               \
@@ -192,7 +190,7 @@ EDGE_ADD(float)
 EDGE_ADD(double)
 
 /* The same in f32, rounded once. */
-static void edge_add_halves(const edge_job *j, int64_t outer, int64_t first, int64_t n) {
+static void edge_add_one_halves(const edge_job *j, int64_t outer, int64_t first, int64_t n) {
     const uint16_t *g = (const uint16_t *)(const void *)j->in;
     uint16_t *out = (uint16_t *)(void *)j->out + outer * j->n * j->inner + first;
     bool f16 = j->dtype == KN_F16;
@@ -212,6 +210,15 @@ static void edge_add_halves(const edge_job *j, int64_t outer, int64_t first, int
         }
     }
 }
+
+#define EDGE_ADD_ROWS(name)                                                                        \
+    static void edge_add_##name(const edge_job *j, int64_t outer, int64_t rows, int64_t first,     \
+                                int64_t n) {                                                       \
+        for (int64_t i = outer; i < outer + rows; i++) edge_add_one_##name(j, i, first, n);        \
+    }
+EDGE_ADD_ROWS(float)
+EDGE_ADD_ROWS(double)
+EDGE_ADD_ROWS(halves)
 
 kn_status kn__host_pad_edge_back(kn_op_call *call) {
     edge_job j = edge_job_of(call, call->out[0]);
