@@ -234,6 +234,9 @@ static void index_cases(void) {
     gather_of(own, U(3, 5, 7), KN_U8, 11, 1);
     gather_of(own, U(6, 60, 600), KN_I64, 5, 1);
     gather_of(own, U(4, 5), KN_I64, 0, 0);
+    gather_of(own, U(40001, 3), KN_I64, 1, 1); /* parts of short rows */
+    gather_of(KN_U8, U(2, 3, 40001), KN_I32, 2, 1);
+    gather_of(KN_I64, U(7, 30, 5), KN_U8, 300, 1);
     gather_of(KN_F16, U(9, 13), KN_I64, 50, 1);
     gather_of(KN_BF16, U(9, 13), KN_I64, 50, 0);
     gather_of(KN_BOOL, U(9, 13), KN_I64, 5, 0);

@@ -203,6 +203,10 @@ static void what_is_wrong_is_named(void **state) {
     assert_op_fails(kn_index(x, KN_ITEMS(KN_TAKE(i), KN_TAKE(i))), KN_ERR_INVALID, "is outside");
     assert_op_fails(kn_gather(x, I64(KN_SHAPE(1, 3), 0, -3, 0), 0), KN_ERR_INVALID,
                     "index -3 is outside 2 elements (element 1 of [1,3])");
+    assert_op_fails(kn_gather(x, I64(KN_SHAPE(2, 1), 0, 3), 1), KN_ERR_INVALID,
+                    "index 3 is outside 3 elements (element 1 of [2,1])");
+    assert_op_fails(kn_scatter(x, I64(KN_SHAPE(2, 1), 0, -4), kn_ones(KN_SHAPE(2, 1)), 1),
+                    KN_ERR_INVALID, "index -4 is outside 3 elements (element 1 of [2,1])");
     assert_op_fails(kn_scatter_add(x, I64(KN_SHAPE(1, 3), 0, 0, 2), kn_ones(KN_SHAPE(1, 3)), 0),
                     KN_ERR_INVALID, "kn_scatter_add: index 2 is outside 2 elements");
     assert_op_fails(kn_gather(x, i, 0), KN_ERR_SHAPE, "index is not like x beside axis 0");

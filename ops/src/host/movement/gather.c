@@ -60,61 +60,68 @@ static inline __attribute__((always_inline)) uint64_t place_of(int64_t v, uint64
     return at;
 }
 
-/* y[i] = x[index[i]·stride + i·step] for n elements; place: of the first among all indices. */
+/* Rows of n elements: y[i] = x[index[i]·stride + i·step], and what indices and x move on by between
+ * rows; place: of the first among all indices. */
+typedef struct gather_rows {
+    int64_t rows, n, place;
+    int64_t stride, step, x_row, index_row;
+} gather_rows;
+
 #define GATHER_EACH(at_i)                                                                          \
     for (int64_t i = 0; i < n; i++) {                                                              \
         uint64_t at = place_of(index[i], size);                                                    \
         if (__builtin_expect(at < size, 1))                                                        \
             y[i] = x[at_i];                                                                        \
         else                                                                                       \
-            kn__indexed_bad(&j->in, place + i);                                                    \
+            kn__indexed_bad(&j->in, g->place + r * g->index_row + i);                              \
     }
 #define GATHER(type, name, index_type)                                                             \
-    static void gather_##type##_##name(gather_job *j, void *to, const void *from, int64_t place,   \
-                                       int64_t n, int64_t stride, int64_t step) {                  \
-        const index_type *index = (const index_type *)j->in.index + place;                         \
+    static void gather_##type##_##name(gather_job *j, void *to, const void *from,                  \
+                                       const gather_rows *g) {                                     \
+        const index_type *index = (const index_type *)j->in.index + g->place;                      \
         type *y = to;                                                                              \
         const type *x = from;                                                                      \
         const uint64_t size = (uint64_t)j->in.size;                                                \
-        if (stride == 1 && step == 0)                                                              \
-            GATHER_EACH(at)                                                                        \
-        else                                                                                       \
-            GATHER_EACH((int64_t)at *stride + i * step)                                            \
+        const int64_t n = g->n, stride = g->stride, step = g->step;                                \
+        for (int64_t r = 0; r < g->rows; r++, y += n, x += g->x_row, index += g->index_row) {      \
+            if (stride == 1 && step == 0)                                                          \
+                GATHER_EACH(at)                                                                    \
+            else                                                                                   \
+                GATHER_EACH((int64_t)at *stride + i * step)                                        \
+        }                                                                                          \
     }
 #define GATHERS(type)                                                                              \
     GATHER(type, i64, int64_t)                                                                     \
     GATHER(type, i32, int32_t)                                                                     \
     GATHER(type, u8, uint8_t)                                                                      \
-    static void gather_##type(gather_job *j, void *to, const void *from, int64_t place, int64_t n, \
-                              int64_t stride, int64_t step) {                                      \
+    static void gather_##type(gather_job *j, void *to, const void *from, const gather_rows *g) {   \
         if (j->in.index_dtype == KN_I64)                                                           \
-            gather_##type##_i64(j, to, from, place, n, stride, step);                              \
+            gather_##type##_i64(j, to, from, g);                                                   \
         else if (j->in.index_dtype == KN_I32)                                                      \
-            gather_##type##_i32(j, to, from, place, n, stride, step);                              \
+            gather_##type##_i32(j, to, from, g);                                                   \
         else                                                                                       \
-            gather_##type##_u8(j, to, from, place, n, stride, step);                               \
+            gather_##type##_u8(j, to, from, g);                                                    \
     }
 GATHERS(uint8_t)
 GATHERS(uint16_t)
 GATHERS(uint32_t)
 GATHERS(uint64_t)
 
-static void gather_run(gather_job *j, int64_t at, int64_t from, int64_t place, int64_t n,
-                       int64_t stride, int64_t step) {
+static void gather_run(gather_job *j, int64_t at, int64_t from, const gather_rows *g) {
     char *y = j->y + (size_t)at * j->bytes;
     const char *x = j->x + (size_t)from * j->bytes;
     switch (j->bytes) {
         case 1:
-            gather_uint8_t(j, y, x, place, n, stride, step);
+            gather_uint8_t(j, y, x, g);
             return;
         case 2:
-            gather_uint16_t(j, y, x, place, n, stride, step);
+            gather_uint16_t(j, y, x, g);
             return;
         case 4:
-            gather_uint32_t(j, y, x, place, n, stride, step);
+            gather_uint32_t(j, y, x, g);
             return;
         default:
-            gather_uint64_t(j, y, x, place, n, stride, step);
+            gather_uint64_t(j, y, x, g);
     }
 }
 
@@ -131,19 +138,28 @@ static void select_rows(void *ctx, int64_t part) {
     }
 }
 
-/* Elements, as far as one row of indices goes: along the axis where nothing lies inside it. */
+/* Rows of indices, whole or cut: along the axis where nothing lies inside it. */
 static void gather_part(void *ctx, int64_t part) {
     gather_job *j = ctx;
     const kn__indexed *in = &j->in;
-    int64_t row = in->inner == 1 ? in->count : in->inner;
+    bool last = in->inner == 1; /* no dimension inside the axis */
+    int64_t row = last ? in->count : in->inner;
     int64_t at = part * j->grain, end = at + j->grain < j->n ? at + j->grain : j->n;
+    gather_rows g = {.stride = in->inner, .step = !last, .x_row = last ? in->size : 0};
+    g.index_row = in->rows ? 0 : row;
     while (at < end) {
-        int64_t r = at / row, i = at - r * row, n = row - i < end - at ? row - i : end - at;
-        if (in->inner == 1)
-            gather_run(j, at, r * in->size, in->rows ? i : at, n, 1, 0);
-        else
-            gather_run(j, at, r / in->count * in->size * in->inner + i, at, n, in->inner, 1);
-        at += n;
+        int64_t r = at / row, i = at - r * row, from = r * in->size;
+        int64_t left = end - at; /* elements for which x_row is right */
+        if (!last) {
+            int64_t outer = r / in->count, after = (outer + 1) * in->count * row - at;
+            from = outer * in->size * row + i;
+            left = after < left ? after : left;
+        }
+        g.n = row - i < left ? row - i : left;
+        g.rows = g.n < row ? 1 : left / row;
+        g.place = in->rows ? i : at;
+        gather_run(j, at, from, &g);
+        at += g.rows * g.n;
     }
 }
 
