@@ -60,13 +60,15 @@ static inline __attribute__((always_inline)) uint64_t place_of(int64_t v, uint64
     return at;
 }
 
-/* Rows of n elements: y[i] = x[index[i]·stride + i·step], and what indices and x move on by between
- * rows; place: of the first among all indices. */
-typedef struct gather_rows {
+/* Rows of n elements, y, and those of x that they are read from, or that they are written to:
+ * y[i] and x[index[i]·stride + i·step]; x_row, index_row: the way from a row to the next one.
+ * place: of the first index among all. */
+typedef struct indexed_rows {
     int64_t rows, n, place;
     int64_t stride, step, x_row, index_row;
-} gather_rows;
+} indexed_rows;
 
+/* y[i] = x[…] */
 #define GATHER_EACH(at_i)                                                                          \
     for (int64_t i = 0; i < n; i++) {                                                              \
         uint64_t at = place_of(index[i], size);                                                    \
@@ -77,7 +79,7 @@ typedef struct gather_rows {
     }
 #define GATHER(type, name, index_type)                                                             \
     static void gather_##type##_##name(gather_job *j, void *to, const void *from,                  \
-                                       const gather_rows *g) {                                     \
+                                       const indexed_rows *g) {                                    \
         const index_type *index = (const index_type *)j->in.index + g->place;                      \
         type *y = to;                                                                              \
         const type *x = from;                                                                      \
@@ -94,7 +96,7 @@ typedef struct gather_rows {
     GATHER(type, i64, int64_t)                                                                     \
     GATHER(type, i32, int32_t)                                                                     \
     GATHER(type, u8, uint8_t)                                                                      \
-    static void gather_##type(gather_job *j, void *to, const void *from, const gather_rows *g) {   \
+    static void gather_##type(gather_job *j, void *to, const void *from, const indexed_rows *g) {  \
         if (j->in.index_dtype == KN_I64)                                                           \
             gather_##type##_i64(j, to, from, g);                                                   \
         else if (j->in.index_dtype == KN_I32)                                                      \
@@ -107,7 +109,7 @@ GATHERS(uint16_t)
 GATHERS(uint32_t)
 GATHERS(uint64_t)
 
-static void gather_run(gather_job *j, int64_t at, int64_t from, const gather_rows *g) {
+static void gather_run(gather_job *j, int64_t at, int64_t from, const indexed_rows *g) {
     char *y = j->y + (size_t)at * j->bytes;
     const char *x = j->x + (size_t)from * j->bytes;
     switch (j->bytes) {
@@ -145,7 +147,7 @@ static void gather_part(void *ctx, int64_t part) {
     bool last = in->inner == 1; /* no dimension inside the axis */
     int64_t row = last ? in->count : in->inner;
     int64_t at = part * j->grain, end = at + j->grain < j->n ? at + j->grain : j->n;
-    gather_rows g = {.stride = in->inner, .step = !last, .x_row = last ? in->size : 0};
+    indexed_rows g = {.stride = in->inner, .step = !last, .x_row = last ? in->size : 0};
     g.index_row = in->rows ? 0 : row;
     while (at < end) {
         int64_t r = at / row, i = at - r * row, from = r * in->size;
@@ -182,11 +184,9 @@ kn_status kn__host_gather(kn_op_call *call) {
 /* --- writing and adding --- */
 
 typedef struct scatter_job scatter_job;
-/* out (+)= y for n elements in a row: of one slice; or each at its index, the first one's being
- * number `place`: out[index[i]·stride + i·step]. */
+/* out (+)= y for n elements in a row: of one slice; or rows of them, each at its index. */
 typedef void (*put_fn)(void *to, const void *from, int64_t n);
-typedef void (*each_fn)(scatter_job *j, void *to, const void *from, int64_t place, int64_t n,
-                        int64_t stride, int64_t step);
+typedef void (*each_fn)(scatter_job *j, void *to, const void *from, const indexed_rows *g);
 
 struct scatter_job {
     kn__indexed in;
@@ -196,8 +196,8 @@ struct scatter_job {
     const char *x; /* NULL: zeros */
     size_t bytes, y_bytes;
     put_fn put;
-    each_fn each;
-    int64_t columns, columns_each; /* of a piece of work */
+    each_fn each_row;
+    int64_t columns, columns_each, each; /* a piece of work: of the inner, of the outer ones */
 };
 
 #define SCATTER_EACH(expr, at_i)                                                                   \
@@ -208,38 +208,39 @@ struct scatter_job {
             type_t *out = &to[at_i];                                                               \
             *out = (type_t)(expr);                                                                 \
         } else {                                                                                   \
-            kn__indexed_bad(&j->in, place + i);                                                    \
+            kn__indexed_bad(&j->in, g->place + r * g->index_row + i);                              \
         }                                                                                          \
         from += from_step;                                                                         \
     }
 #define EACH(name, type, y_type, expr, index_type)                                                 \
     static void each_##name##_##index_type(scatter_job *j, type *to, const y_type *from,           \
-                                           int64_t place, int64_t n, int64_t stride,               \
-                                           int64_t step) {                                         \
+                                           const indexed_rows *g) {                                \
         typedef type type_t;                                                                       \
         typedef y_type y_t;                                                                        \
-        const index_type *index = (const index_type *)j->in.index + place;                         \
+        const index_type *index = (const index_type *)j->in.index + g->place;                      \
         const uint64_t size = (uint64_t)j->in.size;                                                \
+        const int64_t n = g->n, stride = g->stride, step = g->step;                                \
         static const y_type zero;                                                                  \
         const int from_step = from != NULL;                                                        \
         if (!from) from = &zero;                                                                   \
-        if (stride == 1 && step == 0)                                                              \
-            SCATTER_EACH(expr, at)                                                                 \
-        else                                                                                       \
-            SCATTER_EACH(expr, (int64_t)at *stride + i * step)                                     \
+        for (int64_t r = 0; r < g->rows; r++, to += g->x_row, index += g->index_row) {             \
+            if (stride == 1 && step == 0)                                                          \
+                SCATTER_EACH(expr, at)                                                             \
+            else                                                                                   \
+                SCATTER_EACH(expr, (int64_t)at *stride + i * step)                                 \
+        }                                                                                          \
     }
 #define PUT(name, type, y_type, expr)                                                              \
     EACH(name, type, y_type, expr, int64_t)                                                        \
     EACH(name, type, y_type, expr, int32_t)                                                        \
     EACH(name, type, y_type, expr, uint8_t)                                                        \
-    static void each_##name(scatter_job *j, void *to, const void *from, int64_t place, int64_t n,  \
-                            int64_t stride, int64_t step) {                                        \
+    static void each_##name(scatter_job *j, void *to, const void *from, const indexed_rows *g) {   \
         if (j->in.index_dtype == KN_I64)                                                           \
-            each_##name##_int64_t(j, to, from, place, n, stride, step);                            \
+            each_##name##_int64_t(j, to, from, g);                                                 \
         else if (j->in.index_dtype == KN_I32)                                                      \
-            each_##name##_int32_t(j, to, from, place, n, stride, step);                            \
+            each_##name##_int32_t(j, to, from, g);                                                 \
         else                                                                                       \
-            each_##name##_uint8_t(j, to, from, place, n, stride, step);                            \
+            each_##name##_uint8_t(j, to, from, g);                                                 \
     }                                                                                              \
     static void put_##name(void *to, const void *from, int64_t n) {                                \
         type *out = to;                                                                            \
@@ -272,20 +273,32 @@ static void choose_put(scatter_job *j, bool adds, kn_dtype dtype) {
                [KN_U8] = BOTH(add_u8)},
       set[] = {[1] = BOTH(set_1), [2] = BOTH(set_2), [4] = BOTH(set_4), [8] = BOTH(set_8)};
     j->put = adds ? add[dtype].put : set[kn_dtype_bytes(dtype)].put;
-    j->each = adds ? add[dtype].each : set[kn_dtype_bytes(dtype)].each;
+    j->each_row = adds ? add[dtype].each : set[kn_dtype_bytes(dtype)].each;
 }
 
 static const void *y_at(const scatter_job *j, int64_t i) {
     return j->y ? j->y + (size_t)i * j->y_bytes : NULL;
 }
 
-/* The row at `at` as x has it, just before it is written to. */
-static void start_row(const scatter_job *j, size_t at) {
-    size_t bytes = (size_t)j->in.size * j->bytes;
+/* Rows from `at` on as x has them, just before they are written to. */
+static void start_rows(const scatter_job *j, size_t at, int64_t rows) {
+    size_t bytes = (size_t)(rows * j->in.size) * j->bytes;
     if (j->x)
         memcpy(j->out + at, j->x + at, bytes);
     else
         memset(j->out + at, 0, bytes);
+}
+
+/* Nothing lies inside the axis: the rows of some outer indices. */
+static void scatter_rows(void *ctx, int64_t part) {
+    scatter_job *j = ctx;
+    const kn__indexed *in = &j->in;
+    int64_t outer = part * j->each, left = in->outer - outer, from = outer * in->count;
+    indexed_rows g = {.rows = left < j->each ? left : j->each, .n = in->count, .stride = 1};
+    g.x_row = in->size, g.index_row = in->rows ? 0 : in->count, g.place = outer * g.index_row;
+    size_t at = (size_t)(outer * in->size) * j->bytes;
+    if (j->starts) start_rows(j, at, g.rows);
+    j->each_row(j, j->out + at, y_at(j, from), &g);
 }
 
 /* The columns from `first` on of one outer index, all along the axis. */
@@ -294,20 +307,17 @@ static void scatter_part(void *ctx, int64_t part) {
     kn__indexed *in = &j->in;
     int64_t outer = part / j->columns, first = part % j->columns * j->columns_each;
     int64_t n = in->inner - first < j->columns_each ? in->inner - first : j->columns_each;
-    int64_t base = outer * in->size * in->inner + first;
-    if (in->inner == 1) {
-        int64_t row = outer * in->count;
-        if (j->starts) start_row(j, (size_t)base * j->bytes);
-        j->each(j, j->out + (size_t)base * j->bytes, y_at(j, row), in->rows ? 0 : row, in->count, 1,
-                0);
+    int64_t base = outer * in->size * in->inner + first,
+            row = outer * in->count * in->inner + first;
+    if (!in->rows) {
+        indexed_rows g = {.rows = 1, .n = n, .stride = in->inner, .step = 1};
+        for (int64_t k = 0; k < in->count; k++, row += in->inner) {
+            g.place = row;
+            j->each_row(j, j->out + (size_t)base * j->bytes, y_at(j, row), &g);
+        }
         return;
     }
-    for (int64_t k = 0; k < in->count; k++) {
-        int64_t row = (outer * in->count + k) * in->inner + first;
-        if (!in->rows) {
-            j->each(j, j->out + (size_t)base * j->bytes, y_at(j, row), row, n, in->inner, 1);
-            continue;
-        }
+    for (int64_t k = 0; k < in->count; k++, row += in->inner) {
         int64_t v = kn__index_at(in, k);
         if (v >= 0) j->put(j->out + (size_t)(base + v * in->inner) * j->bytes, y_at(j, row), n);
     }
@@ -315,9 +325,15 @@ static void scatter_part(void *ctx, int64_t part) {
 
 static void scatter_run(scatter_job *j, int threads) {
     enum { COLUMNS = 128 };
-    j->columns_each = j->in.inner < COLUMNS ? j->in.inner : COLUMNS;
-    j->columns = kn__chunks(j->in.inner, j->columns_each);
-    kn__parallel_for(threads, j->in.outer * j->columns, scatter_part, j);
+    const kn__indexed *in = &j->in;
+    if (in->inner == 1) {
+        j->each = GRAIN_BYTES / ((in->size + in->count) * (int64_t)j->bytes + 1) + 1;
+        kn__parallel_for(threads, kn__chunks(in->outer, j->each), scatter_rows, j);
+        return;
+    }
+    j->columns_each = in->inner < COLUMNS ? in->inner : COLUMNS;
+    j->columns = kn__chunks(in->inner, j->columns_each);
+    kn__parallel_for(threads, in->outer * j->columns, scatter_part, j);
 }
 
 /* 16-bit floats add up in f32. */
