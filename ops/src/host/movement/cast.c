@@ -85,9 +85,13 @@ static void cast_part(void *ctx, int64_t part) {
                    left < GRAIN ? left : GRAIN);
 }
 
+void kn__cast(int threads, void *y, kn_dtype to, const void *x, kn_dtype from, int64_t n) {
+    cast_job j = {y, x, from, to, n};
+    kn__parallel_for(threads, kn__chunks(n, GRAIN), cast_part, &j);
+}
+
 kn_status kn__host_cast(kn_op_call *call) {
-    cast_job j = {call->out[0]->data, call->in[0]->data, (kn_dtype)call->in[0]->dtype,
-                  (kn_dtype)call->out[0]->dtype, call->out[0]->n};
-    kn__parallel_for(call->threads, kn__chunks(j.n, GRAIN), cast_part, &j);
+    const kn_tensor *x = call->in[0], *y = call->out[0];
+    kn__cast(call->threads, y->data, (kn_dtype)y->dtype, x->data, (kn_dtype)x->dtype, y->n);
     return KN_OK;
 }

@@ -339,20 +339,17 @@ static void scatter_run(scatter_job *j, int threads) {
 /* 16-bit floats add up in f32. */
 static kn_status add_halves(scatter_job *j, kn_op_call *call) {
     const kn_tensor *x = call->in[0], *out = call->out[0];
+    kn_dtype dtype = (kn_dtype)out->dtype;
+    size_t bytes = (size_t)out->n * sizeof(float);
     void *sums;
-    KN_TRY(kn__work(&sums, call, (size_t)out->n * sizeof(float)));
-    float *sum = sums;
-    bool f16 = out->dtype == KN_F16;
-    const uint16_t *from = x == KN_NONE ? NULL : x->data;
-    uint16_t *to = out->data;
-    for (int64_t i = 0; i < out->n; i++) {
-        sum[i] = !from ? 0 : f16 ? kn__f16_to_f32(from[i]) : kn__bf16_to_f32(from[i]);
-    }
+    KN_TRY(kn__work(&sums, call, bytes));
+    if (x == KN_NONE)
+        kn__zero_bytes(call->threads, sums, bytes);
+    else
+        kn__cast(call->threads, sums, KN_F32, x->data, dtype, out->n);
     j->out = sums, j->bytes = sizeof(float);
     scatter_run(j, call->threads);
-    for (int64_t i = 0; i < out->n; i++) {
-        to[i] = f16 ? kn__f32_to_f16(sum[i]) : kn__f32_to_bf16(sum[i]);
-    }
+    kn__cast(call->threads, out->data, dtype, sums, KN_F32, out->n);
     return KN_OK;
 }
 

@@ -22,6 +22,8 @@ void kn__strided_copy_run(int threads, const kn__strided_copy *copy);
 /* n bytes, on all threads. */
 void kn__copy_bytes(int threads, void *to, const void *from, size_t n);
 void kn__zero_bytes(int threads, void *to, size_t n);
+/* n elements, each rounded once: cast.c. */
+void kn__cast(int threads, void *y, kn_dtype to, const void *x, kn_dtype from, int64_t n);
 /* Result 0 is input 0 with the attribute's value around it: pad.c. */
 void kn__pad_run(const kn_op_call *call, const kn_attr_pad *attr);
 
