@@ -51,12 +51,19 @@ static inline KN_HOST_DEVICE double kn__arange_at(double first, double step, dou
     return KN_ADD_F64(first, KN_MUL_F64(step, i));
 }
 
+static inline KN_HOST_DEVICE double kn__linspace_step(double first, double last, int64_t n) {
+    return n > 1 ? KN_DIV_F64(last - first, (double)(n - 1)) : 0;
+}
+/* Number k from the end. */
+static inline KN_HOST_DEVICE double kn__linspace_from_end(double last, double step, double k) {
+    return KN_ADD_F64(last, -KN_MUL_F64(step, k));
+}
 /* Counted from the nearer end, so that both ends are exact. */
 static inline KN_HOST_DEVICE double kn__linspace_at(double first, double last, int64_t n,
                                                     int64_t i) {
-    double step = n > 1 ? KN_DIV_F64(last - first, (double)(n - 1)) : 0;
-    if (2 * i < n) return KN_ADD_F64(first, KN_MUL_F64(step, (double)i));
-    return KN_ADD_F64(last, -KN_MUL_F64(step, (double)(n - 1 - i)));
+    double step = kn__linspace_step(first, last, n);
+    if (2 * i < n) return kn__arange_at(first, step, (double)i);
+    return kn__linspace_from_end(last, step, (double)(n - 1 - i));
 }
 
 #endif

@@ -227,6 +227,23 @@ static void numbers_in_a_row(void **state) {
     assert_op_fails(kn_linspace(0, 1, -1), KN_ERR_INVALID, "n is -1");
 }
 
+/* Longer than a piece of work, even and odd: bit for bit, one number at a time. */
+static void many_numbers_in_a_row(void **state) {
+    (void)state;
+    for (int64_t n = 40000; n < 40002; n++) {
+        KN_FRAME(.dtype = KN_F64);
+        double a = -2, b = 0.7, step = (b - a) / (double)(n - 1);
+        const double *spaced = kn_data(kn_linspace(a, b, n));
+        const int64_t *whole = kn_data(kn_arange(7, (double)(7 - 3 * n), -3, KN_I64));
+        const float *single = kn_data(kn_arange(a, a + 0.3 * ((double)n - 0.5), 0.3, KN_F32));
+        for (int64_t i = 0; i < n; i++) {
+            double k = (double)i, back = (double)(n - 1 - i);
+            assert_true(spaced[i] == (2 * i < n ? a + step * k : b - step * back));
+            assert_true(whole[i] == 7 - 3 * i && single[i] == (float)(a + 0.3 * k));
+        }
+    }
+}
+
 static void one_hot_marks_the_index(void **state) {
     (void)state;
     KN_FRAME();
@@ -306,6 +323,7 @@ int main(void) {
         OPS_TEST(repeat_and_tile_copy_elements), OPS_TEST(tile_takes_any_number_of_axes),
         OPS_TEST(roll_and_triangles), OPS_TEST(copies_of_all_elements_share_no_data),
         OPS_TEST(each_mode_of_padding_has_its_elements), OPS_TEST(numbers_in_a_row),
-        OPS_TEST(one_hot_marks_the_index), OPS_TEST(data_of_the_host_are_copied_into_a_tensor),
+        OPS_TEST(many_numbers_in_a_row), OPS_TEST(one_hot_marks_the_index),
+        OPS_TEST(data_of_the_host_are_copied_into_a_tensor),
         OPS_TEST(copies_from_pinned_memory_need_no_wait));
 }

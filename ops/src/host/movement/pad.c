@@ -5,6 +5,7 @@
 
 #include "convert.h"
 #include "host/base/chunks.h"
+#include "host/base/loops.h"
 #include "host/base/short_rows.h"
 #include "host/base/walk.h"
 #include "host/movement/strided.h"
@@ -275,24 +276,32 @@ kn_status kn__host_triangle(kn_op_call *call) {
 
 enum { NUMBERS = 1 << 14 }; /* to a piece of work */
 
-static void arange_part(void *ctx, int64_t part) {
-    const kn_op_call *call = ctx;
+/* Numbers first … first + n - 1; counters of 32 bits are converted in a vector. */
+static void numbers(double *to, const kn_op_call *call, int64_t first, int n) {
     const kn_attr_make *attr = call->attr;
-    const kn_tensor *out = call->out[0];
-    int64_t first = part * NUMBERS, end = first + NUMBERS < out->n ? first + NUMBERS : out->n;
     double a = attr->a, b = attr->b;
-    if (call->op == KN_OP_arange && out->dtype == KN_F32) {
-        float *to = (float *)out->data + first;
-        int n = (int)(end - first);
-        for (int i = 0; i < n; i++) /* a counter of 32 bits: converted in a vector */
-            to[i] = (float)kn__arange_at(a, b, (double)first + i);
+    if (call->op == KN_OP_arange) {
+        for (int i = 0; i < n; i++) to[i] = kn__arange_at(a, b, (double)first + i);
         return;
     }
-    size_t bytes = (size_t)bytes_of(out);
-    for (int64_t i = first; i < end; i++) {
-        double v = call->op == KN_OP_arange ? kn__arange_at(a, b, (double)i)
-                                            : kn__linspace_at(a, b, out->n, i);
-        kn__from_double((char *)out->data + (size_t)i * bytes, v, (kn_dtype)out->dtype);
+    int64_t all = call->out[0]->n, half = (all + 1) / 2 - first;
+    int cut = half < 0 ? 0 : half < n ? (int)half : n;
+    double step = kn__linspace_step(a, b, all), last = (double)(all - 1 - first);
+    for (int i = 0; i < cut; i++) to[i] = kn__arange_at(a, step, (double)first + i);
+    for (int i = cut; i < n; i++) to[i] = kn__linspace_from_end(b, step, last - i);
+}
+
+static void arange_part(void *ctx, int64_t part) {
+    enum { BLOCK = 1024 };
+    const kn_op_call *call = ctx;
+    const kn_tensor *out = call->out[0];
+    int64_t at = part * NUMBERS, end = at + NUMBERS < out->n ? at + NUMBERS : out->n;
+    double block[BLOCK];
+    for (int n; at < end; at += n) {
+        n = end - at < BLOCK ? (int)(end - at) : BLOCK;
+        numbers(block, call, at, n);
+        kn__loops(KN_F64)->cast_to((char *)out->data + at * bytes_of(out), block,
+                                   (kn_dtype)out->dtype, n);
     }
 }
 
