@@ -40,17 +40,13 @@ kn_tensor *(kn_eye)(int64_t rows, int64_t columns) {
         return kn_op_fail(KN_OP_fill, KN_ERR_SHAPE, "rows is %lld, columns is %lld",
                           (long long)rows, (long long)columns);
     }
-    kn_tensor *zeros = (kn_zeros)(KN_SHAPE(rows, columns));
     int64_t n = rows < columns ? rows : columns;
-    kn_tensor *ones = zeros ? (kn_ones)(KN_SHAPE(n)) : NULL;
+    kn_tensor *ones = (kn_ones)(KN_SHAPE(n));
     if (!ones) return NULL;
-    kn_attr_strided attr = kn__strided_whole(zeros);
-    attr.n_dims = 1;
-    attr.dim[0] = n;
-    attr.stride[0] = columns + 1;
-    kn_tensor *y = KN_CALL(strided_set, &attr, zeros, ones);
+    kn_attr_strided attr = {.n_dims = 1, .n_whole = 2, .dim = {n}, .whole = {rows, columns}};
+    attr.stride[0] = (int64_t)((uint64_t)columns + 1);         /* a size too large is seen later */
+    kn_tensor *y = KN_CALL(strided_add, &attr, KN_NONE, ones); /* to zeros */
     kn_drop(ones);
-    kn_drop(zeros);
     return y;
 }
 

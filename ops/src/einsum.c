@@ -187,20 +187,11 @@ static bool take_diagonal(term *t) {
         int first = find(t, twice);
         if (first == i) continue;
         term rest = {.n = 0};
-        kn_attr_transpose attr = {.axis = {0}};
         for (int d = 0; d < t->n; d++) {
-            if (d == first || d == i) continue;
-            attr.axis[rest.n] = d;
-            append(&rest, t->letter[d]);
+            if (d != first && d != i) append(&rest, t->letter[d]);
         }
-        attr.axis[t->n - 2] = first, attr.axis[t->n - 1] = i;
-        kn_shape shape = {.n_dims = t->n - 1};
-        for (int d = 0; d < rest.n; d++) shape.dim[d] = t->t->dim[attr.axis[d]];
-        shape.dim[rest.n] = t->t->dim[i];
-        kn_tensor *x = KN_CALL(transpose, &attr, t->t);
-        x = x ? (kn_diagonal)(x, 0, t->n - 2, t->n - 1) : NULL;
         append(&rest, twice);
-        rest.t = x ? (kn_reshape)(x, shape) : NULL;
+        rest.t = (kn_diagonal)(t->t, 0, first, i);
         *t = rest;
         return rest.t != NULL;
     }

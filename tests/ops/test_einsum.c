@@ -71,6 +71,10 @@ static void dimensions_of_one_are_broadcast(void **state) {
     assert_values(KN_EINSUM("ij,ij->", x, row), 975);
     assert_values(KN_EINSUM("ij,jk->ik", column, kn_transpose(row, KN_SHAPE(1, 0))), 111, -111);
     assert_values(KN_EINSUM("ij,ij,ij->i", row, column, one), 222, -222);
+    kn_tensor *blocks = F32(KN_SHAPE(2, 3, 2), 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12);
+    assert_values(KN_EINSUM("iji->ji", blocks), 1, 8, 3, 10, 5, 12);
+    assert_values(KN_EINSUM("iji->ij", blocks), 1, 3, 5, 8, 10, 12);
+    assert_values(KN_EINSUM("jii->ij", kn_reshape(blocks, KN_SHAPE(3, 2, 2))), 1, 5, 9, 4, 8, 12);
     assert_values(KN_EINSUM("ii,i->i", one, F32(KN_SHAPE(3), 1, 2, 3)), 2, 4, 6);
     assert_values(KN_EINSUM("ij,ij->ij", one, one), 4);
     assert_values(KN_EINSUM("ij,ij->j", kn_ones(KN_SHAPE(0, 3)), row), 0, 0, 0);
