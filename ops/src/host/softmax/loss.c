@@ -18,7 +18,8 @@ typedef struct loss_work {
     double *sums; /* one a chunk */
     double scale, smoothing;
     int64_t best; /* accuracy: how many scores count */
-    void (*row)(struct loss_work *work, int64_t row, double *sum);
+    /* Rows first … end - 1, at most MOST_ROWS; returns their sum, in order. */
+    double (*run)(struct loss_work *work, int64_t first, int64_t end);
 } loss_work;
 
 static int64_t label_at(const kn_tensor *labels, int64_t i) {
@@ -38,11 +39,25 @@ static void element_set(void *data, kn_dtype dtype, int64_t i, double value) {
         ((float *)data)[i] = (float)value;
 }
 
+/* Of rows first … end - 1, at most MOST_ROWS. */
+static void labels_read(int64_t to[MOST_ROWS], const kn_tensor *labels, int64_t first,
+                        int64_t end) {
+    int64_t n = end - first;
+#define READ(type)                                                                                 \
+    for (int64_t i = 0; i < n; i++) to[i] = ((const type *)labels->data)[first + i];
+    if (labels->dtype == KN_I64)
+        READ(int64_t)
+    else if (labels->dtype == KN_I32)
+        READ(int32_t)
+    else
+        READ(uint8_t)
+#undef READ
+}
+
 static void loss_chunk(void *ctx, int64_t i) {
     loss_work *work = ctx;
     int64_t first = i * work->rows_per_chunk, end = first + work->rows_per_chunk;
-    double sum = 0;
-    for (int64_t r = first; r < end && r < work->rows; r++) work->row(work, r, &sum);
+    double sum = work->run(work, first, end < work->rows ? end : work->rows);
     if (work->sums) work->sums[i] = sum;
 }
 
@@ -70,68 +85,88 @@ static loss_work work_of(const kn_tensor *x, const kn_tensor *labels) {
         .loops = kn__loops(x->dtype), .x = x, .labels = labels, .rows = x->dim[0], .n = x->dim[1]};
 }
 
-static void cross_entropy_row(loss_work *work, int64_t r, double *sum) {
-    size_t at = (size_t)(r * work->n) * kn_dtype_bytes(work->x->dtype);
-    *sum += work->loops->cross_entropy_row(work->d ? work->d + at : NULL,
-                                           (const char *)work->x->data + at, work->n,
-                                           label_at(work->labels, r), work->scale, work->smoothing);
+static double cross_entropy_rows(loss_work *work, int64_t first, int64_t end) {
+    double sum = 0;
+    for (int64_t r = first; r < end; r++) {
+        size_t at = (size_t)(r * work->n) * kn_dtype_bytes(work->x->dtype);
+        sum += work->loops->cross_entropy_row(
+            work->d ? work->d + at : NULL, (const char *)work->x->data + at, work->n,
+            label_at(work->labels, r), work->scale, work->smoothing);
+    }
+    return sum;
 }
 
 kn_status kn__host_cross_entropy(kn_op_call *call) {
     loss_work work = work_of(call->in[0], call->in[1]);
-    work.row = cross_entropy_row;
+    work.run = cross_entropy_rows;
     work.d = call->out[1] ? call->out[1]->data : NULL;
     work.scale = 1 / (double)work.rows;
     work.smoothing = ((const kn_attr_scalars *)call->attr)->a;
     return loss_mean(call, &work, 1);
 }
 
-static void nll_row(loss_work *work, int64_t r, double *sum) {
-    int64_t label = label_at(work->labels, r);
-    *sum += in_range(label, work->n) ? element(work->x, r * work->n + label) : (double)NAN;
-}
+#define NLL(name, type)                                                                            \
+    static double nll_##name(loss_work *work, int64_t first, int64_t end) {                        \
+        const type *x = (const type *)work->x->data + first * work->n;                             \
+        int64_t label[MOST_ROWS], rows = end - first, n = work->n;                                 \
+        double sum = 0;                                                                            \
+        labels_read(label, work->labels, first, end);                                              \
+        for (int64_t r = 0; r < rows; r++, x += n)                                                 \
+            sum += in_range(label[r], n) ? (double)x[label[r]] : (double)NAN;                      \
+        return sum;                                                                                \
+    }
+NLL(f32, float)
+NLL(f64, double)
 
 kn_status kn__host_nll(kn_op_call *call) {
     loss_work work = work_of(call->in[0], call->in[1]);
-    work.row = nll_row;
+    work.run = work.x->dtype == KN_F64 ? nll_f64 : nll_f32;
     return loss_mean(call, &work, -1);
 }
 
 /* Here x is the gradient being made. */
-static void nll_back_row(loss_work *work, int64_t r, double *sum) {
-    (void)sum;
-    const kn_tensor *d = work->x;
-    int64_t label = label_at(work->labels, r);
-    size_t bytes = kn_dtype_bytes(d->dtype);
-    memset((char *)d->data + (size_t)(r * work->n) * bytes, 0, (size_t)work->n * bytes);
-    if (in_range(label, work->n))
-        element_set(d->data, d->dtype, r * work->n + label, work->scale);
-    else
-        for (int64_t i = 0; i < work->n; i++)
-            element_set(d->data, d->dtype, r * work->n + i, (double)NAN);
-}
+#define NLL_BACK(name, type)                                                                       \
+    static double nll_back_##name(loss_work *work, int64_t first, int64_t end) {                   \
+        type *d = (type *)work->x->data + first * work->n, value = (type)work->scale;              \
+        int64_t label[MOST_ROWS], rows = end - first, n = work->n;                                 \
+        labels_read(label, work->labels, first, end);                                              \
+        memset(d, 0, (size_t)(rows * n) * sizeof *d);                                              \
+        for (int64_t r = 0; r < rows; r++, d += n) {                                               \
+            if (in_range(label[r], n))                                                             \
+                d[label[r]] = value;                                                               \
+            else                                                                                   \
+                for (int64_t i = 0; i < n; i++) d[i] = (type)NAN;                                  \
+        }                                                                                          \
+        return 0;                                                                                  \
+    }
+NLL_BACK(f32, float)
+NLL_BACK(f64, double)
 
 kn_status kn__host_nll_back(kn_op_call *call) {
     loss_work work = work_of(call->out[0], call->in[0]);
-    work.row = nll_back_row;
+    work.run = work.x->dtype == KN_F64 ? nll_back_f64 : nll_back_f32;
     work.scale = -element(call->in[1], 0) / (double)work.rows;
     kn__parallel_for(call->threads, loss_chunks(&work), loss_chunk, &work);
     return KN_OK;
 }
 
-static void accuracy_row(loss_work *work, int64_t r, double *sum) {
-    int64_t label = label_at(work->labels, r);
-    if (!in_range(label, work->n))
-        *sum = (double)NAN;
-    else
-        *sum += work->loops->is_among_first(
-            (const char *)work->x->data + (size_t)(r * work->n) * kn_dtype_bytes(work->x->dtype),
-            work->n, label, work->best);
+static double accuracy_rows(loss_work *work, int64_t first, int64_t end) {
+    double sum = 0;
+    for (int64_t r = first; r < end; r++) {
+        int64_t label = label_at(work->labels, r);
+        const char *x = work->x->data;
+        x += (size_t)(r * work->n) * kn_dtype_bytes(work->x->dtype);
+        if (in_range(label, work->n))
+            sum += work->loops->is_among_first(x, work->n, label, work->best);
+        else
+            sum = (double)NAN;
+    }
+    return sum;
 }
 
 kn_status kn__host_accuracy(kn_op_call *call) {
     loss_work work = work_of(call->in[0], call->in[1]);
-    work.row = accuracy_row;
+    work.run = accuracy_rows;
     work.best = ((const kn_attr_best *)call->attr)->k;
     return loss_mean(call, &work, 1);
 }
