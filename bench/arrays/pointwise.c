@@ -71,3 +71,4 @@ CASE(arrays, broadcast_column_128,  kn_add(x[0], x[1]),      .in = {N(128, 128),
 CASE(arrays, broadcast_scalar_2048, kn_affine(x[0], 1, 3),   .in = {N(2048, 2048)})
 CASE(arrays, broadcast_row_2048,    kn_add(x[0], x[1]),      .in = {N(2048, 2048), N(2048)})
 CASE(arrays, broadcast_column_2048, kn_add(x[0], x[1]),      .in = {N(2048, 2048), N(2048, 1)})
+CASE(arrays, broadcast_column_narrow, kn_mul(x[0], x[1]),    .in = {N(100000, 3), N(100000, 1)}, .both = true)

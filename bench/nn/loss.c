@@ -32,3 +32,4 @@ CASE(nn, global_avgpool,    kn_global_avgpool(x[0]),                   .in = {N(
 CASE(nn, softmax_axis1,          kn_softmax(x[0], 1),           .in = {N(32, 256, 14, 14)}, .both = true)
 CASE(nn, logsoftmax_axis1,       kn_logsoftmax(x[0], 1),        .in = {N(32, 256, 14, 14)}, .both = true)
 CASE(nn, cross_entropy_8192x512, kn_cross_entropy(x[0], x[1]),  .in = {N(8192, 512), I(0, 512, 8192)}, .both = true)
+CASE(nn, nll_narrow, kn_nll(x[0], x[1]),                         .in = {N(100000, 10), I(0, 10, 100000)}, .both = true)

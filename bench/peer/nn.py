@@ -134,6 +134,7 @@ arrays.CASES = {
     "softmax_axis1": lambda x: F.softmax(x, 1),
     "logsoftmax_axis1": lambda x: F.log_softmax(x, 1),
     "cross_entropy_8192x512": lambda x, labels: F.cross_entropy(x, labels),
+    "nll_narrow": lambda x, labels: F.nll_loss(x, labels),
 }
 arrays.MAKERS = {}
 
