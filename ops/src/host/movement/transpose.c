@@ -53,9 +53,36 @@ TRANSPOSE_ANY(uint64_t)
 
 /* A line of elements each way, through a buffer: rows whose distance is a power of two would fight
  * for the same places in the cache. */
+typedef uint8_t vec16 __attribute__((vector_size(16)));
+typedef uint16_t vec8 __attribute__((vector_size(16)));
 typedef uint32_t vec4 __attribute__((vector_size(16)));
 typedef uint64_t vec2 __attribute__((vector_size(16)));
 enum { LINE_4 = LINE_BYTES / 4, LINE_8 = LINE_BYTES / 8 };
+
+/* Of 1 and 2 bytes a square of vectors, as most sizes have some. Interleaving the first half of the
+ * vectors with the second one log2(lanes) times transposes them. */
+#define TRANSPOSE_SQUARE(type, vec, lanes, low, high)                                              \
+    static void block_##type(type *y, const type *x, int64_t to_stride, int64_t from_stride) {     \
+        enum { HALF = (lanes) / 2 };                                                               \
+        vec a[lanes], b[lanes];                                                                    \
+        for (int c = 0; c < lanes; c++) memcpy(&a[c], x + c * from_stride, sizeof a[c]);           \
+        for (int round = 1; round < lanes; round *= 2) {                                           \
+            for (int k = 0; k < HALF; k++) {                                                       \
+                b[2 * k] = low(a[k], a[k + HALF]);                                                 \
+                b[2 * k + 1] = high(a[k], a[k + HALF]);                                            \
+            }                                                                                      \
+            memcpy(a, b, sizeof a);                                                                \
+        }                                                                                          \
+        for (int r = 0; r < lanes; r++) memcpy(y + r * to_stride, &a[r], sizeof a[r]);             \
+    }
+#define LOW_8(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define HIGH_8(a, b) __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+#define LOW_16(a, b)                                                                               \
+    __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
+#define HIGH_16(a, b)                                                                              \
+    __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+TRANSPOSE_SQUARE(uint8_t, vec16, 16, LOW_16, HIGH_16)
+TRANSPOSE_SQUARE(uint16_t, vec8, 8, LOW_8, HIGH_8)
 
 static void block_uint32_t(uint32_t *y, const uint32_t *x, int64_t to_stride, int64_t from_stride) {
     vec4 in[LINE_4][4];
@@ -98,6 +125,10 @@ static void block_uint64_t(uint64_t *y, const uint64_t *x, int64_t to_stride, in
     static void tile_##type(type *y, const type *x, int64_t rows, int64_t columns,                 \
                             int64_t to_stride, int64_t from_stride) {                              \
         int64_t r_end = rows / line * line, c_end = columns / line * line;                         \
+        if (r_end == 0 || c_end == 0) {                                                            \
+            any_##type(y, x, rows, columns, to_stride, from_stride);                               \
+            return;                                                                                \
+        }                                                                                          \
         bool down = to_stride <= TILE;                                                             \
         for (int64_t o = 0; o < (down ? c_end : r_end); o += line)                                 \
             for (int64_t i = 0; i < (down ? r_end : c_end); i += line) {                           \
@@ -109,6 +140,8 @@ static void block_uint64_t(uint64_t *y, const uint64_t *x, int64_t to_stride, in
                    from_stride);                                                                   \
         any_##type(y + r_end * to_stride, x + r_end, rows - r_end, c_end, to_stride, from_stride); \
     }
+TRANSPOSE_TILE(uint8_t, 16)
+TRANSPOSE_TILE(uint16_t, 8)
 TRANSPOSE_TILE(uint32_t, LINE_4)
 TRANSPOSE_TILE(uint64_t, LINE_8)
 
@@ -135,10 +168,10 @@ static void transpose_tile(const transpose_job *j, int64_t tile) {
     const void *from = j->x + (size_t)x_at * j->bytes;
     switch (j->bytes) {
         case 1:
-            any_uint8_t(to, from, rows, columns, row_stride, j->stride[last]);
+            tile_uint8_t(to, from, rows, columns, row_stride, j->stride[last]);
             return;
         case 2:
-            any_uint16_t(to, from, rows, columns, row_stride, j->stride[last]);
+            tile_uint16_t(to, from, rows, columns, row_stride, j->stride[last]);
             return;
         case 4:
             tile_uint32_t(to, from, rows, columns, row_stride, j->stride[last]);
