@@ -18,12 +18,19 @@ extern "C" {
 #include "host/pointwise/special.h"
 }
 
-// Functions of CUDA that the C library lacks.
+// Functions of CUDA that the C library lacks. x in half turns: by what is left of a whole turn.
+inline double sinpi(double x) {
+    double r = std::remainder(x, 2);
+    if (std::fabs(r) > 0.5) r = std::copysign(1 - std::fabs(r), r);
+    double angle = M_PI * (std::fabs(r) <= 0.25 ? r : 0.5 - std::fabs(r));
+    return std::fabs(r) <= 0.25 ? std::sin(angle) : std::copysign(std::cos(angle), r);
+}
+inline double cospi(double x) { return sinpi(0.5 - std::fabs(std::remainder(x, 2))); }
+inline float sinpif(float x) { return (float)sinpi(x); }
+inline float cospif(float x) { return (float)cospi(x); }
 #define KN_LACKING(name)                                                                           \
     inline float name##f(float x) { return (float)kn__##name(x); }                                 \
     inline double name(double x) { return kn__##name(x); }
-KN_LACKING(sinpi)
-KN_LACKING(cospi)
 KN_LACKING(erfinv)
 KN_LACKING(erfcinv)
 KN_LACKING(erfcx)
