@@ -1,6 +1,7 @@
 /* Walks the op table, and compares the loops of all instruction sets bit for bit. */
 #include <math.h>
 
+#include "convert.h"
 #include "host/base/loops.h"
 #include "host/pointwise/rows.h"
 #include "host/reduce/folds.h"
@@ -236,9 +237,122 @@ static void halves_agree_with_f32(void **state) {
     }
 }
 
+/* --- casts --- */
+
+/* Ends of the types, what lies beside them, and halfway between neighbours; then bits at random, of
+ * which some are small. */
+static void make_elements(char *x, kn_dtype dtype) {
+    static const double special[] = {0,
+                                     -0.0,
+                                     NAN,
+                                     INFINITY,
+                                     -INFINITY,
+                                     0.9,
+                                     -0.9,
+                                     255,
+                                     255.9,
+                                     256,
+                                     254.999,
+                                     -1,
+                                     2147483647,
+                                     2147483646.9,
+                                     2147483648,
+                                     -2147483648.,
+                                     -2147483649.,
+                                     -2147483647.5,
+                                     2147483520,
+                                     2147483904.,
+                                     0x1p53,
+                                     0x1p63,
+                                     -0x1p63,
+                                     0x1p64,
+                                     -0x1.8p63,
+                                     0x1p63 - 1024,
+                                     0x1p63 - 0x1p39,
+                                     1e300,
+                                     65504,
+                                     65519.9,
+                                     65520,
+                                     16842753,
+                                     -16842753,
+                                     16842752,
+                                     0x1p-24,
+                                     0x1p-25,
+                                     0x1p-149,
+                                     2049,
+                                     -2051,
+                                     16777217};
+    const int bytes = (int)kn_dtype_bytes(dtype);
+    for (int i = 0; i < N; i++, x += bytes) {
+        uint64_t bits = test_random();
+        if (dtype == KN_BOOL)
+            *x = (char)(bits & 1);
+        else if (i < (int)(sizeof special / sizeof *special))
+            kn__from_double(x, special[i], dtype);
+        else if (dtype >= KN_I64)
+            memcpy(x, &(int64_t){(int64_t)bits >> (i % 64)}, (size_t)bytes);
+        else
+            memcpy(x, &bits, (size_t)bytes);
+    }
+}
+
+/* One element, as documented. */
+static void cast_one(void *y, kn_dtype to, const void *x, kn_dtype from) {
+    int64_t wide;
+    memcpy(&wide, x, from == KN_I64 ? sizeof wide : 0);
+    if (from != KN_I64) {
+        kn__from_double(y, kn__as_double(x, from), to);
+    } else if (to == KN_F16 || to == KN_BF16) {
+        kn__from_double(y, kn__i64_to_odd(wide), to);
+    } else if (to == KN_F32) {
+        memcpy(y, &(float){(float)wide}, sizeof(float));
+    } else if (to == KN_I64) {
+        memcpy(y, &wide, sizeof wide);
+    } else {
+        kn__from_double(y, (double)wide, to);
+    }
+}
+
+static bool cast_all(char *y, kn_dtype to, const char *x, kn_dtype from, int isa) {
+    bool is_real = to == KN_F32 || to == KN_F64, from_half = from == KN_F16 || from == KN_BF16;
+    const kn__loop_table *loops = kn__loops_isa(is_real ? to : from, isa);
+    if (!loops || (!is_real && from_half)) return false;
+    if (is_real)
+        loops->cast_from(y, x, from, N);
+    else if (from == KN_F32 || from == KN_F64)
+        loops->cast_to(y, x, to, N);
+    else
+        loops->cast_integers(y, to, x, from, N);
+    return true;
+}
+
+static void casts_are_those_of_single_elements(void **state) {
+    (void)state;
+    static char x[8 * N], y[8 * N], want[8 * N];
+    for (int pair = 0; pair < KN_BOOL * KN_BOOL; pair++) {
+        kn_dtype from = (kn_dtype)(1 + pair / KN_BOOL), to = (kn_dtype)(1 + pair % KN_BOOL);
+        size_t step = kn_dtype_bytes(from), bytes = kn_dtype_bytes(to);
+        if (from == to) continue;
+        make_elements(x, from);
+        for (size_t i = 0; i < N; i++) cast_one(want + i * bytes, to, x + i * step, from);
+        for (int isa = 2; isa <= 4; isa++) {
+            memset(y, 0x55, sizeof y);
+            if (!cast_all(y, to, x, from, isa)) continue;
+            for (size_t i = 0; i < N; i++) {
+                double got = kn__as_double(y + i * bytes, to);
+                double one = kn__as_double(want + i * bytes, to);
+                if ((got == got || one == one) && memcmp(y + i * bytes, want + i * bytes, bytes))
+                    fail_msg("v%d: element %zu of %s to %s is %g, not %g", isa, i,
+                             kn_dtype_name(from), kn_dtype_name(to), got, one);
+            }
+        }
+    }
+}
+
 int main(void) {
     return RUN_TESTS(TEST(every_op_has_a_name_of_its_own), TEST(every_op_has_a_kernel_on_the_host),
                      TEST(instruction_sets_agree_bit_for_bit), TEST(derivatives_are_linear_in_g),
+                     TEST(casts_are_those_of_single_elements),
                      OPS_TEST(integers_have_the_rows_of_their_classes),
                      OPS_TEST(halves_agree_with_f32));
 }

@@ -1,6 +1,5 @@
-/* Casts. From or to f32 and f64 by their loops; between the others by way of the one of f32 and
- * int64_t that loses nothing of the source. */
-#include "convert.h"
+/* Casts. From or to f32 and f64 by their loops, from integers by theirs; from halves by way of f32.
+ */
 #include "host/base/chunks.h"
 #include "host/base/loops.h"
 #include "host/pointwise/fused.h"
@@ -26,41 +25,6 @@ static void cast_half(void *y, kn_dtype to, const void *x, kn_dtype from, int64_
     loops->cast_to(y, middle, to, n);
 }
 
-static int64_t load_integer(const void *x, kn_dtype from, int64_t i) {
-    switch (from) {
-        case KN_I64:
-            return ((const int64_t *)x)[i];
-        case KN_I32:
-            return ((const int32_t *)x)[i];
-        case KN_BOOL:
-            return ((const uint8_t *)x)[i] != 0;
-        default:
-            return ((const uint8_t *)x)[i];
-    }
-}
-
-static void store_integer(void *y, kn_dtype to, int64_t i, int64_t v) {
-    switch (to) {
-        case KN_I64:
-            ((int64_t *)y)[i] = v;
-            return;
-        case KN_I32:
-            ((int32_t *)y)[i] = (int32_t)kn__clamp(v, INT32_MIN, INT32_MAX);
-            return;
-        case KN_U8:
-            ((uint8_t *)y)[i] = (uint8_t)kn__clamp(v, 0, UINT8_MAX);
-            return;
-        case KN_F16:
-            ((uint16_t *)y)[i] = kn__f32_to_f16(kn__f64_to_odd(kn__i64_to_odd(v)));
-            return;
-        case KN_BF16:
-            ((uint16_t *)y)[i] = kn__f32_to_bf16(kn__f64_to_odd(kn__i64_to_odd(v)));
-            return;
-        default:
-            ((uint8_t *)y)[i] = v != 0;
-    }
-}
-
 void kn__cast_block(void *y, kn_dtype to, const void *x, kn_dtype from, int64_t n) {
     if (is_real(to)) {
         kn__loops(to)->cast_from(y, x, from, n);
@@ -73,7 +37,7 @@ void kn__cast_block(void *y, kn_dtype to, const void *x, kn_dtype from, int64_t 
                       n - i < BLOCK ? n - i : BLOCK);
         }
     } else {
-        for (int64_t i = 0; i < n; i++) store_integer(y, to, i, load_integer(x, from, i));
+        kn__loops(KN_F32)->cast_integers(y, to, x, from, n);
     }
 }
 
