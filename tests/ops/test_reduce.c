@@ -1,19 +1,4 @@
-#include <math.h>
-
-#include "ops_test.h"
-
-static kn_tensor *random_tensor(kn_shape shape, kn_dtype dtype) {
-    kn_tensor *x = kn_tensor_new(kn_device_host(), dtype, shape);
-    assert_non_null(x);
-    for (int64_t i = 0; i < kn_tensor_numel(x); i++) {
-        double value = test_random_uniform(-1, 1);
-        if (dtype == KN_F64)
-            ((double *)kn_data_mut(x))[i] = value;
-        else
-            ((float *)kn_data_mut(x))[i] = (float)value;
-    }
-    return x;
-}
+#include "kernels_test.h"
 
 typedef struct naive {
     long double sum; /* more digits than the sum under test */
@@ -89,7 +74,52 @@ static void random_shapes_reduce_as_one_element_at_a_time(void **state) {
         for (int i = 0; i < shape.n_dims; i++) shape.dim[i] = 1 + (int64_t)test_random_below(7);
         shape.dim[test_random_below((uint64_t)shape.n_dims)] = 1 + (int64_t)test_random_below(70);
         uint32_t mask = 1 + (uint32_t)test_random_below((1u << shape.n_dims) - 1);
-        check_all_reductions(random_tensor(shape, round % 2 ? KN_F32 : KN_F64), mask);
+        check_all_reductions(random_tensor(round % 2 ? KN_F32 : KN_F64, shape), mask);
+    }
+}
+
+/* Small whole numbers, of which f64 makes exact results. */
+static void assert_as_f64(kn_tensor *wide, kn_dtype dtype, kn_shape axes) {
+    kn_tensor *x = kn_cast(wide, dtype);
+    if (dtype == KN_BOOL) wide = kn_cast(x, KN_F64);
+    kn_tensor *got[] = {kn_sum(x, axes, false),     kn_max(x, axes, false), kn_min(x, axes, false),
+                        kn_max_abs(x, axes, false), kn_any(x, axes, false), kn_all(x, axes, false)};
+    kn_tensor *want[] = {kn_sum(wide, axes, false), kn_max(wide, axes, false),
+                         kn_min(wide, axes, false), kn_max_abs(wide, axes, false),
+                         kn_any(wide, axes, false), kn_all(wide, axes, false)};
+    for (int i = 0; i < 6; i++) assert_same_bits(got[i], kn_cast(want[i], kn_tensor_dtype(got[i])));
+    if (axes.n_dims > 1) return;
+    assert_same_bits(kn_argmax(x, axes, false), kn_argmax(wide, axes, false));
+    kn_tensor *value, *place;
+    assert_ok(kn_min_index(&value, &place, x, axes, false));
+    assert_same_bits(value, got[2]);
+    assert_same_bits(place, kn_argmin(wide, axes, false));
+}
+
+static void assert_all_as_f64(kn_shape shape, kn_shape axes, uint64_t below) {
+    static const kn_dtype dtypes[] = {KN_F16, KN_BF16, KN_I64, KN_I32, KN_U8, KN_BOOL};
+    kn_tensor *x = kn_zeros(shape), *wide = kn_cast(x, KN_F64);
+    double *data = kn_data_mut(wide);
+    for (int64_t i = 0; i < kn_tensor_numel(x); i++) data[i] = (double)test_random_below(below);
+    for (int t = 0; t < 6; t++) assert_as_f64(wide, dtypes[t], axes);
+}
+
+static void other_dtypes_reduce_as_f64(void **state) {
+    (void)state;
+    static const kn_shape large[] = {{{3, 2500}, 2}, {{40, 1500}, 2}, {{2500, 3}, 2},
+                                     {{1, 3000}, 2}, {{700, 5}, 2},   {{70000, 2}, 2}};
+    for (int round = 0; round < 200; round++) {
+        KN_FRAME();
+        kn_shape shape = {{0}, 1 + (int)test_random_below(3)};
+        for (int i = 0; i < shape.n_dims; i++) shape.dim[i] = 1 + (int64_t)test_random_below(7);
+        int longest = (int)test_random_below((uint64_t)shape.n_dims);
+        shape.dim[longest] = 1 + (int64_t)test_random_below(70);
+        uint32_t mask = 1 + (uint32_t)test_random_below((1u << shape.n_dims) - 1);
+        assert_all_as_f64(shape, axes_of(mask), round % 3 ? 3 : 2);
+    }
+    for (int i = 0; i < 12; i++) {
+        KN_FRAME();
+        assert_all_as_f64(large[i / 2], KN_SHAPE(i % 2), 3);
     }
 }
 
@@ -107,7 +137,7 @@ static void large_shapes_of_every_kind_reduce_rightly(void **state) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         KN_FRAME();
-        check_all_reductions(random_tensor(cases[i].shape, KN_F32), cases[i].mask);
+        check_all_reductions(random_tensor(KN_F32, cases[i].shape), cases[i].mask);
     }
 }
 
@@ -128,7 +158,7 @@ static void results_do_not_depend_on_the_number_of_threads(void **state) {
                                KN_SHAPE(257, 1031), KN_SHAPE(64, 20, 144)};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         KN_FRAME();
-        kn_tensor *x = random_tensor(shapes[i], KN_F32);
+        kn_tensor *x = random_tensor(KN_F32, shapes[i]);
         for (uint32_t mask = 1; mask < 1u << shapes[i].n_dims; mask++) {
             const void *want = NULL;
             for (int threads = 1; threads <= 3; threads++) {
@@ -212,6 +242,7 @@ static void bad_axes_are_errors(void **state) {
 
 int main(void) {
     return RUN_TESTS(OPS_TEST(random_shapes_reduce_as_one_element_at_a_time),
+                     OPS_TEST(other_dtypes_reduce_as_f64),
                      OPS_TEST(large_shapes_of_every_kind_reduce_rightly),
                      OPS_TEST(a_long_f32_sum_keeps_its_digits),
                      OPS_TEST(results_do_not_depend_on_the_number_of_threads),

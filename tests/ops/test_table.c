@@ -237,6 +237,67 @@ static void halves_agree_with_f32(void **state) {
     }
 }
 
+/* --- results without cells --- */
+
+/* Of one tile, by cells: of floats as reduce.c finishes them. */
+static void by_cells(char *y, const char *x, kn_dtype dtype, const kn__fold_table *folds, int fold,
+                     bool columns, int64_t down, double scale) {
+    const bool is_real = dtype == KN_F32 || dtype == KN_F64;
+    const int64_t n = FOLD_COLUMNS, bytes = (int64_t)kn_dtype_bytes(dtype);
+    bool max = fold == KN__FOLD_MAX || fold == KN__FOLD_MAX_ABS;
+    kn__cell cells[FOLD_COLUMNS];
+    for (int i = 0; i < n; i++) {
+        if (is_real && fold >= KN__FOLD_MAX)
+            cells[i].f = max ? -(double)INFINITY : (double)INFINITY;
+        else if (is_real)
+            cells[i].f = fold == KN__FOLD_PROD;
+        else
+            cells[i].i = max ? INT64_MIN : INT64_MAX;
+    }
+    (columns ? folds->columns : folds->rows)[fold](cells, x, n, down, columns ? n : down, NULL, 0);
+    for (int i = 0; i < n; i++)
+        kn__from_double(y + i * bytes, is_real ? cells[i].f * scale : (double)cells[i].i, dtype);
+}
+
+static void assert_brief(const char *x, kn_dtype dtype, int fold, int isa, bool columns) {
+    static char y[8 * FOLD_COLUMNS], want[8 * FOLD_COLUMNS];
+    const int64_t n = FOLD_COLUMNS, bytes = (int64_t)kn_dtype_bytes(dtype);
+    const kn__fold_table *folds = kn__folds_isa(dtype, isa);
+    if (!folds) return;
+    kn__brief_loop brief = (columns ? folds->brief_columns : folds->brief_rows)[fold];
+    int64_t most = columns ? KN_BRIEF_ROWS : KN_BRIEF_ROW_BYTES / bytes - 1;
+    for (int64_t down = 1; brief && down <= most; down++) {
+        double scale = down % 2 ? 1 : 1 / (double)down;
+        brief(y, x, n, down, columns ? n : down, scale);
+        by_cells(want, x, dtype, folds, fold, columns, down, scale);
+        for (int64_t i = 0; i < n; i++) {
+            double a = kn__as_double(y + i * bytes, dtype);
+            double b = kn__as_double(want + i * bytes, dtype);
+            if (memcmp(y + i * bytes, want + i * bytes, (size_t)bytes) && (a == a || b == b))
+                fail_msg("v%d, %s: fold %d of %d %s is %g, not %g", isa, kn_dtype_name(dtype), fold,
+                         (int)down, columns ? "rows" : "elements", a, b);
+        }
+    }
+}
+
+static void brief_loops_have_the_bits_of_those_with_cells(void **state) {
+    (void)state;
+    static const kn_dtype dtypes[] = {KN_F32, KN_F64, KN_I64, KN_I32, KN_U8};
+    static const double special[] = {0, -0.0, NAN, INFINITY, -INFINITY, INT32_MIN};
+    static char x[8 * FOLD_COLUMNS * KN_BRIEF_ROWS];
+    for (int t = 0; t < 5; t++) {
+        size_t bytes = kn_dtype_bytes(dtypes[t]);
+        for (size_t i = 0; i < sizeof x / bytes; i++) {
+            bool is_special = test_random_below(40) == 0;
+            double v = test_random_uniform(-2, 2) * (t < 2 ? 1 : 100);
+            kn__from_double(x + i * bytes, is_special ? special[test_random_below(6)] : v,
+                            dtypes[t]);
+        }
+        for (int k = 0; k < 6 * KN__FOLD_N; k++)
+            assert_brief(x, dtypes[t], k / 6, 2 + k % 3, k % 6 > 2);
+    }
+}
+
 /* --- casts --- */
 
 /* Ends of the types, what lies beside them, and halfway between neighbours; then bits at random, of
@@ -352,6 +413,7 @@ static void casts_are_those_of_single_elements(void **state) {
 int main(void) {
     return RUN_TESTS(TEST(every_op_has_a_name_of_its_own), TEST(every_op_has_a_kernel_on_the_host),
                      TEST(instruction_sets_agree_bit_for_bit), TEST(derivatives_are_linear_in_g),
+                     TEST(brief_loops_have_the_bits_of_those_with_cells),
                      TEST(casts_are_those_of_single_elements),
                      OPS_TEST(integers_have_the_rows_of_their_classes),
                      OPS_TEST(halves_agree_with_f32));

@@ -8,6 +8,12 @@
 #include "convert.h"
 #include "host/reduce/folds.h"
 
+enum { WORTH_SPLITTING = 1 << 16, CHUNK_ELEMENTS = 1 << 14, CHUNKS_MAX = 64 };
+/* Halves that are converted at once: of a row, and rows of KN_COLUMNS. */
+enum { HALF_BLOCK = 1024, HALF_ROWS = 16 };
+
+static inline int64_t at_most(int64_t n, int64_t most) { return n < most ? n : most; }
+
 /* What the loops subtract is the shift in their own precision: d differs from it. */
 static inline double spread(const kn__recipe *r, kn_dtype dtype, double v, double shift) {
     double d = dtype == KN_F64 ? 0 : shift - (double)(float)shift;
@@ -27,12 +33,9 @@ static inline double finished(const kn__recipe *r, kn_dtype dtype, double v, dou
             return r->power == 0.5 ? sqrt(v) : pow(v, r->power);
         case KN__FINISH_LOG:
             return shift - shift == 0 ? shift + log(v) : shift;
-        case KN__FINISH_ANY:
-            return v > 0;
-        case KN__FINISH_ALL:
-            return v == (double)r->n_in;
+        default: /* finish() counts */
+            return v;
     }
-    return v;
 }
 
 static inline double join(kn__fold fold, double a, double b) {
@@ -102,28 +105,18 @@ static inline void store(const kn_tensor *to, bool accumulate, int64_t at, doubl
         for (int64_t i = 0; i < n; i++) v[i] = (double)(float)v[i];
     if (accumulate)
         for (int64_t i = 0; i < n; i++) v[i] += kn__as_double(out + (size_t)i * bytes, dtype);
-    if (dtype == KN_F32) {
-        for (int64_t i = 0; i < n; i++) ((float *)(void *)out)[i] = (float)v[i];
-    } else if (dtype == KN_F64) {
-        memcpy(out, v, (size_t)n * sizeof *v);
-    } else {
-        for (int64_t i = 0; i < n; i++) kn__from_double(out + (size_t)i * bytes, v[i], dtype);
-    }
+    kn__loops(KN_F64)->cast_to(out, v, dtype, n);
 }
 
-static inline void store_integers(const kn_tensor *to, int64_t at, const kn__cell *cells,
-                                  int64_t n) {
-    size_t bytes = kn_dtype_bytes((kn_dtype)to->dtype);
-    char *out = (char *)to->data + (size_t)at * bytes;
-    for (int64_t i = 0; i < n; i++, out += bytes) {
-        int32_t low = (int32_t)cells[i].i;
-        if (to->dtype == KN_I64)
-            memcpy(out, &cells[i].i, sizeof cells[i].i);
-        else if (to->dtype == KN_I32)
-            memcpy(out, &low, sizeof low);
-        else
-            *out = (char)cells[i].i;
-    }
+/* The cells themselves. */
+static inline void store_cells(const kn_tensor *to, int64_t at, const kn__cell *cells,
+                               bool integers, int64_t n) {
+    kn_dtype dtype = (kn_dtype)to->dtype;
+    char *out = (char *)to->data + (size_t)at * kn_dtype_bytes(dtype);
+    if (integers)
+        kn__loops(KN_F32)->cast_integers(out, dtype, cells, KN_I64, n);
+    else
+        kn__loops(KN_F64)->cast_to(out, cells, dtype, n);
 }
 
 #endif

@@ -21,6 +21,11 @@ enum { KN_LINES = KN_COLUMNS / 4 };
  * along columns: x[d·stride + o]. shift: of each cell, or NULL for none. */
 typedef void (*kn__fold_loop)(kn__cell *cells, const void *x, int64_t n, int64_t down,
                               int64_t stride, const kn__cell *shift, double p);
+/* The results themselves of n <= KN_COLUMNS results of few elements each, times `scale`: in the
+ * type of x, with the bits of the loops above. Rows lie one after the other. */
+typedef void (*kn__brief_loop)(void *y, const void *x, int64_t n, int64_t down, int64_t stride,
+                               double scale);
+enum { KN_BRIEF_ROWS = 64, KN_BRIEF_ROW_BYTES = 64 }; /* at most, and less than */
 /* The first extreme among the elements of each cell: its value and which one it is; a NaN is the
  * extreme. Cells need no value before; down > 0. */
 typedef void (*kn__place_loop)(kn__cell *cells, int64_t *places, const void *x, int64_t n,
@@ -36,6 +41,7 @@ typedef void (*kn__scan_loop)(void *y, const void *x, const void *b, kn__cell *c
                               int64_t down, int64_t stride, kn__scan_way way);
 typedef struct kn__fold_table {
     kn__fold_loop rows[KN__FOLD_N], columns[KN__FOLD_N]; /* NULL: the dtype has no such fold */
+    kn__brief_loop brief_rows[KN__FOLD_N], brief_columns[KN__FOLD_N]; /* likewise */
     kn__place_loop place_rows, place_columns;
     kn__scan_loop scan_row[KN_SCAN_N], scan_columns[KN_SCAN_N];
 } kn__fold_table;

@@ -42,13 +42,13 @@ typedef struct plan {
     kn__cell *partial, *shift; /* [chunks][outputs], [outputs]; of chunked work */
     kn__fold fold;             /* of the pass */
     int64_t units_each;        /* taken by a thread at a time */
+    kn__brief_loop brief;      /* makes the results without cells; NULL: it can't */
 } plan;
 
-enum { WORTH_SPLITTING = 1 << 16, FEW_UNITS = 32, CHUNK_ELEMENTS = 1 << 14, CHUNKS_MAX = 64 };
+enum { FEW_UNITS = 32 };
 /* Rows that column loops join at once; rows of a partial result, at least: one thread joins those.
  */
 enum { ROWS_AT_ONCE = 64, CHUNK_DEPTH = 256 };
-enum { HALF_BLOCK = 1024, HALF_ROWS = 16 };
 
 /* --- making the plan --- */
 
@@ -99,8 +99,6 @@ static void plan_groups(plan *p, const kn_tensor *x, uint32_t mask) {
     p->kept.total = total(&p->kept);
     p->reduced.total = total(&p->reduced);
 }
-
-static int64_t at_most(int64_t n, int64_t most) { return n < most ? n : most; }
 
 /* Few tiles of much work: cuts the reduced elements too. */
 static void plan_chunks(plan *p) {
@@ -205,6 +203,16 @@ static void fold_piece(const plan *p, kn__cell *cells, int64_t at, int64_t n, in
     loops[p->fold](cells, x, n, down, p->stride, shift, p->recipe.p);
 }
 
+/* The loop that makes the results of one tile at once, if there is one. */
+static kn__brief_loop brief_loop(const plan *p) {
+    const size_t bytes = p->dtype == KN_F64 || p->dtype == KN_I64 ? 8 : 4;
+    bool one_pass = p->recipe.shift == KN__SHIFT_NONE && p->recipe.finish == KN__FINISH_SCALE;
+    if (!one_pass || p->source || p->accumulate || p->chunks > 1 || p->reduced.total > 1)
+        return NULL;
+    if (p->columns) return p->down <= KN_BRIEF_ROWS ? p->folds->brief_columns[p->fold] : NULL;
+    return (size_t)p->down < KN_BRIEF_ROW_BYTES / bytes ? p->folds->brief_rows[p->fold] : NULL;
+}
+
 /* Where a unit's results begin, and how many they are. */
 static int64_t unit_place(const plan *p, int64_t unit, int64_t *n) {
     int64_t from = unit % p->tiles * p->tile;
@@ -271,19 +279,25 @@ static void given_shift(const plan *p, kn__cell *shift, int64_t at, int64_t n) {
 /* n <= KN_COLUMNS results from `at` on. */
 static void finish(const plan *p, int64_t at, const kn__cell *cells, const kn__cell *shift,
                    int64_t n) {
+    const kn__recipe *r = &p->recipe;
     bool integers = !kn__is_float(p->dtype) || p->fold == KN__FOLD_COUNT;
-    bool plain = p->recipe.finish == KN__FINISH_SCALE && p->recipe.scale == 1;
+    bool plain = r->finish == KN__FINISH_SCALE && r->scale == 1;
     if (integers && plain && !kn__is_float((kn_dtype)p->out->dtype)) {
-        store_integers(p->out, at, cells, n);
+        store_cells(p->out, at, cells, true, n);
+        return;
+    }
+    if (r->finish == KN__FINISH_ANY || r->finish == KN__FINISH_ALL) {
+        uint8_t *out = (uint8_t *)p->out->data + at;
+        int64_t least = r->finish == KN__FINISH_ANY ? 1 : r->n_in;
+        for (int64_t i = 0; i < n; i++) out[i] = cells[i].i >= least;
         return;
     }
     double v[KN_COLUMNS];
     for (int64_t i = 0; i < n; i++) v[i] = integers ? (double)cells[i].i : cells[i].f;
-    if (p->recipe.finish == KN__FINISH_SCALE) {
-        for (int64_t i = 0; i < n; i++) v[i] *= p->recipe.scale;
+    if (r->finish == KN__FINISH_SCALE) {
+        for (int64_t i = 0; i < n; i++) v[i] *= r->scale;
     } else {
-        for (int64_t i = 0; i < n; i++)
-            v[i] = finished(&p->recipe, p->dtype, v[i], shift ? shift[i].f : 0);
+        for (int64_t i = 0; i < n; i++) v[i] = finished(r, p->dtype, v[i], shift ? shift[i].f : 0);
     }
     store(p->out, p->accumulate, at, v, n);
 }
@@ -301,7 +315,38 @@ static bool has_first_pass(const plan *p) {
     return p->recipe.shift == KN__SHIFT_MEAN || p->recipe.shift == KN__SHIFT_MAX;
 }
 
+/* n halves at a time, as many columns or whole rows. */
+static void brief_halves(const plan *p, uint16_t *y, const uint16_t *x, int64_t n) {
+    float from[HALF_ROWS * KN_COLUMNS], to[KN_COLUMNS];
+    const kn__loop_table *loops = kn__loops(KN_F32);
+    int64_t each = at_most(HALF_ROWS * KN_COLUMNS / p->down, n), rows = p->columns ? p->down : 1;
+    for (int64_t i = 0; i < n; i += each) {
+        int64_t m = at_most(n - i, each), length = p->columns ? m : m * p->down;
+        const uint16_t *in = x + (p->columns ? i : i * p->down);
+        for (int64_t r = 0; r < rows; r++)
+            loops->cast_from(from + r * length, in + r * p->stride, p->dtype, length);
+        p->brief(to, from, m, p->down, m, p->recipe.scale);
+        loops->cast_to(y + i, to, p->dtype, m);
+    }
+}
+
+static void brief_unit(const plan *p, int64_t unit) {
+    int64_t n, at = unit_place(p, unit, &n), from = unit % p->tiles * p->tile;
+    from = offset(&p->kept, unit / p->tiles) + (p->columns ? from : from * p->stride);
+    size_t bytes = kn_dtype_bytes(p->dtype);
+    void *y = (char *)p->out->data + (size_t)at * bytes;
+    const void *x = p->x + (size_t)from * bytes;
+    if (p->dtype == KN_F16 || p->dtype == KN_BF16)
+        brief_halves(p, y, x, n);
+    else
+        p->brief(y, x, n, p->down, p->stride, p->recipe.scale);
+}
+
 static void whole_unit(const plan *p, int64_t unit) {
+    if (p->brief) {
+        brief_unit(p, unit);
+        return;
+    }
     kn__cell cells[KN_COLUMNS], shifts[KN_COLUMNS];
     int64_t n, at = unit_place(p, unit, &n);
     if (has_first_pass(p)) {
@@ -386,15 +431,21 @@ static kn_status reduce_from(kn_op_call *call, const kn__fused *source) {
               .x = x->data,
               .out = call->out[0],
               .accumulate = (call->accumulate & 1) != 0};
+    bool is_any_or_all = p.recipe.finish == KN__FINISH_ANY || p.recipe.finish == KN__FINISH_ALL;
     p.fold = p.recipe.fold;
     if (p.recipe.shift == KN__SHIFT_GIVEN) p.given = call->in[1];
     if (x->n == 0) {
         finish_nothing(&p);
         return KN_OK;
     }
+    if (p.dtype == KN_BOOL && is_any_or_all) { /* in a byte's width */
+        p.fold = p.recipe.fold = p.recipe.finish == KN__FINISH_ANY ? KN__FOLD_MAX : KN__FOLD_MIN;
+        p.recipe.finish = KN__FINISH_SCALE;
+    }
     plan_groups(&p, x, ((const kn_attr_axes *)call->attr)->mask);
     plan_chunks(&p);
     if (p.chunks > 1) return run_chunks(&p, call);
+    p.brief = brief_loop(&p);
     int threads = x->n >= WORTH_SPLITTING ? call->threads : 1;
     kn__parallel_for(threads, kn__chunks(p.units, p.units_each), whole_part, &p);
     return KN_OK;
@@ -462,138 +513,4 @@ void kn__host_reduce_rows(void *y, kn_dtype to, const void *x, kn_dtype from,
     p.across = p.tile = rows;
     p.stride = p.down = row;
     whole_unit(&p, 0);
-}
-
-/* --- places of extremes: x as [outer, n, inner] --- */
-
-typedef struct place_job {
-    const kn__fold_table *folds;
-    const char *x;
-    int64_t *places; /* NULL: not wanted */
-    kn_tensor *values;
-    kn_dtype dtype;
-    bool max;
-    int64_t n, inner, tile, tiles, units, units_each;
-    int64_t chunks; /* of a single long row */
-    kn__cell *chunk_best;
-    int64_t *chunk_place;
-} place_job;
-
-static bool improves(const place_job *j, kn__cell v, kn__cell best) {
-    if (!kn__is_float(j->dtype)) return j->max ? v.i > best.i : v.i < best.i;
-    return (j->max ? v.f > best.f : v.f < best.f) || (v.f != v.f && best.f == best.f);
-}
-
-static void store_place(const place_job *j, int64_t at, const kn__cell *best, const int64_t *places,
-                        int64_t n) {
-    if (j->places) memcpy(j->places + at, places, (size_t)n * sizeof *places);
-    if (!j->values) return;
-    plan p = {.out = j->values, .dtype = j->dtype, .recipe = {.scale = 1}};
-    finish(&p, at, best, NULL, n);
-}
-
-/* Pieces of a row of halves, or of one along columns, are joined in their order. */
-static void place_halves(const place_job *j, kn__cell *best, int64_t *places, const uint16_t *x,
-                         int64_t n, int64_t down) {
-    float buffer[HALF_ROWS * KN_COLUMNS];
-    const kn__loop_table *loops = kn__loops(KN_F32);
-    bool columns = j->inner > 1;
-    int64_t step = columns ? HALF_ROWS : HALF_BLOCK;
-    kn__cell piece[KN_COLUMNS];
-    int64_t at[KN_COLUMNS];
-    for (int64_t d = 0; d < down; d += step) {
-        int64_t m = at_most(down - d, step);
-        if (columns) {
-            for (int64_t r = 0; r < m; r++)
-                loops->cast_from(buffer + r * n, x + (d + r) * j->inner, j->dtype, n);
-            j->folds->place_columns(piece, at, buffer, n, m, n, j->max);
-        } else {
-            loops->cast_from(buffer, x + d, j->dtype, m);
-            j->folds->place_rows(piece, at, buffer, 1, m, m, j->max);
-        }
-        for (int64_t i = 0; i < n; i++) {
-            if (d && !improves(j, piece[i], best[i])) continue;
-            best[i] = piece[i];
-            places[i] = at[i] + d;
-        }
-    }
-}
-
-static void find_places(const place_job *j, kn__cell *best, int64_t *places, int64_t at, int64_t n,
-                        int64_t down) {
-    const char *x = j->x + (size_t)at * kn_dtype_bytes(j->dtype);
-    if (j->dtype == KN_F16 || j->dtype == KN_BF16) {
-        const uint16_t *in = (const uint16_t *)(const void *)x;
-        bool columns = j->inner > 1;
-        for (int64_t o = 0; o < (columns ? 1 : n); o++)
-            place_halves(j, best + o, places + o, in + o * j->n, columns ? n : 1, down);
-    } else if (j->inner > 1) {
-        j->folds->place_columns(best, places, x, n, down, j->inner, j->max);
-    } else {
-        j->folds->place_rows(best, places, x, n, down, j->n, j->max);
-    }
-}
-
-static void place_part(void *ctx, int64_t part) {
-    const place_job *j = ctx;
-    int64_t to = at_most((part + 1) * j->units_each, j->units);
-    int64_t across = j->inner > 1 ? j->inner : j->units / j->tiles;
-    kn__cell best[KN_COLUMNS];
-    int64_t places[KN_COLUMNS];
-    for (int64_t unit = part * j->units_each; unit < to; unit++) {
-        if (j->inner > 1) {
-            int64_t outer = unit / j->tiles, from = unit % j->tiles * j->tile,
-                    n = at_most(across - from, j->tile);
-            find_places(j, best, places, outer * j->n * j->inner + from, n, j->n);
-            store_place(j, outer * j->inner + from, best, places, n);
-        } else {
-            find_places(j, best, places, unit * j->n, 1, j->n);
-            store_place(j, unit, best, places, 1);
-        }
-    }
-}
-
-static void place_chunk(void *ctx, int64_t chunk) {
-    const place_job *j = ctx;
-    int64_t from = kn__part(j->n, j->chunks, chunk), to = kn__part(j->n, j->chunks, chunk + 1);
-    find_places(j, &j->chunk_best[chunk], &j->chunk_place[chunk], from, 1, to - from);
-    j->chunk_place[chunk] += from;
-}
-
-/* One long row. */
-static void place_chunks(place_job *j, int threads) {
-    kn__cell best[CHUNKS_MAX];
-    int64_t places[CHUNKS_MAX], first = 0;
-    j->chunk_best = best, j->chunk_place = places;
-    kn__parallel_for(threads, j->chunks, place_chunk, j);
-    for (int64_t c = 1; c < j->chunks; c++)
-        if (improves(j, best[c], best[first])) first = c;
-    store_place(j, 0, &best[first], &places[first], 1);
-}
-
-kn_status kn__host_place(kn_op_call *call) {
-    const kn_tensor *x = call->in[0];
-    kn__lines lines = kn__lines_of(x, ((const kn_attr_axes *)call->attr)->mask);
-    bool pair = call->n_out > 1;
-    place_job j = {.folds = kn__folds((kn_dtype)x->dtype),
-                   .x = x->data,
-                   .values = pair ? call->out[0] : NULL,
-                   .places = NULL,
-                   .dtype = (kn_dtype)x->dtype,
-                   .max = call->op == KN_OP_argmax || call->op == KN_OP_max_index,
-                   .n = lines.n,
-                   .inner = lines.inner};
-    kn_tensor *places = call->out[pair ? 1 : 0];
-    if (places) j.places = places->data;
-    j.tile = at_most(j.inner, KN_LINES);
-    j.tiles = kn__chunks(j.inner, KN_LINES);
-    j.units = lines.outer * j.tiles;
-    j.units_each = CHUNK_ELEMENTS / (x->n / j.units + 1) + 1;
-    j.chunks = j.units == 1 && j.inner == 1 ? at_most(j.n / CHUNK_ELEMENTS, CHUNKS_MAX) : 1;
-    int threads = x->n >= WORTH_SPLITTING ? call->threads : 1;
-    if (j.chunks > 1)
-        place_chunks(&j, threads);
-    else
-        kn__parallel_for(threads, kn__chunks(j.units, j.units_each), place_part, &j);
-    return KN_OK;
 }

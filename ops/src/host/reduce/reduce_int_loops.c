@@ -73,12 +73,70 @@ INLINE void rows(kn__fold fold, kn__cell *cells, const integer *x, int64_t n, in
     }
 }
 
+/* --- along columns: extremes in the type's own width, else four rows at a time --- */
+
+INLINE integer least(kn__fold fold) {
+    return is_max(fold) ? (integer)KN_ROW_MIN : (integer)KN_ROW_MAX;
+}
+
+INLINE integer join_own(kn__fold fold, integer a, integer x) {
+    integer v = (integer)map(fold, x);
+    return (is_max(fold) ? a > v : a < v) ? a : v;
+}
+
+INLINE void brief_columns(kn__fold fold, integer *y, const integer *x, int64_t n, int64_t down,
+                          int64_t stride) {
+    int64_t d = 0;
+    for (int64_t i = 0; i < n; i++) y[i] = least(fold);
+    for (; d + 4 <= down; d += 4) {
+        const integer *x0 = x + d * stride, *x1 = x0 + stride, *x2 = x1 + stride, *x3 = x2 + stride;
+        for (int64_t i = 0; i < n; i++) {
+            integer a = join_own(fold, join_own(fold, y[i], x0[i]), x1[i]);
+            y[i] = join_own(fold, join_own(fold, a, x2[i]), x3[i]);
+        }
+    }
+    for (; d < down; d++)
+        for (int64_t i = 0; i < n; i++) y[i] = join_own(fold, y[i], x[d * stride + i]);
+}
+
+#ifdef KN_ROW_BOOLS /* bytes: four of their squares have room */
+typedef int32_t of_four;
+#else
+typedef int64_t of_four;
+#endif
+
+INLINE int64_t join_four(kn__fold fold, integer a, integer b, integer c, integer d) {
+    if (fold == KN__FOLD_PROD) return (int64_t)a * (int64_t)b * ((int64_t)c * (int64_t)d);
+    return (int64_t)(((of_four)map(fold, a) + (of_four)map(fold, b)) +
+                     ((of_four)map(fold, c) + (of_four)map(fold, d)));
+}
+
 INLINE void columns(kn__fold fold, kn__cell *cells, const integer *x, int64_t n, int64_t down,
                     int64_t stride) {
-    for (int64_t d = 0; d < down; d++) {
+    int64_t d = 0;
+    if (is_extreme(fold)) {
+        integer part[KN_COLUMNS];
+        brief_columns(fold, part, x, n, down, stride);
+        for (int64_t i = 0; i < n; i++) cells[i].i = join(fold, cells[i].i, (int64_t)part[i]);
+        return;
+    }
+    for (; d + 4 <= down; d += 4) {
+        const integer *x0 = x + d * stride, *x1 = x0 + stride, *x2 = x1 + stride, *x3 = x2 + stride;
+        for (int64_t i = 0; i < n; i++)
+            cells[i].i = join(fold, cells[i].i, join_four(fold, x0[i], x1[i], x2[i], x3[i]));
+    }
+    for (; d < down; d++) {
         const integer *in = x + d * stride;
         for (int64_t i = 0; i < n; i++) cells[i].i = join(fold, cells[i].i, map(fold, in[i]));
     }
+}
+
+/* --- extremes of short rows --- */
+
+INLINE void brief_rows(kn__fold fold, integer *y, const integer *x, int64_t n, int64_t down) {
+    for (int64_t i = 0; i < n; i++) y[i] = least(fold);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t d = 0; d < down; d++) y[i] = join_own(fold, y[i], x[i * down + d]);
 }
 
 static void place_rows(kn__cell *cells, int64_t *places, const void *x, int64_t n, int64_t down,
@@ -128,6 +186,20 @@ typedef int64_t result, joined;
     }
 FOLDS(EXPAND)
 
+#define BRIEF_FOLDS(F) F(MAX) F(MIN) F(MAX_ABS) F(MIN_ABS)
+#define EXPAND_BRIEF(name)                                                                         \
+    static void brief_rows_##name(void *restrict y, const void *restrict x, int64_t n,             \
+                                  int64_t down, int64_t stride, double scale) {                    \
+        (void)stride, (void)scale;                                                                 \
+        brief_rows(KN__FOLD_##name, y, x, n, down);                                                \
+    }                                                                                              \
+    static void brief_columns_##name(void *restrict y, const void *restrict x, int64_t n,          \
+                                     int64_t down, int64_t stride, double scale) {                 \
+        (void)scale;                                                                               \
+        brief_columns(KN__FOLD_##name, y, x, n, down, stride);                                     \
+    }
+BRIEF_FOLDS(EXPAND_BRIEF)
+
 #define TABLE__(name, isa) kn__folds_##name##_##isa
 #define TABLE_(name, isa) TABLE__(name, isa)
 extern const kn__fold_table TABLE_(KN_ROW_NAME, KN_ISA);
@@ -136,6 +208,10 @@ const kn__fold_table TABLE_(KN_ROW_NAME, KN_ISA) = {
 #define COLUMNS(name) [KN__FOLD_##name] = columns_##name,
     .rows = {FOLDS(ROWS)},
     .columns = {FOLDS(COLUMNS)},
+#define BRIEF_ROWS(name) [KN__FOLD_##name] = brief_rows_##name,
+#define BRIEF_COLUMNS(name) [KN__FOLD_##name] = brief_columns_##name,
+    .brief_rows = {BRIEF_FOLDS(BRIEF_ROWS)},
+    .brief_columns = {BRIEF_FOLDS(BRIEF_COLUMNS)},
     .place_rows = place_rows,
     .place_columns = place_columns,
     SCAN_TABLES};

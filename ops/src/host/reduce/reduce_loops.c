@@ -23,7 +23,7 @@ enum {
     VECTORS = LANES / WIDTH,
     BLOCK = KN_FOLD_BLOCK_BYTES / sizeof(real),
     STEP = KN_LANES,
-    BLOCK_ROWS = 64
+    BLOCK_ROWS = KN_BRIEF_ROWS
 };
 #define INLINE static inline __attribute__((always_inline))
 
@@ -292,7 +292,11 @@ INLINE void extremes_of_rows(kn__fold fold, real *part, const real *x, int64_t n
     int64_t d = 0;
     for (int64_t i = 0; i < n; i++) nans[i] = 0;
     for (; d + 4 <= down; d += 4) join_extremes(fold, part, nans, x + d * stride, n, 4, stride);
-    for (; d < down; d++) join_extremes(fold, part, nans, x + d * stride, n, 1, stride);
+    if (down - d >= 2) {
+        join_extremes(fold, part, nans, x + d * stride, n, 2, stride);
+        d += 2;
+    }
+    if (d < down) join_extremes(fold, part, nans, x + d * stride, n, 1, stride);
     for (int64_t i = 0; i < n; i++) part[i] = nans[i] ? (real)NAN : part[i];
 }
 
@@ -309,6 +313,50 @@ INLINE void columns(kn__fold fold, kn__cell *cells, const real *x, int64_t n, in
             block_of_rows(fold, part, x + d * stride, n, rows, stride, s, p);
         for (int64_t i = 0; i < n; i++) cells[i].f = join(fold, cells[i].f, (double)part[i]);
     }
+}
+
+/* --- few elements a result: as above, but without cells --- */
+
+INLINE void scale_all(real *y, int64_t n, double scale) {
+    if (scale == 1) return;
+    for (int64_t i = 0; i < n; i++) y[i] = (real)((double)y[i] * scale);
+}
+
+INLINE void brief_columns(kn__fold fold, real *y, const real *x, int64_t n, int64_t down,
+                          int64_t stride, double scale) {
+    for (int64_t i = 0; i < n; i++) y[i] = (real)neutral(fold);
+    if (is_extreme(fold))
+        extremes_of_rows(fold, y, x, n, down, stride);
+    else
+        block_of_rows(fold, y, x, n, down, stride, y, 0); /* of folds without a shift */
+    scale_all(y, n, scale);
+}
+
+/* KN_LANES rows beside each other. */
+INLINE int64_t brief_lanes(kn__fold fold, real *y, const real *x, int64_t n, int64_t down) {
+    int64_t o = 0;
+    for (; o + KN_LANES <= n; o += KN_LANES) {
+        real acc[KN_LANES];
+        for (int l = 0; l < KN_LANES; l++) acc[l] = (real)neutral(fold);
+        for (int64_t d = 0; d < down; d++)
+            for (int l = 0; l < KN_LANES; l++)
+                acc[l] = join_real(fold, acc[l], map(fold, x[(o + l) * down + d], 0, 0));
+        __builtin_memcpy(y + o, acc, sizeof acc);
+    }
+    return o;
+}
+
+INLINE void brief_rows(kn__fold fold, real *y, const real *x, int64_t n, int64_t down,
+                       double scale) {
+    int64_t o = 0;
+    if (down == 2) /* compilers pick every second and every fourth element fast */
+        for (; o < n; o++) y[o] = few(fold, x + o * 2, 2, 0, 0);
+    else if (down == 4)
+        for (; o < n; o++) y[o] = few(fold, x + o * 4, 4, 0, 0);
+    else
+        o = brief_lanes(fold, y, x, n, down);
+    for (; o < n; o++) y[o] = few(fold, x + o * down, down, 0, 0);
+    scale_all(y, n, scale);
 }
 
 /* --- counts --- */
@@ -418,12 +466,29 @@ typedef double joined;
     }
 FOLDS(EXPAND)
 
+#define BRIEF_FOLDS(F) F(SUM) F(SUM_ABS) F(PROD) F(MAX) F(MIN) F(MAX_ABS) F(MIN_ABS)
+#define EXPAND_BRIEF(name)                                                                         \
+    static void brief_rows_##name(void *restrict y, const void *restrict x, int64_t n,             \
+                                  int64_t down, int64_t stride, double scale) {                    \
+        (void)stride;                                                                              \
+        brief_rows(KN__FOLD_##name, y, x, n, down, scale);                                         \
+    }                                                                                              \
+    static void brief_columns_##name(void *restrict y, const void *restrict x, int64_t n,          \
+                                     int64_t down, int64_t stride, double scale) {                 \
+        brief_columns(KN__FOLD_##name, y, x, n, down, stride, scale);                              \
+    }
+BRIEF_FOLDS(EXPAND_BRIEF)
+
 extern const kn__fold_table KN_LOOP(folds);
 const kn__fold_table KN_LOOP(folds) = {
 #define ROWS(name) [KN__FOLD_##name] = rows_##name,
 #define COLUMNS(name) [KN__FOLD_##name] = columns_##name,
     .rows = {FOLDS(ROWS)[KN__FOLD_COUNT] = count_rows},
     .columns = {FOLDS(COLUMNS)[KN__FOLD_COUNT] = count_columns},
+#define BRIEF_ROWS(name) [KN__FOLD_##name] = brief_rows_##name,
+#define BRIEF_COLUMNS(name) [KN__FOLD_##name] = brief_columns_##name,
+    .brief_rows = {BRIEF_FOLDS(BRIEF_ROWS)},
+    .brief_columns = {BRIEF_FOLDS(BRIEF_COLUMNS)},
     .place_rows = place_rows,
     .place_columns = place_columns,
     SCAN_TABLES};

@@ -1,0 +1,141 @@
+/* Places of extremes along one axis: x as [outer, n, inner]. A single long row is cut into chunks.
+ */
+#include <string.h>
+
+#include "host/base/chunks.h"
+#include "host/base/loops.h"
+#include "host/reduce/cells.h"
+#include "host/reduce/folds.h"
+#include "kernel.h"
+#include "reduce.h"
+
+typedef struct place_job {
+    const kn__fold_table *folds;
+    const char *x;
+    int64_t *places; /* NULL: not wanted */
+    kn_tensor *values;
+    kn_dtype dtype;
+    bool max;
+    int64_t n, inner, tile, tiles, units, units_each;
+    int64_t chunks; /* of a single long row */
+    kn__cell *chunk_best;
+    int64_t *chunk_place;
+} place_job;
+
+static bool improves(const place_job *j, kn__cell v, kn__cell best) {
+    if (!kn__is_float(j->dtype)) return j->max ? v.i > best.i : v.i < best.i;
+    return (j->max ? v.f > best.f : v.f < best.f) || (v.f != v.f && best.f == best.f);
+}
+
+static void store_place(const place_job *j, int64_t at, const kn__cell *best, const int64_t *places,
+                        int64_t n) {
+    if (j->places) memcpy(j->places + at, places, (size_t)n * sizeof *places);
+    if (!j->values) return;
+    store_cells(j->values, at, best, !kn__is_float(j->dtype), n);
+}
+
+/* Pieces of a row of halves, or of one along columns, are joined in their order. */
+static void place_halves(const place_job *j, kn__cell *best, int64_t *places, const uint16_t *x,
+                         int64_t n, int64_t down) {
+    float buffer[HALF_ROWS * KN_COLUMNS];
+    const kn__loop_table *loops = kn__loops(KN_F32);
+    bool columns = j->inner > 1;
+    int64_t step = columns ? HALF_ROWS : HALF_BLOCK;
+    kn__cell piece[KN_COLUMNS];
+    int64_t at[KN_COLUMNS];
+    for (int64_t d = 0; d < down; d += step) {
+        int64_t m = at_most(down - d, step);
+        if (columns) {
+            for (int64_t r = 0; r < m; r++)
+                loops->cast_from(buffer + r * n, x + (d + r) * j->inner, j->dtype, n);
+            j->folds->place_columns(piece, at, buffer, n, m, n, j->max);
+        } else {
+            loops->cast_from(buffer, x + d, j->dtype, m);
+            j->folds->place_rows(piece, at, buffer, 1, m, m, j->max);
+        }
+        for (int64_t i = 0; i < n; i++) {
+            if (d && !improves(j, piece[i], best[i])) continue;
+            best[i] = piece[i];
+            places[i] = at[i] + d;
+        }
+    }
+}
+
+static void find_places(const place_job *j, kn__cell *best, int64_t *places, int64_t at, int64_t n,
+                        int64_t down) {
+    const char *x = j->x + (size_t)at * kn_dtype_bytes(j->dtype);
+    if (j->dtype == KN_F16 || j->dtype == KN_BF16) {
+        const uint16_t *in = (const uint16_t *)(const void *)x;
+        bool columns = j->inner > 1;
+        for (int64_t o = 0; o < (columns ? 1 : n); o++)
+            place_halves(j, best + o, places + o, in + o * j->n, columns ? n : 1, down);
+    } else if (j->inner > 1) {
+        j->folds->place_columns(best, places, x, n, down, j->inner, j->max);
+    } else {
+        j->folds->place_rows(best, places, x, n, down, j->n, j->max);
+    }
+}
+
+static void place_part(void *ctx, int64_t part) {
+    const place_job *j = ctx;
+    int64_t to = at_most((part + 1) * j->units_each, j->units);
+    int64_t across = j->inner > 1 ? j->inner : j->units / j->tiles;
+    kn__cell best[KN_COLUMNS];
+    int64_t places[KN_COLUMNS];
+    for (int64_t unit = part * j->units_each; unit < to; unit++) {
+        if (j->inner > 1) {
+            int64_t outer = unit / j->tiles, from = unit % j->tiles * j->tile,
+                    n = at_most(across - from, j->tile);
+            find_places(j, best, places, outer * j->n * j->inner + from, n, j->n);
+            store_place(j, outer * j->inner + from, best, places, n);
+        } else {
+            find_places(j, best, places, unit * j->n, 1, j->n);
+            store_place(j, unit, best, places, 1);
+        }
+    }
+}
+
+static void place_chunk(void *ctx, int64_t chunk) {
+    const place_job *j = ctx;
+    int64_t from = kn__part(j->n, j->chunks, chunk), to = kn__part(j->n, j->chunks, chunk + 1);
+    find_places(j, &j->chunk_best[chunk], &j->chunk_place[chunk], from, 1, to - from);
+    j->chunk_place[chunk] += from;
+}
+
+/* One long row. */
+static void place_chunks(place_job *j, int threads) {
+    kn__cell best[CHUNKS_MAX];
+    int64_t places[CHUNKS_MAX], first = 0;
+    j->chunk_best = best, j->chunk_place = places;
+    kn__parallel_for(threads, j->chunks, place_chunk, j);
+    for (int64_t c = 1; c < j->chunks; c++)
+        if (improves(j, best[c], best[first])) first = c;
+    store_place(j, 0, &best[first], &places[first], 1);
+}
+
+kn_status kn__host_place(kn_op_call *call) {
+    const kn_tensor *x = call->in[0];
+    kn__lines lines = kn__lines_of(x, ((const kn_attr_axes *)call->attr)->mask);
+    bool pair = call->n_out > 1;
+    place_job j = {.folds = kn__folds((kn_dtype)x->dtype),
+                   .x = x->data,
+                   .values = pair ? call->out[0] : NULL,
+                   .places = NULL,
+                   .dtype = (kn_dtype)x->dtype,
+                   .max = call->op == KN_OP_argmax || call->op == KN_OP_max_index,
+                   .n = lines.n,
+                   .inner = lines.inner};
+    kn_tensor *places = call->out[pair ? 1 : 0];
+    if (places) j.places = places->data;
+    j.tile = at_most(j.inner, KN_LINES);
+    j.tiles = kn__chunks(j.inner, KN_LINES);
+    j.units = lines.outer * j.tiles;
+    j.units_each = CHUNK_ELEMENTS / (x->n / j.units + 1) + 1;
+    j.chunks = j.units == 1 && j.inner == 1 ? at_most(j.n / CHUNK_ELEMENTS, CHUNKS_MAX) : 1;
+    int threads = x->n >= WORTH_SPLITTING ? call->threads : 1;
+    if (j.chunks > 1)
+        place_chunks(&j, threads);
+    else
+        kn__parallel_for(threads, kn__chunks(j.units, j.units_each), place_part, &j);
+    return KN_OK;
+}
