@@ -298,6 +298,60 @@ static void brief_loops_have_the_bits_of_those_with_cells(void **state) {
     }
 }
 
+/* Line `o`'s: a NaN is the extreme. */
+static int64_t first_extreme(const char *x, kn_dtype dtype, int64_t o, int64_t down, bool columns,
+                             int64_t n, bool max) {
+    int64_t bytes = (int64_t)kn_dtype_bytes(dtype), first = 0;
+    double best = 0;
+    for (int64_t d = 0; d < down; d++) {
+        double v = kn__as_double(x + (columns ? d * n + o : o * down + d) * bytes, dtype);
+        if (d == 0 || (max ? v > best : v < best) || (v != v && best == best)) best = v, first = d;
+    }
+    return first;
+}
+
+static void assert_places(const char *x, kn_dtype dtype, int isa, int64_t n, int64_t down,
+                          int way) {
+    bool columns = way & 1, max = way & 2;
+    const kn__fold_table *folds = kn__folds_isa(dtype, isa);
+    kn__cell cells[FOLD_COLUMNS];
+    int64_t places[FOLD_COLUMNS];
+    size_t bytes = kn_dtype_bytes(dtype);
+    if (!folds) return;
+    (columns ? folds->place_columns : folds->place_rows)(cells, places, x, n, down,
+                                                         columns ? n : down, max);
+    for (int64_t o = 0; o < n; o++) {
+        int64_t want = first_extreme(x, dtype, o, down, columns, n, max);
+        char y[8];
+        const char *value = x + (size_t)(columns ? want * n + o : o * down + want) * bytes;
+        kn__from_double(y, dtype < KN_I64 ? cells[o].f : (double)cells[o].i, dtype);
+        double v = kn__as_double(y, dtype);
+        if (places[o] != want || (v == v && memcmp(y, value, bytes)))
+            fail_msg("v%d, %s: the extreme of %d %s is %d, not %d", isa, kn_dtype_name(dtype),
+                     (int)down, columns ? "rows" : "elements", (int)places[o], (int)want);
+    }
+}
+
+static void places_are_those_of_the_first_extremes(void **state) {
+    (void)state;
+    static const kn_dtype dtypes[] = {KN_F32, KN_F64, KN_I64, KN_I32, KN_U8};
+    static const double special[] = {0, -0.0, 0, -0.0, INFINITY, -INFINITY, NAN};
+    static char x[8 * FOLD_COLUMNS * 600];
+    for (int k = 0; k < 60; k++) {
+        kn_dtype dtype = dtypes[k % 5];
+        size_t bytes = kn_dtype_bytes(dtype), kinds = k % 2 ? 4 : 7;
+        for (size_t i = 0; i < sizeof x / bytes; i++) {
+            double v = (double)test_random_below(5) - 2;
+            if (test_random_below(5) == 0) v = special[test_random_below(kinds)];
+            kn__from_double(x + i * bytes, v, dtype);
+        }
+        for (int64_t n = 1; n < FOLD_COLUMNS; n = 2 * n + 1) {
+            for (int64_t down = 1; down < 600; down = down < 20 ? down + 1 : 3 * down)
+                assert_places(x, dtype, 2 + k % 3, n, down, k / 15);
+        }
+    }
+}
+
 /* --- casts --- */
 
 /* Ends of the types, what lies beside them, and halfway between neighbours; then bits at random, of
@@ -411,10 +465,10 @@ static void casts_are_those_of_single_elements(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(TEST(every_op_has_a_name_of_its_own), TEST(every_op_has_a_kernel_on_the_host),
-                     TEST(instruction_sets_agree_bit_for_bit), TEST(derivatives_are_linear_in_g),
-                     TEST(brief_loops_have_the_bits_of_those_with_cells),
-                     TEST(casts_are_those_of_single_elements),
-                     OPS_TEST(integers_have_the_rows_of_their_classes),
-                     OPS_TEST(halves_agree_with_f32));
+    return RUN_TESTS(
+        TEST(every_op_has_a_name_of_its_own), TEST(every_op_has_a_kernel_on_the_host),
+        TEST(instruction_sets_agree_bit_for_bit), TEST(derivatives_are_linear_in_g),
+        TEST(brief_loops_have_the_bits_of_those_with_cells),
+        TEST(places_are_those_of_the_first_extremes), TEST(casts_are_those_of_single_elements),
+        OPS_TEST(integers_have_the_rows_of_their_classes), OPS_TEST(halves_agree_with_f32));
 }

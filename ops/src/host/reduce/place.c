@@ -61,14 +61,31 @@ static void place_halves(const place_job *j, kn__cell *best, int64_t *places, co
     }
 }
 
+/* n whole rows of halves that lie one after the other, as many at a time as have room. */
+static void place_half_rows(const place_job *j, kn__cell *best, int64_t *places, const uint16_t *x,
+                            int64_t n) {
+    float buffer[HALF_ROWS * KN_COLUMNS];
+    const int64_t most = HALF_ROWS * KN_COLUMNS / j->n;
+    for (int64_t o = 0; o < n; o += most) {
+        int64_t m = at_most(n - o, most);
+        kn__loops(KN_F32)->cast_from(buffer, x + o * j->n, j->dtype, m * j->n);
+        j->folds->place_rows(best + o, places + o, buffer, m, j->n, j->n, j->max);
+    }
+}
+
+/* Of n lines from `at` on: the first `down` elements. */
 static void find_places(const place_job *j, kn__cell *best, int64_t *places, int64_t at, int64_t n,
                         int64_t down) {
     const char *x = j->x + (size_t)at * kn_dtype_bytes(j->dtype);
     if (j->dtype == KN_F16 || j->dtype == KN_BF16) {
         const uint16_t *in = (const uint16_t *)(const void *)x;
-        bool columns = j->inner > 1;
-        for (int64_t o = 0; o < (columns ? 1 : n); o++)
-            place_halves(j, best + o, places + o, in + o * j->n, columns ? n : 1, down);
+        if (j->inner > 1)
+            place_halves(j, best, places, in, n, down);
+        else if (j->n <= HALF_BLOCK)
+            place_half_rows(j, best, places, in, n);
+        else
+            for (int64_t o = 0; o < n; o++)
+                place_halves(j, best + o, places + o, in + o * j->n, 1, down);
     } else if (j->inner > 1) {
         j->folds->place_columns(best, places, x, n, down, j->inner, j->max);
     } else {
@@ -78,20 +95,16 @@ static void find_places(const place_job *j, kn__cell *best, int64_t *places, int
 
 static void place_part(void *ctx, int64_t part) {
     const place_job *j = ctx;
-    int64_t to = at_most((part + 1) * j->units_each, j->units);
-    int64_t across = j->inner > 1 ? j->inner : j->units / j->tiles;
+    bool columns = j->inner > 1; /* a unit is a tile of them, or one row */
+    int64_t to = at_most((part + 1) * j->units_each, j->units), step;
     kn__cell best[KN_COLUMNS];
     int64_t places[KN_COLUMNS];
-    for (int64_t unit = part * j->units_each; unit < to; unit++) {
-        if (j->inner > 1) {
-            int64_t outer = unit / j->tiles, from = unit % j->tiles * j->tile,
-                    n = at_most(across - from, j->tile);
-            find_places(j, best, places, outer * j->n * j->inner + from, n, j->n);
-            store_place(j, outer * j->inner + from, best, places, n);
-        } else {
-            find_places(j, best, places, unit * j->n, 1, j->n);
-            store_place(j, unit, best, places, 1);
-        }
+    for (int64_t unit = part * j->units_each; unit < to; unit += step) {
+        int64_t outer = unit / j->tiles, from = unit % j->tiles * j->tile;
+        step = columns ? 1 : at_most(to - unit, KN_COLUMNS);
+        int64_t n = columns ? at_most(j->inner - from, j->tile) : step;
+        find_places(j, best, places, outer * j->n * j->inner + from, n, j->n);
+        store_place(j, outer * j->inner + from, best, places, n);
     }
 }
 
@@ -127,6 +140,11 @@ kn_status kn__host_place(kn_op_call *call) {
                    .inner = lines.inner};
     kn_tensor *places = call->out[pair ? 1 : 0];
     if (places) j.places = places->data;
+    if (j.n == 1) {
+        if (places) memset(places->data, 0, (size_t)places->n * sizeof *j.places);
+        if (j.values) memcpy(j.values->data, x->data, (size_t)x->n * kn_dtype_bytes(j.dtype));
+        return KN_OK;
+    }
     j.tile = at_most(j.inner, KN_LINES);
     j.tiles = kn__chunks(j.inner, KN_LINES);
     j.units = lines.outer * j.tiles;

@@ -139,31 +139,98 @@ INLINE void brief_rows(kn__fold fold, integer *y, const integer *x, int64_t n, i
         for (int64_t d = 0; d < down; d++) y[i] = join_own(fold, y[i], x[i * down + d]);
 }
 
-static void place_rows(kn__cell *cells, int64_t *places, const void *x, int64_t n, int64_t down,
+/* --- places of extremes --- */
+
+/* Short rows, BESIDE next to each other; says how many. FEW: as in reduce_loops.c. */
+enum { BESIDE = 16, FEW = 8 };
+INLINE int64_t place_short(kn__cell *cells, int64_t *places, const integer *x, int64_t n,
+                           int64_t down, int64_t stride, bool max) {
+    int64_t o = 0;
+    for (; o + BESIDE <= n; o += BESIDE) {
+        integer best[BESIDE], at[BESIDE];
+        for (int l = 0; l < BESIDE; l++) best[l] = x[(o + l) * stride], at[l] = 0;
+        for (int64_t d = 1; d < down; d++) {
+            for (int l = 0; l < BESIDE; l++) {
+                integer b = best[l], v = x[(o + l) * stride + d];
+                bool better = max ? v > b : v < b;
+                best[l] = better ? v : b;
+                at[l] = better ? (integer)d : at[l];
+            }
+        }
+        for (int l = 0; l < BESIDE; l++) {
+            cells[o + l].i = (int64_t)best[l];
+            places[o + l] = (int64_t)at[l];
+        }
+    }
+    return o;
+}
+
+INLINE void place_each(kn__cell *cells, int64_t *places, const integer *x, int64_t n, int64_t down,
                        int64_t stride, bool max) {
-    const integer *in = x;
-    for (int64_t o = 0; o < n; o++, in += stride) {
-        int64_t best = max ? extreme(KN__FOLD_MAX, in, down) : extreme(KN__FOLD_MIN, in, down),
-                i = 0;
+    int64_t o = down < BESIDE ? place_short(cells, places, x, n, down, stride, max) : 0;
+    for (; o < n; o++) {
+        const integer *in = x + o * stride;
+        int64_t best = extreme(max ? KN__FOLD_MAX : KN__FOLD_MIN, in, down), i = 0;
         while ((int64_t)in[i] != best) i++;
         cells[o].i = best;
         places[o] = i;
     }
 }
 
-static void place_columns(kn__cell *cells, int64_t *places, const void *x, int64_t n, int64_t down,
-                          int64_t stride, bool max) {
-    const integer *in = x;
-    for (int64_t i = 0; i < n; i++) cells[i].i = (int64_t)in[i], places[i] = 0;
-    for (int64_t d = 1; d < down; d++) {
-        in += stride;
+static void place_rows(kn__cell *cells, int64_t *places, const void *x, int64_t n, int64_t down,
+                       int64_t stride, bool max) {
+    if (max)
+        place_each(cells, places, x, n, down, stride, true);
+    else
+        place_each(cells, places, x, n, down, stride, false);
+}
+
+/* Of few columns: rarely does an element improve on those before. */
+INLINE void place_few(integer *best, int64_t *places, const integer *x, int64_t n, int64_t down,
+                      int64_t stride, bool max) {
+    enum { ROWS = 256 };
+    for (int64_t from = 1; from < down; from += ROWS) {
+        int64_t to = down - from < ROWS ? down : from + ROWS;
         for (int64_t i = 0; i < n; i++) {
-            int64_t b = cells[i].i, v = (int64_t)in[i];
+            integer b = best[i];
+            for (int64_t d = from; d < to; d++) {
+                integer v = x[d * stride + i];
+                if (__builtin_expect(max ? v <= b : v >= b, 1)) continue;
+                b = v;
+                places[i] = d;
+            }
+            best[i] = b;
+        }
+    }
+}
+
+INLINE void place_all(integer *best, int64_t *places, const integer *x, int64_t n, int64_t down,
+                      int64_t stride, bool max) {
+    if (n <= FEW) {
+        place_few(best, places, x, n, down, stride, max);
+        return;
+    }
+    for (int64_t d = 1; d < down; d++) {
+        const integer *in = x + d * stride;
+        for (int64_t i = 0; i < n; i++) {
+            integer b = best[i], v = in[i];
             bool better = max ? v > b : v < b;
-            cells[i].i = better ? v : b;
+            best[i] = better ? v : b;
             places[i] = better ? d : places[i];
         }
     }
+}
+
+static void place_columns(kn__cell *cells, int64_t *places, const void *x, int64_t n, int64_t down,
+                          int64_t stride, bool max) {
+    const integer *in = x;
+    integer best[KN_COLUMNS];
+    for (int64_t i = 0; i < n; i++) best[i] = in[i], places[i] = 0;
+    if (max)
+        place_all(best, places, in, n, down, stride, true);
+    else
+        place_all(best, places, in, n, down, stride, false);
+    for (int64_t i = 0; i < n; i++) cells[i].i = (int64_t)best[i];
 }
 
 typedef integer element;

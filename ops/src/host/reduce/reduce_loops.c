@@ -23,7 +23,9 @@ enum {
     VECTORS = LANES / WIDTH,
     BLOCK = KN_FOLD_BLOCK_BYTES / sizeof(real),
     STEP = KN_LANES,
-    BLOCK_ROWS = KN_BRIEF_ROWS
+    BLOCK_ROWS = KN_BRIEF_ROWS,
+    BESIDE = 16, /* short rows at a time: of 8 compilers make no loop, hence no vectors */
+    FEW = 8      /* columns, at most, that are walked one after the other */
 };
 #define INLINE static inline __attribute__((always_inline))
 
@@ -332,14 +334,14 @@ INLINE void brief_columns(kn__fold fold, real *y, const real *x, int64_t n, int6
     scale_all(y, n, scale);
 }
 
-/* KN_LANES rows beside each other. */
+/* BESIDE rows next to each other; says how many. */
 INLINE int64_t brief_lanes(kn__fold fold, real *y, const real *x, int64_t n, int64_t down) {
     int64_t o = 0;
-    for (; o + KN_LANES <= n; o += KN_LANES) {
-        real acc[KN_LANES];
-        for (int l = 0; l < KN_LANES; l++) acc[l] = (real)neutral(fold);
+    for (; o + BESIDE <= n; o += BESIDE) {
+        real acc[BESIDE];
+        for (int l = 0; l < BESIDE; l++) acc[l] = (real)neutral(fold);
         for (int64_t d = 0; d < down; d++)
-            for (int l = 0; l < KN_LANES; l++)
+            for (int l = 0; l < BESIDE; l++)
                 acc[l] = join_real(fold, acc[l], map(fold, x[(o + l) * down + d], 0, 0));
         __builtin_memcpy(y + o, acc, sizeof acc);
     }
@@ -406,19 +408,68 @@ INLINE void place_row(kn__cell *cell, int64_t *place, const real *x, int64_t n, 
     *place = i;
 }
 
+/* Short ones, BESIDE next to each other; says how many. */
+INLINE int64_t place_short(kn__cell *cells, int64_t *places, const real *x, int64_t n, int64_t down,
+                           int64_t stride, bool max) {
+    int64_t o = 0;
+    for (; o + BESIDE <= n; o += BESIDE) {
+        real best[BESIDE];
+        real_bits at[BESIDE];
+        for (int l = 0; l < BESIDE; l++) best[l] = x[(o + l) * stride], at[l] = 0;
+        for (int64_t d = 1; d < down; d++) {
+            for (int l = 0; l < BESIDE; l++) {
+                real b = best[l], v = x[(o + l) * stride + d];
+                bool better_one = (max ? v > b : v < b) | ((v != v) & (b == b));
+                best[l] = better_one ? v : b;
+                at[l] = better_one ? (real_bits)d : at[l];
+            }
+        }
+        for (int l = 0; l < BESIDE; l++) cells[o + l].f = (double)best[l], places[o + l] = at[l];
+    }
+    return o;
+}
+
+INLINE void place_each(kn__cell *cells, int64_t *places, const real *x, int64_t n, int64_t down,
+                       int64_t stride, bool max) {
+    int64_t o = down < BESIDE ? place_short(cells, places, x, n, down, stride, max) : 0;
+    for (; o < n; o++)
+        place_row(&cells[o], &places[o], x + o * stride, down, max ? KN__FOLD_MAX : KN__FOLD_MIN);
+}
+
 static void place_rows(kn__cell *cells, int64_t *places, const void *x, int64_t n, int64_t down,
                        int64_t stride, bool max) {
-    const real *in = x;
-    for (int64_t o = 0; o < n; o++, in += stride) {
-        if (max)
-            place_row(&cells[o], &places[o], in, down, KN__FOLD_MAX);
-        else
-            place_row(&cells[o], &places[o], in, down, KN__FOLD_MIN);
+    if (max)
+        place_each(cells, places, x, n, down, stride, true);
+    else
+        place_each(cells, places, x, n, down, stride, false);
+}
+
+/* Of few columns: rarely does an element improve on those before. */
+INLINE void place_few(real *best, int64_t *places, const real *x, int64_t n, int64_t down,
+                      int64_t stride, bool max) {
+    enum { ROWS = 256 };
+    for (int64_t from = 1; from < down; from += ROWS) {
+        int64_t to = down - from < ROWS ? down : from + ROWS;
+        for (int64_t i = 0; i < n; i++) {
+            real b = best[i];
+            for (int64_t d = from; d < to; d++) {
+                real v = x[d * stride + i];
+                if (__builtin_expect(max ? v <= b : v >= b, 1)) continue;
+                if (b != b) break; /* the first NaN stays */
+                b = v;
+                places[i] = d;
+            }
+            best[i] = b;
+        }
     }
 }
 
 INLINE void place_all(real *best, int64_t *places, const real *x, int64_t n, int64_t down,
                       int64_t stride, bool max) {
+    if (n <= FEW) {
+        place_few(best, places, x, n, down, stride, max);
+        return;
+    }
     for (int64_t d = 1; d < down; d++) {
         const real *in = x + d * stride;
         for (int64_t i = 0; i < n; i++) {
