@@ -298,6 +298,39 @@ static void brief_loops_have_the_bits_of_those_with_cells(void **state) {
     }
 }
 
+/* x [down,n], and the same columns with others beside them. */
+static void assert_few_columns(const double *x, kn_dtype dtype, int fold, int isa, int64_t n,
+                               int64_t down) {
+    enum { WIDE = 7 };
+    static char narrow[8 * 4 * 200], wide[8 * WIDE * 200];
+    const kn__fold_table *folds = kn__folds_isa(dtype, isa);
+    size_t bytes = kn_dtype_bytes(dtype);
+    kn__cell cells[4], want[4], shift[4];
+    if (!folds || !folds->columns[fold]) return;
+    for (int64_t d = 0; d < down; d++) {
+        for (int64_t i = 0; i < n; i++) {
+            kn__from_double(narrow + (size_t)(d * n + i) * bytes, x[d * n + i], dtype);
+            kn__from_double(wide + (size_t)(d * WIDE + i) * bytes, x[d * n + i], dtype);
+        }
+    }
+    for (int i = 0; i < 4; i++) cells[i].f = want[i].f = 1 + i, shift[i].f = 0.25 * i + 2;
+    folds->columns[fold](cells, narrow, n, down, n, shift, 1.5);
+    folds->columns[fold](want, wide, n, down, WIDE, shift, 1.5);
+    if (memcmp(cells, want, (size_t)n * sizeof *cells))
+        fail_msg("v%d, %s: fold %d of %d rows of %d gives %.17g, not %.17g", isa,
+                 kn_dtype_name(dtype), fold, (int)down, (int)n, cells[0].f, want[0].f);
+}
+
+static void few_columns_have_the_bits_of_many(void **state) {
+    (void)state;
+    static double x[4 * 200];
+    for (int i = 0; i < 4 * 200; i++) x[i] = test_random_uniform(-2, 2);
+    for (int64_t down = 1; down < 200; down = down < 8 ? down + 1 : 2 * down - 3)
+        for (int k = 0; k < 18 * KN__FOLD_N; k++)
+            assert_few_columns(x, k & 1 ? KN_F32 : KN_F64, k / 18, 2 + k / 2 % 3, 2 + k / 6 % 3,
+                               down);
+}
+
 /* Line `o`'s: a NaN is the extreme. */
 static int64_t first_extreme(const char *x, kn_dtype dtype, int64_t o, int64_t down, bool columns,
                              int64_t n, bool max) {
@@ -469,6 +502,7 @@ int main(void) {
         TEST(every_op_has_a_name_of_its_own), TEST(every_op_has_a_kernel_on_the_host),
         TEST(instruction_sets_agree_bit_for_bit), TEST(derivatives_are_linear_in_g),
         TEST(brief_loops_have_the_bits_of_those_with_cells),
-        TEST(places_are_those_of_the_first_extremes), TEST(casts_are_those_of_single_elements),
-        OPS_TEST(integers_have_the_rows_of_their_classes), OPS_TEST(halves_agree_with_f32));
+        TEST(places_are_those_of_the_first_extremes), TEST(few_columns_have_the_bits_of_many),
+        TEST(casts_are_those_of_single_elements), OPS_TEST(integers_have_the_rows_of_their_classes),
+        OPS_TEST(halves_agree_with_f32));
 }

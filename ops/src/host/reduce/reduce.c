@@ -148,11 +148,15 @@ static void fold_halves(const plan *p, kn__cell *cells, const uint16_t *x, int64
         }
         return;
     }
-    for (int64_t d = 0; d < down; d += HALF_ROWS) {
-        int64_t rows = at_most(down - d, HALF_ROWS);
-        for (int64_t r = 0; r < rows; r++)
-            loops->cast_from(buffer + r * n, x + (d + r) * p->stride, p->dtype, n);
-        p->folds->columns[p->fold](cells, buffer, n, rows, n, shift, power);
+    /* of few columns many rows are converted at once, and HALF_ROWS joined at a time */
+    const int64_t most = p->stride == n ? KN_COLUMNS / n * HALF_ROWS : HALF_ROWS;
+    for (int64_t d = 0; d < down; d += most) {
+        int64_t rows = at_most(down - d, most), lines = p->stride == n ? 1 : rows;
+        for (int64_t r = 0; r < lines; r++)
+            loops->cast_from(buffer + r * n, x + (d + r) * p->stride, p->dtype, rows * n / lines);
+        for (int64_t r = 0; r < rows; r += HALF_ROWS)
+            p->folds->columns[p->fold](cells, buffer + r * n, n, at_most(rows - r, HALF_ROWS), n,
+                                       shift, power);
     }
 }
 

@@ -260,6 +260,39 @@ INLINE void block_of_rows(kn__fold fold, real *part, const real *x, int64_t n, i
     }
 }
 
+/* The same of n columns, a constant, without other ones beside them: groups of four rows become
+ * vectors, then are joined one after the other as above. */
+INLINE void block_of_few(kn__fold fold, real *part, const real *x, int n, int64_t down,
+                         const real *s, double p) {
+    real four[BLOCK_ROWS / 4 * FEW];
+    const int64_t groups = down / 4;
+    for (int64_t g = 0; g < groups; g++) {
+        for (int i = 0; i < n; i++) {
+            const real *in = x + 4 * g * n + i;
+            real a = join_real(fold, map(fold, in[0], s[i], p), map(fold, in[n], s[i], p));
+            real b = join_real(fold, map(fold, in[2 * n], s[i], p), map(fold, in[3 * n], s[i], p));
+            four[g * n + i] = join_real(fold, a, b);
+        }
+    }
+    for (int64_t g = 0; g < groups; g++)
+        for (int i = 0; i < n; i++) part[i] = join_real(fold, part[i], four[g * n + i]);
+    for (int64_t d = 4 * groups; d < down; d++)
+        for (int i = 0; i < n; i++)
+            part[i] = join_real(fold, part[i], map(fold, x[d * n + i], s[i], p));
+}
+
+INLINE void join_block(kn__fold fold, real *part, const real *x, int64_t n, int64_t down,
+                       int64_t stride, const real *s, double p) {
+    if (n == 2 && stride == 2)
+        block_of_few(fold, part, x, 2, down, s, p);
+    else if (n == 3 && stride == 3)
+        block_of_few(fold, part, x, 3, down, s, p);
+    else if (n == 4 && stride == 4)
+        block_of_few(fold, part, x, 4, down, s, p);
+    else
+        block_of_rows(fold, part, x, n, down, stride, s, p);
+}
+
 /* Extremes of `down` rows, a constant; NaNs are noted aside: the choice of one of two numbers is
  * one instruction then. */
 INLINE void join_extremes(kn__fold fold, real *part, real_bits *nans, const real *x, int64_t n,
@@ -312,7 +345,7 @@ INLINE void columns(kn__fold fold, kn__cell *cells, const real *x, int64_t n, in
         if (is_extreme(fold))
             extremes_of_rows(fold, part, x + d * stride, n, rows, stride);
         else
-            block_of_rows(fold, part, x + d * stride, n, rows, stride, s, p);
+            join_block(fold, part, x + d * stride, n, rows, stride, s, p);
         for (int64_t i = 0; i < n; i++) cells[i].f = join(fold, cells[i].f, (double)part[i]);
     }
 }
