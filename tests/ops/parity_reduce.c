@@ -91,8 +91,8 @@ static void with_given_mean(kn_op op) {
 }
 
 static void norms(void) {
-    static const double p[] = {0, 1, 3, -1, 0.5, INFINITY, -INFINITY};
-    for (int i = 0; i < 7; i++) {
+    static const double p[] = {0, 1, 3, 4, -1, 0.5, INFINITY, -INFINITY};
+    for (int i = 0; i < 8; i++) {
         parity_case *c = reduce_of(KN_OP_norm, 1, like(U(131, 37), FILL_POSITIVE), false);
         ATTR(c, kn_attr_norm, 1, false, p[i]);
         c = reduce_of(KN_OP_norm, 2, like(U(37, 131), FILL_POSITIVE), false);

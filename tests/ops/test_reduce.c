@@ -142,6 +142,27 @@ static void large_shapes_of_every_kind_reduce_rightly(void **state) {
     }
 }
 
+static void third_and_fourth_norms(void **state) {
+    (void)state;
+    KN_FRAME();
+    const kn_shape axes[] = {KN_SHAPE(0), KN_SHAPE(1)};
+    for (int i = 0; i < 8; i++) {
+        kn_dtype dtype = i & 1 ? KN_F32 : KN_F64;
+        kn_tensor *x = random_tensor(dtype, KN_SHAPE(40, 37));
+        double p = i & 2 ? 3 : 4;
+        kn_tensor *y = kn_norm(x, p, axes[i / 4], false);
+        for (int64_t o = 0; o < kn_tensor_numel(y); o++) {
+            double sum = 0;
+            for (int64_t k = 0; k < (i / 4 ? 37 : 40); k++)
+                sum += pow(fabs(ops_at(x, i / 4 ? o * 37 + k : k * 37 + o)), p);
+            assert_close(ops_at(y, o), pow(sum, 1 / p), dtype == KN_F32 ? 1e-6 : 1e-14, 0);
+        }
+    }
+    kn_tensor *huge = F64(KN_SHAPE(4), 1e100, NAN, -INFINITY, -1e-90);
+    assert_values(kn_norm(kn_reshape(huge, KN_SHAPE(4, 1)), 3, KN_SHAPE(1), false), 1e100, NAN,
+                  INFINITY, 1e-90);
+}
+
 static void a_long_f32_sum_keeps_its_digits(void **state) {
     (void)state;
     KN_FRAME();
@@ -245,7 +266,7 @@ int main(void) {
     return RUN_TESTS(OPS_TEST(random_shapes_reduce_as_one_element_at_a_time),
                      OPS_TEST(other_dtypes_reduce_as_f64),
                      OPS_TEST(large_shapes_of_every_kind_reduce_rightly),
-                     OPS_TEST(a_long_f32_sum_keeps_its_digits),
+                     OPS_TEST(third_and_fourth_norms), OPS_TEST(a_long_f32_sum_keeps_its_digits),
                      OPS_TEST(results_do_not_depend_on_the_number_of_threads),
                      OPS_TEST(a_nan_wins_extremes_and_the_first_counts),
                      OPS_TEST(shapes_of_results), OPS_TEST(empty_sums_are_zero_and_empty_means_nan),
