@@ -12,6 +12,8 @@ CASE(arrays, slice_columns, kn_slice(x[0], KN_SHAPE(0, 100), KN_SHAPE(1000, 900)
 CASE(arrays, broadcast_to, kn_broadcast(x[0], KN_SHAPE(1000, 1000)), .in = {N(1000)})
 CASE(arrays, cast_f64, kn_cast(x[0], KN_F64),                 .in = {N(1000000)})
 CASE(arrays, cast_i64, kn_cast(x[0], KN_I64),                 .in = {N(1000000)})
+CASE(arrays, cast_i64_i32, kn_cast(x[0], KN_I32),             .in = {I(0, 100, 1000000)})
+CASE(arrays, cast_bool_u8, kn_cast(x[0], KN_U8),              .in = {B(1000000)})
 
 /* Knet's prof/permutedims, with the axes reversed: it is column major. */
 CASE(arrays, permute_768x512x16,   kn_transpose(x[0], KN_SHAPE(1, 0, 2)), .in = {N(16, 512, 768)})
