@@ -387,56 +387,57 @@ static void places_are_those_of_the_first_extremes(void **state) {
 
 /* --- casts --- */
 
-/* Ends of the types, what lies beside them, and halfway between neighbours; then bits at random, of
- * which some are small. */
+/* Of the types, what lies beside them, and halfway between neighbours. */
+static const double ends[] = {0,
+                              -0.0,
+                              NAN,
+                              INFINITY,
+                              -INFINITY,
+                              0.9,
+                              -0.9,
+                              255,
+                              255.9,
+                              256,
+                              254.999,
+                              -1,
+                              2147483647,
+                              2147483646.9,
+                              2147483648,
+                              -2147483648.,
+                              -2147483649.,
+                              -2147483647.5,
+                              2147483520,
+                              2147483904.,
+                              0x1p53,
+                              0x1p63,
+                              -0x1p63,
+                              0x1p64,
+                              -0x1.8p63,
+                              0x1p63 - 1024,
+                              0x1p63 - 0x1p39,
+                              1e300,
+                              65504,
+                              65519.9,
+                              65520,
+                              16842753,
+                              -16842753,
+                              16842752,
+                              0x1p-24,
+                              0x1p-25,
+                              0x1p-149,
+                              2049,
+                              -2051,
+                              16777217};
+
+/* These, then bits at random, of which some are small. */
 static void make_elements(char *x, kn_dtype dtype) {
-    static const double special[] = {0,
-                                     -0.0,
-                                     NAN,
-                                     INFINITY,
-                                     -INFINITY,
-                                     0.9,
-                                     -0.9,
-                                     255,
-                                     255.9,
-                                     256,
-                                     254.999,
-                                     -1,
-                                     2147483647,
-                                     2147483646.9,
-                                     2147483648,
-                                     -2147483648.,
-                                     -2147483649.,
-                                     -2147483647.5,
-                                     2147483520,
-                                     2147483904.,
-                                     0x1p53,
-                                     0x1p63,
-                                     -0x1p63,
-                                     0x1p64,
-                                     -0x1.8p63,
-                                     0x1p63 - 1024,
-                                     0x1p63 - 0x1p39,
-                                     1e300,
-                                     65504,
-                                     65519.9,
-                                     65520,
-                                     16842753,
-                                     -16842753,
-                                     16842752,
-                                     0x1p-24,
-                                     0x1p-25,
-                                     0x1p-149,
-                                     2049,
-                                     -2051,
-                                     16777217};
     const int bytes = (int)kn_dtype_bytes(dtype);
     for (int i = 0; i < N; i++, x += bytes) {
         uint64_t bits = test_random();
         if (dtype == KN_BOOL)
             *x = (char)(bits & 1);
-        else if (i < (int)(sizeof special / sizeof *special))
-            kn__from_double(x, special[i], dtype);
+        else if (i < (int)(sizeof ends / sizeof *ends))
+            kn__from_double(x, ends[i], dtype);
         else if (dtype >= KN_I64)
             memcpy(x, &(int64_t){(int64_t)bits >> (i % 64)}, (size_t)bytes);
         else
