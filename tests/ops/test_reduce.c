@@ -203,6 +203,9 @@ static void a_nan_wins_extremes_and_the_first_counts(void **state) {
     assert_values(kn_max(x, KN_SHAPE(0), false), 3, NAN, NAN);
     assert_memory_equal(kn_data(kn_argmax(x, KN_SHAPE(1), false)), ((int64_t[]){1, 0}), 16);
     assert_memory_equal(kn_data(kn_argmax(x, KN_SHAPE(0), false)), ((int64_t[]){1, 0, 0}), 24);
+    kn_tensor *equal = kn_zeros(KN_SHAPE(30000, 3)); /* searched in chunks */
+    assert_memory_equal(kn_data(kn_argmax(equal, KN_SHAPE(0), false)), ((int64_t[]){0, 0, 0}), 24);
+    assert_memory_equal(kn_data(kn_argmax(equal, KN_ALL, false)), ((int64_t[]){0}), 8);
     kn_tensor *low = kn_full(KN_SHAPE(40), -INFINITY);
     assert_values(kn_max(low, KN_ALL, false), -INFINITY);
 }

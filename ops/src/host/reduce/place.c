@@ -1,5 +1,5 @@
-/* Places of extremes along one axis: x as [outer, n, inner]. A single long row is cut into chunks.
- */
+/* Places of extremes along one axis: x as [outer, n, inner]. A single long row, or tile of columns,
+ * is cut into chunks. */
 #include <string.h>
 
 #include "host/base/chunks.h"
@@ -17,7 +17,7 @@ typedef struct place_job {
     kn_dtype dtype;
     bool max;
     int64_t n, inner, tile, tiles, units, units_each;
-    int64_t chunks; /* of a single long row */
+    int64_t chunks; /* of a single long row, or tile of columns */
     kn__cell *chunk_best;
     int64_t *chunk_place;
 } place_job;
@@ -111,19 +111,25 @@ static void place_part(void *ctx, int64_t part) {
 static void place_chunk(void *ctx, int64_t chunk) {
     const place_job *j = ctx;
     int64_t from = kn__part(j->n, j->chunks, chunk), to = kn__part(j->n, j->chunks, chunk + 1);
-    find_places(j, &j->chunk_best[chunk], &j->chunk_place[chunk], from, 1, to - from);
-    j->chunk_place[chunk] += from;
+    int64_t *places = j->chunk_place + chunk * j->inner;
+    find_places(j, j->chunk_best + chunk * j->inner, places, from * j->inner, j->inner, to - from);
+    for (int64_t i = 0; i < j->inner; i++) places[i] += from;
 }
 
-/* One long row. */
-static void place_chunks(place_job *j, int threads) {
-    kn__cell best[CHUNKS_MAX];
-    int64_t places[CHUNKS_MAX], first = 0;
-    j->chunk_best = best, j->chunk_place = places;
-    kn__parallel_for(threads, j->chunks, place_chunk, j);
-    for (int64_t c = 1; c < j->chunks; c++)
-        if (improves(j, best[c], best[first])) first = c;
-    store_place(j, 0, &best[first], &places[first], 1);
+/* One long row, or one tile of long columns. */
+static kn_status place_chunks(place_job *j, kn_op_call *call) {
+    int64_t n = j->chunks * j->inner;
+    void *work = NULL;
+    KN_TRY(kn__work(&work, call, (size_t)n * (sizeof(kn__cell) + sizeof(int64_t))));
+    kn__cell *best = j->chunk_best = work;
+    int64_t *places = j->chunk_place = (int64_t *)(void *)(best + n);
+    kn__parallel_for(call->threads, j->chunks, place_chunk, j);
+    for (int64_t i = j->inner; i < n; i++) {
+        int64_t to = i % j->inner;
+        if (improves(j, best[i], best[to])) best[to] = best[i], places[to] = places[i];
+    }
+    store_place(j, 0, best, places, j->inner);
+    return KN_OK;
 }
 
 kn_status kn__host_place(kn_op_call *call) {
@@ -149,11 +155,9 @@ kn_status kn__host_place(kn_op_call *call) {
     j.tiles = kn__chunks(j.inner, KN_LINES);
     j.units = lines.outer * j.tiles;
     j.units_each = CHUNK_ELEMENTS / (x->n / j.units + 1) + 1;
-    j.chunks = j.units == 1 && j.inner == 1 ? at_most(j.n / CHUNK_ELEMENTS, CHUNKS_MAX) : 1;
+    j.chunks = j.units == 1 ? at_most(x->n / CHUNK_ELEMENTS, CHUNKS_MAX) : 1;
+    if (j.chunks > 1) return place_chunks(&j, call);
     int threads = x->n >= WORTH_SPLITTING ? call->threads : 1;
-    if (j.chunks > 1)
-        place_chunks(&j, threads);
-    else
-        kn__parallel_for(threads, kn__chunks(j.units, j.units_each), place_part, &j);
+    kn__parallel_for(threads, kn__chunks(j.units, j.units_each), place_part, &j);
     return KN_OK;
 }
