@@ -246,6 +246,17 @@ static void sums_into_a_destination_add(void **state) {
     assert_values(into, 6, 8, 10);
 }
 
+/* Sixteen are joined in f32, those sums in f64. */
+static void a_mean_of_large_halves_is_right_for_any_number_of_rows(void **state) {
+    (void)state;
+    for (int64_t rows = 1; rows <= 130; rows++) {
+        KN_FRAME();
+        kn_tensor *x = kn_cast(kn_full(KN_SHAPE(rows, 2), 0x1p124), KN_BF16);
+        kn_tensor *y = kn_cast(kn_mean(x, KN_SHAPE(0), false), KN_F32);
+        for (int i = 0; i < 2; i++) assert_close(ops_at(y, i), 0x1p124, 0, 0x1p-7);
+    }
+}
+
 static void bad_axes_are_errors(void **state) {
     (void)state;
     KN_FRAME();
@@ -266,12 +277,13 @@ static void bad_axes_are_errors(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(OPS_TEST(random_shapes_reduce_as_one_element_at_a_time),
-                     OPS_TEST(other_dtypes_reduce_as_f64),
-                     OPS_TEST(large_shapes_of_every_kind_reduce_rightly),
-                     OPS_TEST(third_and_fourth_norms), OPS_TEST(a_long_f32_sum_keeps_its_digits),
-                     OPS_TEST(results_do_not_depend_on_the_number_of_threads),
-                     OPS_TEST(a_nan_wins_extremes_and_the_first_counts),
-                     OPS_TEST(shapes_of_results), OPS_TEST(empty_sums_are_zero_and_empty_means_nan),
-                     OPS_TEST(sums_into_a_destination_add), OPS_TEST(bad_axes_are_errors));
+    return RUN_TESTS(
+        OPS_TEST(random_shapes_reduce_as_one_element_at_a_time),
+        OPS_TEST(other_dtypes_reduce_as_f64), OPS_TEST(large_shapes_of_every_kind_reduce_rightly),
+        OPS_TEST(third_and_fourth_norms), OPS_TEST(a_long_f32_sum_keeps_its_digits),
+        OPS_TEST(results_do_not_depend_on_the_number_of_threads),
+        OPS_TEST(a_nan_wins_extremes_and_the_first_counts), OPS_TEST(shapes_of_results),
+        OPS_TEST(empty_sums_are_zero_and_empty_means_nan), OPS_TEST(sums_into_a_destination_add),
+        OPS_TEST(a_mean_of_large_halves_is_right_for_any_number_of_rows),
+        OPS_TEST(bad_axes_are_errors));
 }

@@ -9,6 +9,8 @@ static int bytes_of(unsigned dtype) { return (int)kn_dtype_bytes((kn_dtype)dtype
 static const bool is_rare[KN_OP_COUNT] = {
 #define RARE(name)                                                                                 \
     [KN_OP_##name] = true, [KN_OP_##name##_back] = true, [KN_OP_##name##_back2] = true,
+#define KN_VECTOR1(name, ...) RARE(name)
+#define KN_VECTOR2(name, ...) RARE(name)
 #define KN_RARE1(name, ...) RARE(name)
 #define KN_RARE2(name, ...) RARE(name)
 #include <knet/ops.def>

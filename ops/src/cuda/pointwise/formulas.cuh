@@ -241,6 +241,8 @@ enum {
     };
 #define KN_ROW1(...) ROW_OF_1(false, __VA_ARGS__)
 #define KN_ROW2(...) ROW_OF_2(false, __VA_ARGS__)
+#define KN_VECTOR1(...) ROW_OF_1(true, __VA_ARGS__)
+#define KN_VECTOR2(...) ROW_OF_2(true, __VA_ARGS__)
 #define KN_RARE1(...) ROW_OF_1(true, __VA_ARGS__)
 #define KN_RARE2(...) ROW_OF_2(true, __VA_ARGS__)
 // clang-format on

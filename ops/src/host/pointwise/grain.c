@@ -37,20 +37,9 @@ int64_t kn__row_grain(kn_op op, kn_dtype dtype, int order) {
         case KN_OP_mish:
         case KN_OP_softplus:
         case KN_OP_logsigmoid:
-        case KN_OP_logaddexp:
-        case KN_OP_celu:
-        case KN_OP_tan:
-        case KN_OP_asin:
-        case KN_OP_acos:
-        case KN_OP_atan:
-        case KN_OP_atan2:
-        case KN_OP_sinpi:
-        case KN_OP_cospi:
-        case KN_OP_sinh:
-        case KN_OP_cosh:
-        case KN_OP_asinh:
-        case KN_OP_acosh:
-        case KN_OP_atanh:
+#define KN_VECTOR1(name, ...) case KN_OP_##name:
+#define KN_VECTOR2(name, ...) case KN_OP_##name:
+#include <knet/ops.def>
             return f32 ? 8192 : 2048;
         default:
             return 32768;

@@ -75,9 +75,9 @@ static inline T scalar(double v) { return (T)v; }
     const T p = scalar(P), q = scalar(Q);                                                          \
     (void)p, (void)q, (void)add;
 #define EACH KN_SIMD for (int64_t i = 0; i < n; i++)
-/* Loops of the domains ANGLE, TANGENT, HALF, POWER, QUOTIENT and ABOVE_ZERO have a second version, kn__far,
- * for arrays with an element that the fast one can't compute: a large angle, one not above 0, a
- * large quotient; or for powers that are no product or root. */
+/* Loops of the domains ANGLE, TANGENT, HALF, POWER, QUOTIENT and ABOVE_ZERO have a second version,
+ * kn__far, for arrays with an element that the fast one can't compute: a large angle, one not above
+ * 0, a large quotient; or for powers that are no product or root. */
 #define FAR_ALL(x, n, forward) false
 #define FAR_POSITIVE(x, n, forward) false
 #define FAR_KINKS(x, n, forward) false

@@ -213,7 +213,9 @@ static kn__brief_loop brief_loop(const plan *p) {
     bool one_pass = p->recipe.shift == KN__SHIFT_NONE && p->recipe.finish == KN__FINISH_SCALE;
     if (!one_pass || p->source || p->accumulate || p->chunks > 1 || p->reduced.total > 1)
         return NULL;
-    if (p->columns) return p->down <= KN_BRIEF_ROWS ? p->folds->brief_columns[p->fold] : NULL;
+    bool is_half = p->dtype == KN_F16 || p->dtype == KN_BF16; /* more are joined in f64 */
+    int64_t most = is_half ? HALF_ROWS : KN_BRIEF_ROWS;
+    if (p->columns) return p->down <= most ? p->folds->brief_columns[p->fold] : NULL;
     return (size_t)p->down < KN_BRIEF_ROW_BYTES / bytes ? p->folds->brief_rows[p->fold] : NULL;
 }
 
