@@ -107,8 +107,9 @@ typedef int64_t of_four;
 
 INLINE int64_t join_four(kn__fold fold, integer a, integer b, integer c, integer d) {
     if (fold == KN__FOLD_PROD) return (int64_t)a * (int64_t)b * ((int64_t)c * (int64_t)d);
-    return (int64_t)(((of_four)map(fold, a) + (of_four)map(fold, b)) +
-                     ((of_four)map(fold, c) + (of_four)map(fold, d)));
+    const of_four first = (of_four)map(fold, a) + (of_four)map(fold, b);
+    const of_four sum = first + ((of_four)map(fold, c) + (of_four)map(fold, d));
+    return (int64_t)sum;
 }
 
 INLINE void columns(kn__fold fold, kn__cell *cells, const integer *x, int64_t n, int64_t down,
