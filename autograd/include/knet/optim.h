@@ -20,10 +20,10 @@ extern "C" {
 typedef struct kn_optim kn_optim;
 
 /* Options of kn_sgd_create, kn_momentum_create and kn_nesterov_create. An f32 norm above 1.8e19
- * counts as infinite: gradients that it clips become 0. */
+ * counts as infinite: gradients that it clips become 0. clip_norm sums in the order of
+ * kn_params_order. */
 typedef struct kn_sgd_options {
-    double weight_decay, clip_norm; /* clip_norm: of all gradients together, summed in the order of
-                                       kn_params_order; 0: off */
+    double weight_decay, clip_norm; /* clip_norm: of all gradients together; 0: off */
     double clip_each;               /* the norm of each parameter's gradient at most; 0: off */
     uint64_t reserved[3];           /* zero */
 } kn_sgd_options;
