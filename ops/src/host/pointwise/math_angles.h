@@ -1,5 +1,5 @@
 /* sin, tan, atan, sinh and their kin in f64: straight-line code that compilers vectorise, error
- * below 2.2 ulp, the same bits for every instruction set that has kn__fma_f64. f32's are these,
+ * below 2.5 ulp, the same bits for every instruction set that has kn__fma_f64. f32's are these,
  * rounded, with shorter polynomials (`wide` is false) whose error f32 does not show. Polynomials
  * are Chebyshev fits. Included by pointwise_math.h. */
 #ifndef KN_MATH_ANGLES_H
