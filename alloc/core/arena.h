@@ -106,7 +106,8 @@ static inline kn__block *kn__arena_find(kn_pool *pool, kn__stream *stream, size_
 void kn__arena_adopt(kn_pool *pool, kn__block *block, kn__stream *by);
 /* Moves the stream's free blocks of epochs up to `last` to another stream's epoch. */
 void kn__arena_move(kn_pool *pool, kn__stream *from, uint64_t last, kn__stream *to, uint64_t epoch);
-/* Merges what was kept apart: the stream's free blocks, or all if it is NULL. */
+/* Merges neighbouring free blocks of the stream that were kept apart; of all streams if it is NULL.
+ */
 void kn__arena_merge(kn_pool *pool, const kn__stream *stream);
 /* Calls fn for every block in address order, until it returns true; fn may not change the list. */
 void kn__arena_visit(kn_pool *pool, kn__block_fn fn, void *ctx);

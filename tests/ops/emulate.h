@@ -18,7 +18,7 @@ extern "C" {
 #include "host/pointwise/special.h"
 }
 
-// Functions of CUDA that the C library lacks. x in half turns: by what is left of a whole turn.
+// Functions of CUDA that the C library lacks. Of πx: from the remainder of x by 2.
 inline double sinpi(double x) {
     double r = std::remainder(x, 2);
     if (std::fabs(r) > 0.5) r = std::copysign(1 - std::fabs(r), r);

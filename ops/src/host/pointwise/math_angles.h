@@ -230,7 +230,7 @@ KN_MATH double kn__sinpi_quarters(double x, uint64_t quarters, bool wide) {
     double y = n & 1 ? kn__cosine(angle, wide) : kn__sine(angle, wide);
     return n & 2 ? -y : y;
 }
-/* Zeros: of sin with the sign of what is left of x, of cos above. */
+/* A zero of sin has the sign of r, or of x where r is 0; a zero of cos is +0. */
 KN_MATH double kn__sinpi(double x, bool wide) {
     double y = kn__sinpi_quarters(x, 0, wide), r = x - 2 * nearbyint(0.5 * x);
     return y == 0 ? copysign(0, r == 0 ? x : r) : y;

@@ -231,7 +231,7 @@ static inline void max_block(const kn__pool_window *w, const window_row *r, int6
     }
 }
 
-/* As many places as a register has, of windows side by side whose offsets nobody wants: the largest
+/* A register of windows side by side, without their offsets: the largest
  * number so far, and where a NaN was. */
 enum { WIDE = KN_TILE_LANES };
 typedef real wide_vec __attribute__((vector_size(KN_TILE_BYTES)));
