@@ -41,20 +41,16 @@ void KN_LOOP(cast_from)(void *restrict y, const void *restrict x, kn_dtype from,
  * that it needs no branch and loops of it vectorise. */
 #define INLINE static inline __attribute__((always_inline))
 #define LESS (1 - (sizeof(real) == sizeof(double) ? (real)0x1p-53 : (real)0x1p-24))
-INLINE int64_t to_i64(real v) {
-    const real end = (real)0x1p63, last = end * LESS;
-    real x = v > -end ? v : -end;
-    int64_t near = (int64_t)(x < last ? x : last);
-    near = v >= end ? INT64_MAX : near;
-    return v == v ? near : 0;
-}
-INLINE int32_t to_i32(real v) {
-    const real end = (real)0x1p31, last = end * LESS;
-    real x = v > -end ? v : -end;
-    int32_t near = (int32_t)(x < last ? x : last);
-    near = v >= end ? INT32_MAX : near;
-    return v == v ? near : 0;
-}
+#define TO_INTEGER(name, type, bits)                                                               \
+    INLINE type name(real v) {                                                                     \
+        const real end = (real)0x1p##bits, last = end * LESS;                                      \
+        real x = v > -end ? v : -end;                                                              \
+        type near = (type)(x < last ? x : last);                                                   \
+        near = v >= end ? (type)((UINT64_C(1) << (bits)) - 1) : near;                              \
+        return v == v ? near : 0;                                                                  \
+    }
+TO_INTEGER(to_i64, int64_t, 63)
+TO_INTEGER(to_i32, int32_t, 31)
 INLINE uint8_t to_u8(real v) {
     real x = v > 0 ? v : 0;
     return (uint8_t)(int32_t)(x < UINT8_MAX ? x : UINT8_MAX);
