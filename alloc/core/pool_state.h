@@ -49,8 +49,8 @@ struct kn_pool {
     _Alignas(64) kn__lock lock;
     /* There is something to do when the lock is opened. */
     bool on_unlock;
-    /* Memory is to go back: what was freed at different times stays apart, for merged it would be
-     * done with only when the youngest part is. */
+    /* Memory is to go back: blocks freed at different times are not merged, because a merged block
+     * can go back only when work on its youngest part has ended. */
     bool apart;
     kn__records records;
     /* Asked for last. */

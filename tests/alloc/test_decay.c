@@ -68,7 +68,7 @@ static void a_stream_that_never_rests_keeps_what_it_uses_alone(void **state) {
     fixture_end(&f);
 }
 
-/* It was not idle since the window began, though nobody used it: it stays for a window. */
+/* Nobody used it, but it is newer than the window: it stays for one. */
 static void preallocated_memory_stays_for_its_time(void **state) {
     (void)state;
     for (int plain = 0; plain < 2; plain++) {

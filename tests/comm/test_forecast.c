@@ -202,7 +202,7 @@ static void a_step_without_backward_is_not_counted(void **state) {
     job_end(&j);
 }
 
-/* The set's own backward, before there was a forecast, is none of the first step's. */
+/* A backward before the forecast began does not count as the first step's. */
 static void a_first_step_without_backward_is_an_error(void **state) {
     (void)state;
     job j = job_new(NULL, false);

@@ -297,7 +297,7 @@ static kn_status run_write(run *r, kn_tensor *ranks) {
                               &(kn_checkpoint_options){.keep = r->checkpoint.keep});
 }
 
-/* The ranks go on with what they had: a save changes no later result. */
+/* Afterwards each rank has its own sums and statistics again: a save changes no later result. */
 static kn_status run_save(run *r) {
     kn_layer *net = kn_model_net(r->model);
     KN_SLOT(ranks);

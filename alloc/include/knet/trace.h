@@ -138,7 +138,7 @@ typedef struct kn_trace_stats {
 /* Starts a trace in a new file, or replaces an existing one. Options may be NULL.
  * Errors: INVALID if a trace is running; IO, with the path. */
 KN_API KN_MUST_CHECK kn_status kn_trace_begin(const char *path, const kn_trace_options *options);
-/* Writes all events of before the call, of all threads, and a CLOCK record; the trace goes on. A
+/* Writes the events of all threads up to this call, and a CLOCK record; the trace goes on. A
  * program can then read the file up to the last whole record. Waits for the disk.
  * Errors: INVALID if no trace is running; IO, with the number of events lost since it began. */
 KN_API KN_MUST_CHECK kn_status kn_trace_flush(void);

@@ -86,9 +86,9 @@ KN_API kn_layer *kn_layer_embedding(kn_layer *parent, const char *name, int64_t 
 
 /* kn_rnn of x [T,B,n_in] → [T,B,hidden], twice as wide if bidirectional; one parameter, "weight",
  * uniform in ±1/√hidden. Of the options, lengths, states and rng must be unset; dropout is of
- * training alone. The weight of PyTorch's LSTM, GRU or RNN: its weight_ih_l0, weight_hh_l0, then
- * those of the other direction (…_reverse) and of layers 1, 2, …, flattened, one behind the other;
- * then, in the same order, bias_ih_l0, bias_hh_l0 and so on. kn_rnn_param gives the parts. */
+ * training alone. To load PyTorch's LSTM, GRU or RNN, flatten and concatenate its weight_ih_l0 and
+ * weight_hh_l0, those of the other direction (…_reverse), and those of layers 1, 2, …; then, in the
+ * same order, bias_ih_l0, bias_hh_l0 and so on. kn_rnn_param gives the parts. */
 KN_API kn_layer *kn_layer_rnn(kn_layer *parent, const char *name, int64_t n_in,
                               const kn_rnn_options *options);
 /* What one forward of a kn_layer_rnn starts from and gives, as in kn_rnn_options; all may be NULL.
