@@ -342,9 +342,25 @@ static void read_events(reader *r, const cJSON *json) {
     if (!line) no_memory(r);
 }
 
+static bool is_empty(const kn__timeline *line) {
+    return !line->spans.n && !line->works.n && !line->samples.n;
+}
+
 static void read_trace(reader *r, const cJSON *json) {
     read_events(r, json);
-    if (r->status >= 0) r->status = kn__timeline_report(r->report->timeline);
+    if (r->status < 0) return;
+    r->status = !is_empty(r->report->timeline)
+                    ? kn__timeline_report(r->report->timeline)
+                    : KN_FAIL(KN_ERR_FORMAT, "%s is a trace without spans%s", r->name,
+                              r->report->trace_cut ? ": its program was killed before it wrote "
+                                                     "any, or has just begun"
+                                                   : "");
+}
+
+/* A profile is complete without them: its words may have kept none. */
+static void read_events_of_profile(reader *r, const cJSON *json) {
+    read_events(r, json);
+    if (r->status >= 0 && is_empty(r->report->timeline)) kn__timeline_drop(r->report);
 }
 
 static void check_kind(reader *r, const cJSON *json) {
@@ -387,7 +403,7 @@ static void read_all(reader *r, const cJSON *json) {
     read_counters(r, json);
     if (!get(json, "scopes")) wrong(r, "scopes", "is missing");
     read_rows(r, &report->root, json, "scopes");
-    if (has_events && r->status >= 0) read_events(r, json);
+    if (has_events && r->status >= 0) read_events_of_profile(r, json);
     if (report->timeline) kn__timeline_sort(report->timeline);
     kn__report_sum(report);
 }

@@ -345,11 +345,5 @@ kn_status kn__events_read(kn__timeline *line, const char *name, const cJSON *jso
         if (cJSON_IsObject(event)) read_event(&r, event);
     }
     free(r.open);
-    if (r.status >= 0) r.status = kn__timeline_count(line);
-    if (r.status >= 0 && !line->spans.n && !line->works.n && !line->samples.n)
-        return KN_FAIL(KN_ERR_FORMAT, "%s is a trace without spans%s", name,
-                       report->trace_cut ? ": its program was killed before it wrote any, "
-                                           "or has just begun"
-                                         : "");
-    return r.status;
+    return r.status >= 0 ? kn__timeline_count(line) : r.status;
 }

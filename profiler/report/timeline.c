@@ -34,6 +34,12 @@ kn__timeline *kn__timeline_make(kn__report *report) {
     return report->timeline;
 }
 
+void kn__timeline_drop(kn__report *report) {
+    if (report->timeline) report->timeline_release(report->timeline);
+    free(report->timeline);
+    report->timeline = NULL;
+}
+
 void kn__timeline_release(kn__timeline *line) {
     kn__hash_release(&line->threads);
     kn__hash_release(&line->names);

@@ -83,6 +83,8 @@ typedef struct kn__timeline {
 void kn__timeline_init(kn__timeline *out, kn__report *report);
 /* The report's own, released with it. NULL: no memory. */
 kn__timeline *kn__timeline_make(kn__report *report);
+/* The report has none from now on. */
+void kn__timeline_drop(kn__report *report);
 void kn__timeline_release(kn__timeline *line);
 
 /* The number of a thread; made at first sight. KN__NO_THREAD: no memory. */

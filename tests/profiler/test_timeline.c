@@ -514,6 +514,17 @@ static void a_trace_of_ours_that_is_cut_has_its_complete_events(void **state) {
                  "without spans: its program was killed before it wrote any");
 }
 
+static void a_profile_whose_trace_kept_nothing_is_read(void **state) {
+    (void)state;
+    read_trace(
+        "{\"schema\":\"knet.prof\",\"version\":1,\"scopes\":[{\"label\":\"a\",\"n_calls\":3}],"
+        "\"knetEventsSkipped\":4,\"traceEvents\":[{\"ph\":\"C\",\"name\":\"live bytes\","
+        "\"pid\":1,\"ts\":1,\"args\":{\"bytes\":5}}]}");
+    assert_int_equal(row_at("a")->n_calls, 3);
+    assert_null(report.timeline);
+    assert_int_equal(report.n_events_skipped, 4);
+}
+
 int main(void) {
     return RUN_TESTS(TEST_WITH(events_are_written_in_the_order_of_their_ends, NULL, teardown),
                      TEST_WITH(a_scope_that_ends_before_it_starts_has_no_length, NULL, teardown),
@@ -521,6 +532,7 @@ int main(void) {
                      TEST_WITH(arrows_of_our_traces_join_launch_and_work, NULL, teardown),
                      TEST_WITH(the_longer_of_two_that_start_together_is_outside, NULL, teardown),
                      TEST_WITH(a_trace_of_ours_that_is_cut_has_its_complete_events, NULL, teardown),
+                     TEST_WITH(a_profile_whose_trace_kept_nothing_is_read, NULL, teardown),
                      TEST_WITH(spans_in_each_other_are_a_path, NULL, teardown),
                      TEST_WITH(a_row_stands_in_the_line_of_its_first_span, NULL, teardown),
                      TEST_WITH(equal_times_nest_and_moments_stay_inside, NULL, teardown),

@@ -82,5 +82,10 @@ PY
     want 2 "$knet" diff a.json t.pftrace;          err_has 't.pftrace is a trace for Perfetto'
     want 0 env KNET_TIMER=1,out=table.txt,json=b.json "$knet" train mlp --synthetic --epochs 1 --threads 1 --quiet
     want 1 "$knet" report b.json --format trace;   err_has 'b.json has no events: write them with KNET_TIMER=json=FILE,events'
+    want 0 env KNET_TIMER=1,events,trace_slow=60s,out=table.txt,json=c.json "$knet" train mlp --synthetic --epochs 1 --threads 1 --quiet
+    grep -q '"ph":"X"' c.json && fail 'a step took a minute'
+    want 0 "$knet" report c.json;                  cmp out table.txt || fail 'the table without events differs'
+    want 0 "$knet" diff c.json c.json
+    want 1 "$knet" report c.json --format trace;   err_has 'c.json has no events'
     ;;
 esac
