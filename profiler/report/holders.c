@@ -8,6 +8,9 @@
 enum { WIDTH = 100, HEIGHT = 12, OWNERS = 10, OWNERS_MAX = 1000, AXIS = 10, COLUMNS_MAX = 1000 };
 enum { PATH_BYTES = 1024, PATH_COLUMN = 18 };
 
+/* Runs have no time in common. */
+static bool is_merged(const kn__report *report) { return report->n_runs > 1; }
+
 /* --- owners --- */
 
 static void add_owner(kn__text *text, const kn__row *row, double of, int width) {
@@ -137,6 +140,10 @@ static void add_graph(kn__text *text, const kn__report *report, const kn__memory
 static void add_mark(kn__text *text, const kn__report *report, bool ascii) {
     kn__text_printf(text, " high-water mark %s",
                     kn__bytes_text((double)report->memory.live_max).text);
+    if (is_merged(report)) {
+        kn__text_printf(text, ", the highest of %llu runs\n", (unsigned long long)report->n_runs);
+        return;
+    }
     kn__text_printf(text, ", %s after the start",
                     kn__time_cell((double)report->live.max_at, ascii).text);
     kn__text_printf(text, " (of %s)\n", kn__time_cell((double)report->wall_ns, ascii).text);
@@ -149,8 +156,10 @@ static void add_pools(kn__text *text, const kn__report *report) {
         kn__text_shown(text, use->name, INT_MAX);
         kn__text_printf(text, ": at most %s live", kn__bytes_text((double)use->live_max).text);
         kn__text_printf(text, ", %s reserved", kn__bytes_text((double)use->reserved_max).text);
+        if (is_merged(report)) kn__text_puts(text, " in one run");
         kn__text_printf(text, "; at the end %s live", kn__bytes_text((double)use->live).text);
         kn__text_printf(text, ", %s reserved", kn__bytes_text((double)use->reserved).text);
+        if (is_merged(report)) kn__text_puts(text, " in all");
         kn__text_printf(text, "; %s allocations", kn__count_cell((double)use->n_allocs).text);
         if (use->n_ooms) {
             kn__text_printf(text, "; out of memory %llu times", (unsigned long long)use->n_ooms);
@@ -172,5 +181,5 @@ void kn__memory_add(kn__text *text, const kn__report *report, const kn__memory_v
     kn__text_wrapped(text, &lines, view->width);
     add_owners(text, report, view->owners ? view->owners : OWNERS, view->width);
     kn__roles_add(text, report, view->limit_bytes, view->width);
-    add_graph(text, report, view);
+    if (!is_merged(report)) add_graph(text, report, view);
 }

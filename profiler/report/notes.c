@@ -104,8 +104,10 @@ static void add_pools(kn__text *text, const kn__report *report) {
         kn__text_printf(text, ": high-water mark %s live",
                         kn__bytes_text((double)use->live_max).text);
         add_reserved(text, use, use->reserved_max);
+        if (report->n_runs > 1) kn__text_puts(text, " in one run");
         kn__text_printf(text, "; now %s live", kn__bytes_text((double)use->live).text);
         add_reserved(text, use, use->reserved);
+        if (report->n_runs > 1) kn__text_puts(text, " in all");
         if (use->leaked) {
             kn__text_printf(text, "; %s live when it was destroyed",
                             kn__bytes_text((double)use->leaked).text);

@@ -261,7 +261,7 @@ struct kn__report {
     kn__gpu_use gpu;
     kn__counters counters;
     /* Largest first, the holders of memory now and its owners at the peak; noted when the rows were
-     * summed up: leaving out rows changes nothing here. */
+     * summed up, in merged runs again at each one: leaving out rows changes nothing here. */
     kn__owner owners[KN__OWNERS_SHOWN], holders[KN__OWNERS_SHOWN];
     int n_owners, n_holders;
     bool owners_noted;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "export.h"
+#include "holders.h"
 #include "merge.h"
 #include "metrics.h"
 #include "read.h"
@@ -172,9 +173,123 @@ static void merged_runs_have_the_earliest_first_call(void **state) {
     kn__report_release(&twice);
 }
 
-/* --- text --- */
-
 static kn__text text;
+
+#define POOL(name, live, most, reserved_most, ooms)                                                \
+    "{\"name\":\"" name "\",\"live_bytes\":" #live ",\"live_bytes_max\":" #most                    \
+    ",\"reserved_bytes_max\":" #reserved_most ",\"n_ooms\":" #ooms "}"
+#define HELD(label, held, at_peak)                                                                 \
+    "\"label\":\"" label "\",\"held_bytes\":" #held ",\"held_at_peak_bytes\":" #at_peak            \
+    ",\"n_calls\":1"
+#define RANK(most, outside, pools, rows)                                                           \
+    "{\"schema\":\"knet.prof\",\"version\":1,\"wall_ns\":9,\"memory\":{\"live_bytes_max\":" #most  \
+    ",\"live_bytes_max_at_ns\":5,\"live\":[[5,9,9]],\"outside\":{" outside "},\"pools\":[" pools   \
+    "]},\"scopes\":[" rows "]}"
+
+static const char *const ranks[] = {
+    RANK(100, HELD("", 7, 90), POOL("a", 5, 100, 128, 0) "," POOL("a", 1, 2, 3, 0),
+         "{" HELD("load", 2, 10) ",\"time_ns\":40}"),
+    RANK(900, HELD("", 3, 20), POOL("b", 1, 4, 4, 0) "," POOL("a", 50, 900, 1024, 2),
+         "{" HELD("load", 1, 80) ",\"time_ns\":60},{" HELD("leaky", 50, 800) ",\"time_ns\":30}"),
+    RANK(10, HELD("", 0, 10), "", "{" HELD("load", 0, 5) ",\"time_ns\":20}")};
+
+static void merge_ranks(kn__report *sum, int first, int n) {
+    for (int i = first; i < first + n; i++) {
+        kn__report run;
+        assert_ok(kn__report_parse(&run, "rank", ranks[i % 3], strlen(ranks[i % 3])));
+        assert_ok(kn__report_merge(sum, &run));
+        kn__report_release(&run);
+    }
+}
+
+static void assert_owner(const kn__owner *owner, const char *path, int64_t bytes) {
+    assert_string_equal(owner->path, path);
+    assert_int_equal(owner->bytes, bytes);
+}
+
+/* The mark is of one of them; what is still held is all of theirs. */
+static void merged_runs_have_the_owners_of_the_highest_mark(void **state) {
+    (void)state;
+    for (int first = 0; first < 3; first++) {
+        merge_ranks(&report, first, 3);
+        assert_int_equal(report.memory.live_max, 900);
+        assert_int_equal(report.n_owners, 3);
+        assert_owner(&report.owners[0], "leaky", 800);
+        assert_owner(&report.owners[1], "load", 80);
+        assert_owner(&report.owners[2], "(outside any scope)", 20);
+        assert_int_equal(report.n_holders, 3);
+        assert_owner(&report.holders[0], "leaky", 50);
+        assert_owner(&report.holders[1], "(outside any scope)", 10);
+        assert_owner(&report.holders[2], "load", 3);
+        teardown(NULL);
+    }
+}
+
+static void pools_of_merged_runs_are_joined_by_name(void **state) {
+    (void)state;
+    merge_ranks(&report, 0, 3);
+    const kn__pool_use *pools = report.memory.pools;
+    assert_int_equal(report.memory.n_pools, 3);
+    assert_string_equal(pools[0].name, "a");
+    assert_int_equal(pools[0].live, 55);
+    assert_int_equal(pools[0].live_max, 900);
+    assert_int_equal(pools[0].reserved_max, 1024);
+    assert_int_equal(pools[0].n_ooms, 2);
+    assert_string_equal(pools[1].name, "a"); /* the second one of the first run */
+    assert_int_equal(pools[1].live, 1);
+    assert_string_equal(pools[2].name, "b");
+}
+
+static void pools_beyond_the_room_are_counted(void **state) {
+    (void)state;
+    kn__report run;
+    kn__report_init(&run);
+    run.memory.n_pools = KN__POOLS_MAX;
+    for (int half = 0; half < 2; half++) {
+        for (int i = 0; i < KN__POOLS_MAX; i++)
+            snprintf(run.memory.pools[i].name, sizeof run.memory.pools[i].name, "%d",
+                     i + 20 * half);
+        assert_ok(kn__report_merge(&report, &run));
+    }
+    assert_int_equal(report.memory.n_pools, KN__POOLS_MAX);
+    assert_int_equal(report.memory.n_pools_left_out, 20);
+    kn__report_release(&run);
+}
+
+static void runs_have_no_memory_over_time_in_common(void **state) {
+    (void)state;
+    merge_ranks(&report, 0, 3);
+    kn__memory_add(&text, &report, &(kn__memory_view){.ascii = true});
+    assert_non_null(strstr(text.data, " high-water mark 900 bytes, the highest of 3 runs\n"));
+    assert_non_null(strstr(text.data,
+                           " a: at most 900 bytes live, 1.00 KiB reserved in one run; at "
+                           "the end 55 bytes live, 0 bytes reserved in all;"));
+    assert_null(strstr(text.data, "over time"));
+    kn__text_release(&text);
+}
+
+/* As in the mean; also where a sum of runs is merged. */
+static void runs_without_a_row_spent_no_time_in_it(void **state) {
+    (void)state;
+    kn__report both;
+    kn__report_init(&both);
+    merge_ranks(&both, 0, 2);
+    assert_int_equal(below(&both.root, "load")->run_min_ns, 40);
+    assert_int_equal(below(&both.root, "leaky")->run_min_ns, 0);
+    merge_ranks(&report, 2, 1);
+    assert_ok(kn__report_merge(&report, &both));
+    kn__report_release(&both);
+    const kn__row *load = below(&report.root, "load"), *leaky = below(&report.root, "leaky");
+    assert_int_equal(load->n_runs, 3);
+    assert_int_equal(load->run_min_ns, 20);
+    assert_int_equal(load->run_max_ns, 60);
+    assert_int_equal(load->slowest_run, 2);
+    assert_int_equal(leaky->run_min_ns, 0);
+    assert_close(kn__row_run_mean(&report, leaky), 10, 1e-9, 0);
+    assert_close(kn__row_imbalance(&report, leaky), 2, 1e-9, 0);
+}
+
+/* --- text --- */
 
 static const char *table_of(double min) {
     kn__table_options options = {.min = min, .ascii = true};
@@ -259,6 +374,11 @@ int main(void) {
                   TEST_WITH(a_call_that_never_ended_has_no_minimum, setup, teardown),
                   TEST(the_order_of_merged_runs_does_not_matter),
                   TEST_WITH(merged_runs_have_the_earliest_first_call, setup, teardown),
+                  TEST_WITH(merged_runs_have_the_owners_of_the_highest_mark, NULL, teardown),
+                  TEST_WITH(pools_of_merged_runs_are_joined_by_name, NULL, teardown),
+                  TEST_WITH(pools_beyond_the_room_are_counted, NULL, teardown),
+                  TEST_WITH(runs_have_no_memory_over_time_in_common, NULL, teardown),
+                  TEST_WITH(runs_without_a_row_spent_no_time_in_it, NULL, teardown),
                   TEST_WITH(metrics_of_a_run_without_memory_have_none, setup, teardown),
                   TEST_WITH(rows_small_in_time_are_shown_for_their_gpu_work, setup, teardown),
                   TEST_WITH(a_kernel_of_each_call_shares_the_line, setup, teardown),
