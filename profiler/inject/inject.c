@@ -5,6 +5,7 @@
  * Ranges of a domain are a stack of each thread, and domains don't know of each other, but scopes
  * are one stack: a range that ends takes those with it that began after it. So does a range that
  * was started, not pushed; if another thread ends it, it ends at the next range of its own thread.
+ * The id of such a range has its thread's number in it, so that the end finds its way there.
  */
 #include <knet/prof.h>
 #include <pthread.h>
@@ -15,7 +16,9 @@
 
 #include "ranges.h"
 
-enum { DEPTH_MAX = 256, KEPT_CHUNK = 65536, ELSEWHERE_MAX = 64 };
+/* Ranges that a thread has open at once: memory is only taken for those that it opens. The timer
+ * counts those that are too deep for it. */
+enum { DEPTH_MAX = 16384, KEPT_CHUNK = 65536, NUMBER_SHIFT = 32 };
 
 typedef struct range {
     nvtxDomainHandle_t domain;
@@ -24,8 +27,13 @@ typedef struct range {
 } range;
 
 typedef struct ranges {
-    int n, n_deeper; /* open; and those that found no room */
+    struct ranges *next;
+    uint32_t number;    /* of the thread, from 1 */
+    uint32_t n_begun;   /* ranges that any thread may end */
+    int n, n_deeper;    /* open; and those that found no room */
+    atomic_int n_ended; /* by other threads, which write `ended` under the lock */
     range open[DEPTH_MAX];
+    nvtxRangeId_t ended[DEPTH_MAX];
 } ranges;
 
 atomic_bool kn__is_child;
@@ -33,6 +41,8 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 static bool has_key;
 static _Thread_local ranges *mine;
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+static ranges *all; /* of the threads that run */
 
 /* Not malloc's: that the program's use alone be counted (malloc.c). */
 void *kn__map(size_t bytes) {
@@ -40,8 +50,23 @@ void *kn__map(size_t bytes) {
     return at == MAP_FAILED ? NULL : at;
 }
 
+static void list(ranges *r) {
+    static uint32_t n;
+    pthread_mutex_lock(&all_lock);
+    r->number = ++n;
+    r->next = all;
+    all = r;
+    pthread_mutex_unlock(&all_lock);
+}
+
 static void release(void *at) {
     mine = NULL;
+    if (atomic_load(&kn__is_child)) return;
+    pthread_mutex_lock(&all_lock);
+    ranges **link = &all;
+    while (*link != at) link = &(*link)->next;
+    *link = (*link)->next;
+    pthread_mutex_unlock(&all_lock);
     munmap(at, sizeof(ranges));
 }
 
@@ -56,7 +81,9 @@ static ranges *get_mine(void) {
     if (mine) return mine;
     pthread_once(&once, make_key);
     ranges *made = has_key ? kn__map(sizeof *made) : NULL;
-    if (made && pthread_setspecific(key, made) != 0) {
+    if (!made) return NULL;
+    list(made);
+    if (pthread_setspecific(key, made) != 0) {
         release(made);
         return NULL;
     }
@@ -94,12 +121,6 @@ static const char *narrow(char label[KN__LABEL_BYTES], const wchar_t *wide) {
 
 /* --- ranges --- */
 
-/* Ranges of this library's threads that another thread ended. Only their own thread can close their
- * scopes: at its next range. */
-static pthread_mutex_t elsewhere_lock = PTHREAD_MUTEX_INITIALIZER;
-static nvtxRangeId_t elsewhere[ELSEWHERE_MAX];
-static atomic_int n_elsewhere;
-
 static void close_at(ranges *r, int i) {
     kn_scope_end(&r->open[i].scope);
     memmove(&r->open[i], &r->open[i + 1], (size_t)(r->n - i - 1) * sizeof *r->open);
@@ -113,32 +134,32 @@ static bool close_id(ranges *r, nvtxRangeId_t id) {
     return i >= 0;
 }
 
+/* Only their own thread can close scopes. */
 static void close_ended(ranges *r) {
-    pthread_mutex_lock(&elsewhere_lock);
-    int n = atomic_load(&n_elsewhere), n_left = 0;
-    for (int i = 0; i < n; i++) {
-        if (!close_id(r, elsewhere[i])) elsewhere[n_left++] = elsewhere[i];
-    }
-    atomic_store(&n_elsewhere, n_left);
-    pthread_mutex_unlock(&elsewhere_lock);
+    pthread_mutex_lock(&all_lock);
+    int n = atomic_load(&r->n_ended);
+    for (int i = 0; i < n; i++) close_id(r, r->ended[i]);
+    atomic_store(&r->n_ended, 0);
+    pthread_mutex_unlock(&all_lock);
 }
 
-/* The oldest make room: their threads may have ended. */
-static void note_elsewhere(nvtxRangeId_t id) {
-    pthread_mutex_lock(&elsewhere_lock);
-    int n = atomic_load(&n_elsewhere);
-    if (n == ELSEWHERE_MAX) {
-        memmove(elsewhere, elsewhere + 1, (ELSEWHERE_MAX - 1) * sizeof *elsewhere);
-        n--;
+/* Another thread's range. Those of threads that ended have ended too, and no thread has begun one
+ * of another number. As many can wait as can be open: what finds no room was ended twice. */
+static void end_elsewhere(nvtxRangeId_t id) {
+    pthread_mutex_lock(&all_lock);
+    ranges *of = all;
+    while (of && of->number != id >> NUMBER_SHIFT) of = of->next;
+    int n = of ? atomic_load(&of->n_ended) : DEPTH_MAX;
+    if (n < DEPTH_MAX) {
+        of->ended[n] = id;
+        atomic_store(&of->n_ended, n + 1);
     }
-    elsewhere[n] = id;
-    atomic_store(&n_elsewhere, n + 1);
-    pthread_mutex_unlock(&elsewhere_lock);
+    pthread_mutex_unlock(&all_lock);
 }
 
 static ranges *ranges_now(void) {
     ranges *r = get_mine();
-    if (r && atomic_load_explicit(&n_elsewhere, memory_order_relaxed)) close_ended(r);
+    if (r && atomic_load_explicit(&r->n_ended, memory_order_relaxed)) close_ended(r);
     return r;
 }
 
@@ -174,17 +195,21 @@ int kn__range_pop(nvtxDomainHandle_t domain) {
 }
 
 nvtxRangeId_t kn__range_start(const char *label) {
-    static _Atomic(nvtxRangeId_t) n;
     ranges *r = ranges_now();
     if (!r || r->n == DEPTH_MAX) return 0;
-    nvtxRangeId_t id = atomic_fetch_add(&n, 1) + 1;
+    nvtxRangeId_t id = (nvtxRangeId_t)r->number << NUMBER_SHIFT | ++r->n_begun;
     open_range(r, NULL, id, label);
     return id;
 }
 
 void kn__range_end(nvtxRangeId_t id) {
     ranges *r = id ? ranges_now() : NULL;
-    if (r && !close_id(r, id)) note_elsewhere(id);
+    if (!r) return;
+    if (id >> NUMBER_SHIFT == r->number) {
+        close_id(r, id);
+    } else {
+        end_elsewhere(id);
+    }
 }
 
 const char *kn__message_text(char label[KN__LABEL_BYTES], int type,

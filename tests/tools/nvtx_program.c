@@ -1,5 +1,5 @@
 /* A program that knows nothing of the timer: NVTX ranges of all kinds.
- * usage: nvtx_program [exit N | signal N | none | elsewhere | spawn PROGRAM WORD...] */
+ * usage: nvtx_program [exit N | signal N | none | elsewhere | deep | spawn PROGRAM WORD...] */
 #include <nvtx3/nvToolsExt.h>
 #include <pthread.h>
 #include <signal.h>
@@ -37,23 +37,53 @@ static void *work(void *arg) {
     return arg;
 }
 
-/* More ranges than are remembered, started here and ended by another thread. */
-enum { MANY_RANGES = 70 };
+/* Jobs that are started here and ended by the thread that did them; more than the timer's depth. */
+enum { MANY_RANGES = 300 };
 static nvtxRangeId_t many[MANY_RANGES];
+
+static void start_many(const char *label) {
+    for (int i = 0; i < MANY_RANGES; i++) many[i] = nvtxRangeStartA(label);
+}
 
 static void *end_many(void *arg) {
     for (int i = 0; i < MANY_RANGES; i++) nvtxRangeEnd(many[i]);
     return arg;
 }
 
+static void *start_one(void *id) {
+    *(nvtxRangeId_t *)id = nvtxRangeStartA("of a thread that ended");
+    return id;
+}
+
 static int end_elsewhere(void) {
     pthread_t thread;
-    for (int i = 0; i < MANY_RANGES; i++) many[i] = nvtxRangeStartA(i < 6 ? "early" : "late");
-    if (pthread_create(&thread, NULL, end_many, NULL) != 0) return 1;
+    nvtxRangeId_t late = 0;
+    for (int batch = 0; batch < 3; batch++) {
+        start_many("job");
+        if (pthread_create(&thread, NULL, end_many, NULL) != 0) return 1;
+        pthread_join(thread, NULL);
+        nvtxRangePushA("after");
+        nvtxRangePop();
+    }
+    if (pthread_create(&thread, NULL, start_one, &late) != 0) return 1;
     pthread_join(thread, NULL);
+    nvtxRangeEnd(late);
     nvtxRangePushA("after");
     nvtxRangePop();
     return 0;
+}
+
+/* A range that began deeper than the timer goes is still the one that the second pop ends. */
+static int push_deep(void) {
+    start_many("job");
+    nvtxRangePushA("deep");
+    end_many(NULL);
+    nvtxRangePushA("work");
+    nvtxRangePop();
+    nvtxRangePushA("after");
+    nvtxRangePop();
+    nvtxRangePop();
+    return nvtxRangePop() >= 0;
 }
 
 int main(int argc, char **argv) {
@@ -61,6 +91,7 @@ int main(int argc, char **argv) {
     pthread_t thread;
     if (strcmp(what, "none") == 0) return 0;
     if (strcmp(what, "elsewhere") == 0) return end_elsewhere();
+    if (strcmp(what, "deep") == 0) return push_deep();
     if (strcmp(what, "spawn") == 0 && argc > 2) {
         if (fork() == 0) {
             execvp(argv[2], argv + 2);
