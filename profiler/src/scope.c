@@ -116,31 +116,46 @@ static void close_down_to(kn__tree *tree, uint64_t start, uint64_t now) {
     while (tree->current != outside) close_node(tree, tree->current, now);
 }
 
+static inline bool is_of(const kn__tree_node *node, const char *key, const char *label) {
+    return key ? node->key == key : has_text(node, label);
+}
+
 /* The same call at the same depth of the stack has opened this label, and it is still open: its
- * function was left by longjmp, as were those of the scopes inside it. */
-static void close_abandoned(kn__tree *tree, const char *key, uint64_t site) {
-    for (const kn__tree_node *node = tree->current; node->parent; node = node->parent) {
-        if (node->site != site || node->key != key) continue;
-        close_down_to(tree, node->start, kn__clock_now());
-        return;
-    }
+ * function was left by longjmp, as were those of the scopes inside it. Returns whether that is so.
+ */
+static bool close_abandoned(kn__tree *tree, const char *key, const char *label, uint64_t site) {
+    const kn__tree_node *node = site ? tree->current : &tree->root;
+    while (node->parent && (node->site != site || !is_of(node, key, label))) node = node->parent;
+    if (node->parent) close_down_to(tree, node->start, kn__clock_now());
+    return node->parent;
+}
+
+static bool is_inside(const kn__tree_node *node, const char *key, const char *label) {
+    while (node->parent && !is_of(node, key, label)) node = node->parent;
+    return node->parent;
 }
 
 /* At first sight: whether the address of the label is good enough a key. */
 static kn__tree_node *make_child(kn__tree *tree, const char *key, const char *label, uint64_t site,
                                  bool has_where) {
     if (key && kn__label_may_vanish_new(label)) key = NULL;
-    if (key && site) close_abandoned(tree, key, site);
+    (void)close_abandoned(tree, key, label, site);
     kn__tree_node *node = kn__tree_child(tree, tree->current, key, label);
-    if (node && has_where) kn__tree_place(tree, node, label + strlen(label) + 1);
+    if (!node) return NULL;
+    if (has_where) kn__tree_place(tree, node, label + strlen(label) + 1);
+    if (site) node->is_recursive = is_inside(node->parent, key, label);
     return node;
 }
 
+/* A block inside the same block has been seen before: this may be that again, or the outer one has
+ * been abandoned meanwhile. */
 static kn__tree_node *find_child(kn__tree *tree, const char *key, const char *label, uint64_t site,
                                  bool has_where) {
     if (key && kn__label_may_vanish(label)) key = NULL;
     if (!key && has_text(guess(tree->current), label)) return guess(tree->current);
     kn__tree_node *node = kn__tree_find(tree, tree->current, key, label);
+    if (node && node->is_recursive && close_abandoned(tree, key, label, site))
+        node = kn__tree_find(tree, tree->current, key, label);
     return node ? node : make_child(tree, key, label, site, has_where);
 }
 
@@ -152,11 +167,11 @@ __attribute__((noinline)) static kn_scope open_slow(const char *key, const char 
     kn__tree *tree = LIKELY(kn__tree_mine != NULL) ? kn__tree_mine : kn__tree_get();
     if (!tree) return off;
     kn__tree_node *parent = tree->current, *node = guess(parent);
-    if (!(key ? node->key == key : has_text(node, label))) {
+    if (!is_of(node, key, label)) {
         node = find_child(tree, key, label, site, has_where);
         if (!node) return off;
         parent = node->parent;
-        if (parent->opened->parent == parent) parent->opened->after = node;
+        if (parent->opened->parent == parent && !node->is_recursive) parent->opened->after = node;
     }
     kn__tree_use(tree, node);
     return kn__tree_fast == tree ? open_fast(tree, parent, node, site)

@@ -13,6 +13,7 @@
 
 _Static_assert(offsetof(kn__tree_node, opened) == 64 && offsetof(kn__tree_node, name) == 128,
                "hot fields of a node fill one cache line, warm fields the next");
+_Static_assert(KN__DEPTH_MAX <= UINT8_MAX, "the depth of a node fits");
 
 enum { CHUNK_NODES = 32, CHILDREN_MIN = 64, TEXT_CHUNK = 4096 };
 
@@ -93,7 +94,7 @@ static kn__tree_node *make_node(kn__tree *tree, kn__tree_node *parent, const cha
     node->key = key;
     node->label = copy;
     node->parent = parent;
-    node->depth = (uint16_t)(parent->depth + 1);
+    node->depth = (uint8_t)(parent->depth + 1);
     node->after = node->opened = &never;
     node->first_start = kn__clock_now();
     node->ticks_min = UINT64_MAX;

@@ -51,7 +51,8 @@ struct kn__tree_node {
     kn__tree_node *opened;   /* the child that was opened last */
     uint64_t site;           /* the call that opened it and the depth of the stack; 0: not known */
     _Atomic(double) squares; /* sum of the squares of the ticks of each call */
-    uint16_t depth;          /* 0 for the root */
+    uint8_t depth;           /* 0 for the root */
+    bool is_recursive;       /* a block's, inside the same block's: never guessed (scope.c) */
     uint16_t extras;         /* of the open call: KN__PROF_MEM and so on; KN__STORE */
     uint32_t row;            /* owner number; 0: none yet; under the lock of memory.h */
     struct kn__node_times *times; /* how its calls are spread (times.h); NULL: too few */

@@ -341,6 +341,30 @@ static void scopes_left_by_longjmp_do_not_nest(void **state) {
     assert_row(o.err, "\n       recursion ", "10");
 }
 
+/* The path that an earlier recursion made is there when the abandoned block is entered again. */
+static void recursions_left_by_longjmp_do_not_nest(void **state) {
+    (void)state;
+    for (int memory = 0; memory < 2; memory++) {
+        outcome o = run("jump from recursion", memory ? "1" : "nomem");
+        assert_int_equal(o.code, 0);
+        assert_int_equal(occurrences(o.err, "recursion "), 4);
+        assert_row(o.err, "\n recursion ", "101");
+        assert_row(o.err, "\n   recursion ", "81");
+        assert_row(o.err, "\n     recursion ", "61");
+        assert_row(o.err, "\n       recursion ", "41");
+        assert_row(o.err, "\n behind ", "1");
+    }
+}
+
+static void plugins_left_by_longjmp_do_not_nest(void **state) {
+    (void)state;
+    outcome o = run("jump from plugin", "1");
+    assert_int_equal(o.code, 0);
+    assert_int_equal(occurrences(o.err, "alpha"), 1);
+    assert_row(o.err, "\n alpha ", "1.00k");
+    assert_row(o.err, "\n behind ", "1");
+}
+
 /* As programs of coreutils do in a handler of atexit. */
 static void a_program_that_closes_its_stderr_has_its_table(void **state) {
     (void)state;
@@ -410,7 +434,8 @@ int main(int argc, char **argv) {
         TEST(a_scope_shows_the_memory_of_its_threads),
         TEST(labels_of_unloaded_plugins_stay_their_own),
         TEST(labels_of_plugins_that_bring_the_timer_stay_their_own),
-        TEST(scopes_left_by_longjmp_do_not_nest),
+        TEST(scopes_left_by_longjmp_do_not_nest), TEST(recursions_left_by_longjmp_do_not_nest),
+        TEST(plugins_left_by_longjmp_do_not_nest),
         TEST(a_program_that_closes_its_stderr_has_its_table),
         TEST(a_trace_never_enters_a_file_of_the_program), TEST(a_forked_child_has_no_other_stderr),
         TEST(both_clocks_work));

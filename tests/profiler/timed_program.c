@@ -311,8 +311,24 @@ static int go_deep(void) {
     return 0;
 }
 
+/* Leaves a block in itself, from as deep as `fails_at`, where there is a path of it already. */
+__attribute__((noinline)) static void recurse_until(int n, int fails_at) {
+    KN_SCOPE("recursion");
+    if (n == fails_at) longjmp(way_out, 1);
+    if (n < 3) recurse_until(n + 1, fails_at);
+    __asm__ volatile("" ::: "memory"); /* no tail call */
+}
+
+static int jump_from_recursion(void) {
+    for (volatile int i = 0; i < 101; i++) {
+        if (setjmp(way_out) == 0) recurse_until(0, i % 5 ? i % 5 - 1 : 9);
+    }
+    KN_SCOPE("behind");
+    return 0;
+}
+
 /* One plug-in after the other, which the system loads at the same addresses. */
-static int load_plugins(const char *const *paths, int n) {
+static int load_plugins(char **paths, int n) {
     for (int i = 0; i < n; i++) {
         void *library = dlopen(paths[i], RTLD_NOW);
         void (*run)(void) = NULL;
@@ -321,6 +337,18 @@ static int load_plugins(const char *const *paths, int n) {
         for (int k = 0; k < 3; k++) run();
         dlclose(library);
     }
+    return 0;
+}
+
+static int jump_from_plugin(const char *path) {
+    void *library = dlopen(path, RTLD_NOW);
+    void (*run)(jmp_buf * to) = NULL;
+    if (library) *(void **)(void *)&run = dlsym(library, "plugin_jump");
+    if (!run) return 1;
+    for (volatile int i = 0; i < 1001; i++) {
+        if (setjmp(way_out) == 0) run(i % 2 ? &way_out : NULL);
+    }
+    KN_SCOPE("behind");
     return 0;
 }
 
@@ -530,6 +558,7 @@ int main(int argc, char **argv) {
                 {"term at exit", get_term_at_exit},
                 {"child term", child_gets_term},
                 {"jump", jump},
+                {"jump from recursion", jump_from_recursion},
                 {"recursion", go_deep},
                 {"closed stderr", closed_stderr},
                 {"closed files", closed_files},
@@ -538,9 +567,8 @@ int main(int argc, char **argv) {
                 {"two threads", two_threads},
                 {"end main", end_main},
                 {"turns", threads_in_turn}};
-    if (argc > 3 && strcmp(argv[1], "plugins") == 0) {
-        return load_plugins((const char *const *)argv + 2, argc - 2);
-    }
+    if (argc > 3 && strcmp(argv[1], "plugins") == 0) return load_plugins(argv + 2, argc - 2);
+    if (argc > 2 && strcmp(argv[1], "jump from plugin") == 0) return jump_from_plugin(argv[2]);
     for (size_t i = 0; argc > 1 && i < sizeof ways / sizeof *ways; i++) {
         if (strcmp(argv[1], ways[i].name) == 0) return ways[i].run();
     }
