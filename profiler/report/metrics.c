@@ -155,8 +155,7 @@ static void add_tree(kn__text *text, const kn__report *report) {
         add_head(text, f->name, f->type, f->help);
         add_rows(text, f, &report->root);
     }
-    add_head(text, "knet_scope_call_seconds", "summary",
-             "Time of one call, where there were many.");
+    add_head(text, "knet_scope_call_seconds", "summary", "Time of one call.");
     add_calls(text, &report->root);
 }
 

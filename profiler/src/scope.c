@@ -62,8 +62,8 @@ static inline void add_call(kn__tree *tree, kn__tree_node *node, uint64_t spent)
     KN__STORE(node->n_calls, node->n_calls + 1);
     if (times) {
         kn__times_count(times, spent);
-    } else if (node->n_calls == KN__TIMES_AFTER + 1) {
-        kn__times_make(tree, node, spent);
+    } else if (node->n_calls <= KN__TIMES_AFTER + 1) {
+        kn__times_first(tree, node, spent);
     }
     x = x * x + atomic_load_explicit(&node->squares, memory_order_relaxed);
     atomic_store_explicit(&node->squares, x, memory_order_relaxed);

@@ -1,9 +1,9 @@
 /* How the times of a node's calls are spread: counts in bins of equal ratio.
  *
  * A bin spans about the eighth root of two, so that its middle is within 5 % of every time in it. A
- * node gets its bins after some calls, which are not in them: the first ones are slower, and most
- * nodes of most programs never have that many. Its bins cover all times from its shortest to its
- * longest, so that a call that is neither needs no test: a record beyond them brings other bins.
+ * node gets its bins after some calls, whose bins' numbers it keeps until then: most nodes of most
+ * programs never have that many. Its bins cover all times from its shortest to its longest, so that
+ * a call that is neither needs no test: a record beyond them brings other bins.
  */
 #ifndef KN_PROFILER_TIMES_H
 #define KN_PROFILER_TIMES_H
@@ -13,7 +13,6 @@
 #include "tree.h"
 
 enum {
-    KN__TIMES_AFTER = 16,
     KN__TIMES_BINS = 124,    /* 15 octaves, from half the shortest time so far: 512 bytes */
     KN__TIMES_BINS_ALL = 512 /* of any time: for nodes with times beyond these */
 };
@@ -42,11 +41,13 @@ static inline void kn__times_count(kn__node_times *times, uint64_t ticks) {
     __atomic_store_n(&times->last, ticks, __ATOMIC_RELAXED);
 }
 
-/* Bins for the calls from this one on, which took `ticks`; none if there is no memory. The node's
- * thread alone, when the node's shortest and longest time are those with this call, as below. */
-void kn__times_make(kn__tree *tree, kn__tree_node *node, uint64_t ticks);
+/* One of the first calls, up to number KN__TIMES_AFTER + 1, which took `ticks` and is counted in
+ * n_calls: the last of them makes the bins, of which there are none if there is no memory. The
+ * node's thread alone, when the node's shortest and longest time are those with this call, as
+ * below. */
+void kn__times_first(kn__tree *tree, kn__tree_node *node, uint64_t ticks);
 /* A call is the node's shortest or longest: if its bins lack that time, it has bins of any time
- * from now on, or none if there is no memory. No-op before kn__times_make. */
+ * from now on, or none if there is no memory. No-op before it has bins. */
 void kn__times_cover(kn__tree *tree, kn__tree_node *node);
 
 /* Adds the counts to the row. Errors: OOM. */

@@ -21,8 +21,9 @@
 #include "trace_format.h"
 
 enum {
-    KN__DEPTH_MAX = 200,       /* deeper scopes are counted, not recorded */
-    KN__NODES_MAX = 100 * 1000 /* of all trees: 25 MB */
+    KN__DEPTH_MAX = 200,        /* deeper scopes are counted, not recorded */
+    KN__NODES_MAX = 100 * 1000, /* of all trees: 45 MB */
+    KN__TIMES_AFTER = 16        /* calls of a node before it has bins (times.h) */
 };
 
 /* What a scope does beside reading the time-stamp counter; 0 is the fast path. */
@@ -55,7 +56,7 @@ struct kn__tree_node {
     bool is_recursive;       /* a block's, inside the same block's: never guessed (scope.c) */
     uint16_t extras;         /* of the open call: KN__PROF_MEM and so on; KN__STORE */
     uint32_t row;            /* owner number; 0: none yet; under the lock of memory.h */
-    struct kn__node_times *times; /* how its calls are spread (times.h); NULL: too few */
+    struct kn__node_times *times; /* how its calls are spread (times.h); NULL: see first_times */
     kn__tree_node *first_child;   /* KN__STORE, as the next */
     kn__tree_node *next;          /* sibling, in order of first sight */
     kn__tree_node *last_child;
@@ -71,9 +72,11 @@ struct kn__tree_node {
     kn__tree_node *next_used; /* see kn__tree_use */
     uint64_t first_start;     /* when it was made */
     kn__count ticks_first;
-    uint64_t n_calls_before;      /* when the thread before ended */
-    kn__count n_threads;          /* that called it and ended */
-    kn__count flops, moved_bytes; /* of calls of kn_prof_metric, those of scopes inside apart */
+    uint16_t n_first_times,
+        first_times[KN__TIMES_AFTER]; /* the bins of its first calls (times.h) */
+    uint64_t n_calls_before;          /* when the thread before ended */
+    kn__count n_threads;              /* that called it and ended */
+    kn__count flops, moved_bytes;     /* of calls of kn_prof_metric, those of scopes inside apart */
     kn__count shown_ticks, shown_calls; /* in the last report, whose thread writes them (take.c) */
 
     /* Memory: marks are the thread's (KN__STORE and KN__LOAD), the rest stands under the lock. */

@@ -2,6 +2,7 @@
 #include "times.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "budget.h"
@@ -35,7 +36,8 @@ static kn__tree_node *node_of(uint64_t least, uint64_t first) {
     assert_non_null(node);
     node->ticks_min = least < first ? least : first;
     node->ticks_max = least < first ? first : least;
-    kn__times_make(tree, node, first);
+    node->n_calls = KN__TIMES_AFTER + 1;
+    kn__times_first(tree, node, first);
     assert_non_null(node->times);
     return node;
 }
@@ -157,17 +159,18 @@ static void first_calls_far_apart_have_bins_between_them(void **state) {
     kn__report_release(&report);
 }
 
-static void work(uint64_t ns) {
-    KN_SCOPE("uneven");
+static void work(const char *label, uint64_t ns) {
+    kn_scope scope = kn_scope_begin_static(label);
     for (uint64_t start = kn__now_ns(CLOCK_MONOTONIC);
          ns && kn__now_ns(CLOCK_MONOTONIC) - start < ns;)
         ;
+    kn_scope_end(&scope);
 }
 
 static void a_scope_that_starts_fast_has_the_median_of_all(void **state) {
     (void)state;
-    for (int i = 0; i < 20; i++) work(0);
-    for (int i = 0; i < 50; i++) work(2000000);
+    for (int i = 0; i < 20; i++) work("uneven", 0);
+    for (int i = 0; i < 50; i++) work("uneven", 2000000);
     take_report(&report);
     assert_true(kn__row_percentile(find_row(&report, "uneven"), 0.5) > 1.9e6);
     assert_true(kn__row_percentile(find_row(&report, "uneven"), 0.03) < 1e6);
@@ -182,32 +185,73 @@ static void without_memory_for_bins_there_are_none(void **state) {
     kn__tree *tree = kn__tree_get();
     while (kn__tree_bytes(tree, 64, 1)) {
     }
+    kn__tree_node few = {.first_times = {1}, .n_first_times = 1};
     node->ticks_max = 1ull << 50;
+    node->n_first_times = KN__TIMES_AFTER;
     kn__times_cover(tree, node);
     assert_null(node->times);
+    assert_int_equal(node->n_first_times, 0);
     kn__times_cover(tree, node);
+    few.n_calls = KN__TIMES_AFTER + 1;
+    kn__times_first(tree, &few, 0);
+    assert_true(!few.times && few.n_first_times == 0);
     kn__budget_set(KN__BUFFER_BYTES);
 }
 
-/* The first ones are not in them. */
-static void a_scope_has_bins_after_some_calls(void **state) {
+static uint64_t calls_in(const kn__row *row) {
+    uint64_t n = 0;
+    for (int i = 0; row->times && i < row->times->n; i++) n += row->times->bins[i].n;
+    return n;
+}
+
+static void every_call_is_in_the_times(void **state) {
     (void)state;
     for (int i = 0; i < 100; i++) {
         KN_SCOPE("often");
-    }
-    for (int i = 0; i < KN__TIMES_AFTER; i++) {
+        if (i > KN__TIMES_AFTER) continue;
+        KN_SCOPE("one more");
+        if (i == KN__TIMES_AFTER) continue;
         KN_SCOPE("rarely");
+        if (i) continue;
+        KN_SCOPE("once");
     }
     take_report(&report);
-    const kn__row *often = find_row(&report, "often");
-    uint64_t n = 0;
-    assert_non_null(often->times);
-    for (int i = 0; i < often->times->n; i++) n += often->times->bins[i].n;
-    assert_int_equal(n, 100 - KN__TIMES_AFTER);
-    assert_true(kn__row_percentile(often, 0.5) >= (double)often->min_ns);
-    assert_true(kn__row_percentile(often, 0.99) <= (double)often->max_ns);
-    assert_null(find_row(&report, "rarely")->times);
-    assert_true(kn__row_percentile(find_row(&report, "rarely"), 0.5) == 0);
+    static const char *const paths[] = {"often", "often/one more", "often/one more/rarely",
+                                        "often/one more/rarely/once"};
+    for (int i = 0; i < 4; i++) {
+        const kn__row *row = find_row(&report, paths[i]);
+        assert_int_equal(calls_in(row), row->n_calls);
+        assert_true(kn__row_percentile(row, 0.5) >= (double)row->min_ns);
+        assert_true(kn__row_percentile(row, 0.99) <= (double)row->max_ns);
+    }
+    kn__report_release(&report);
+}
+
+/* The last four alone would say that most calls are short. */
+static void the_median_is_that_of_the_first_calls_too(void **state) {
+    (void)state;
+    for (int i = 0; i < 20; i++) work("slow first", i < 16 ? 2000000 : 0);
+    take_report(&report);
+    assert_true(kn__row_percentile(find_row(&report, "slow first"), 0.5) > 1.9e6);
+    kn__report_release(&report);
+}
+
+static void *call_a_few_times(void *arg) {
+    for (int i = 0; i < KN__TIMES_AFTER; i++) work("in threads", 200000);
+    return arg;
+}
+
+static void few_calls_of_each_thread_add_up(void **state) {
+    (void)state;
+    enum { THREADS = 4 };
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, call_a_few_times, NULL), 0);
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    take_report(&report);
+    const kn__row *row = find_row(&report, "in threads");
+    assert_int_equal(calls_in(row), THREADS * KN__TIMES_AFTER);
+    assert_true(kn__row_percentile(row, 0.5) >= 200000);
     kn__report_release(&report);
 }
 
@@ -220,7 +264,9 @@ int main(void) {
         TEST_WITH(calls_far_from_the_first_ones_have_bins, timer_setup, timer_teardown),
         TEST_WITH(a_scope_that_starts_fast_has_the_median_of_all, timer_setup, timer_teardown),
         TEST_WITH(without_memory_for_bins_there_are_none, timer_setup, timer_teardown),
-        TEST_WITH(a_scope_has_bins_after_some_calls, timer_setup, timer_teardown),
+        TEST_WITH(every_call_is_in_the_times, timer_setup, timer_teardown),
+        TEST_WITH(the_median_is_that_of_the_first_calls_too, timer_setup, timer_teardown),
+        TEST_WITH(few_calls_of_each_thread_add_up, timer_setup, timer_teardown),
     };
     return cmocka_run_group_tests_name("profiler.times", tests, NULL, NULL);
 }
