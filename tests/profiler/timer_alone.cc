@@ -1,5 +1,5 @@
 // The timer in a C++ program that knows nothing else of Knet.c.
-#include <knet/prof.h>
+#include <knet/prof_call.h>
 
 #include <cstdlib>
 #include <string>
@@ -9,6 +9,20 @@ static int parse(const std::string &text) {
     if (text.empty()) return 0;
     KN_SCOPE("digits");
     return std::atoi(text.c_str());
+}
+
+static int fail(int with) { throw with; }
+static void fail_without(int value) { throw value; }
+
+static void leave_calls_by_exceptions() {
+    for (int i = 0; i < 4; i++) {
+        try {
+            if (i % 2) KN_PROF_FN(fail, i);
+            KN_PROF_DO("statement", fail_without(i));
+        } catch (int) {
+        }
+        KN_SCOPE("behind");
+    }
 }
 
 int main() {
@@ -24,5 +38,6 @@ int main() {
         throw sum;
     } catch (int) {
     }
+    leave_calls_by_exceptions();
     return sum == 40 ? 0 : 1;
 }

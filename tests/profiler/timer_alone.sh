@@ -10,6 +10,6 @@ trap 'rm -rf "$work"' EXIT
 env -u KNET_TIMER "$work/program" 2>"$work/off"
 [ ! -s "$work/off" ] || { echo "off, it printed:"; cat "$work/off"; exit 1; }
 KNET_TIMER=min=0,ascii "$work/program" 2>"$work/on"
-for row in 'request 0 .* 5 ' 'request 1 .* 5 ' '  parse .* 5 ' '    digits .* 4 ' 'throws .* 1 '; do
+for row in 'request 0 .* 5 ' 'request 1 .* 5 ' '  parse .* 5 ' '    digits .* 4 ' 'throws .* 1 ' 'fail .* 2 ' 'statement .* 2 ' 'behind .* 4 '; do
   grep -qE "^ *$row" "$work/on" || { echo "no row $row in:"; cat "$work/on"; exit 1; }
 done

@@ -4,7 +4,8 @@
  *     KN_PROF_DO("copy in", memcpy(dst, src, size_bytes));
  *
  * The scope is named after the function, so the table shows where the time of an op went. Arguments
- * are evaluated once, inside the scope. With the timer off it costs the branch of a scope.
+ * are evaluated once, inside the scope, which is closed on every way out of it: by return or an
+ * exception of C++ too. With the timer off it costs the branch of a scope.
  * Errors: none; the value of the call, such as a status, is the value of the macro. Threads: any,
  * as for KN_SCOPE. Needs statement expressions: gcc or clang, in C or C++.
  */
@@ -18,9 +19,8 @@
 #define KN_PROF_CALL(label, ...) KN_PROF_CALL_(__COUNTER__, (label), (__VA_ARGS__))
 #define KN_PROF_CALL_(id, label, expr)                                                             \
     __extension__({                                                                                \
-        kn_scope KN_CAT(kn_call_, id) = kn_scope_begin_static(label);                              \
+        KN_AT_EXIT(kn_scope_end, kn_scope) = kn_scope_begin_static(label);                         \
         __typeof__(expr) KN_CAT(kn_value_, id) = expr;                                             \
-        kn_scope_end(&KN_CAT(kn_call_, id));                                                       \
         KN_CAT(kn_value_, id);                                                                     \
     })
 
@@ -28,13 +28,12 @@
  * not return void. */
 #define KN_PROF_FN(fn, ...) KN_PROF_CALL(#fn, fn(__VA_ARGS__))
 
-/* A statement, or a call of a void function, in a scope. It must not return, goto or break out. */
-#define KN_PROF_DO(label, ...) KN_PROF_DO_(__COUNTER__, (label), __VA_ARGS__)
-#define KN_PROF_DO_(id, label, ...)                                                                \
+/* A statement, or a call of a void function, in a scope. A break or continue in it ends it alone.
+ */
+#define KN_PROF_DO(label, ...)                                                                     \
     do {                                                                                           \
-        kn_scope KN_CAT(kn_call_, id) = kn_scope_begin_static(label);                              \
+        KN_AT_EXIT(kn_scope_end, kn_scope) = kn_scope_begin_static(label);                         \
         __VA_ARGS__;                                                                               \
-        kn_scope_end(&KN_CAT(kn_call_, id));                                                       \
     } while (0)
 
 #endif
