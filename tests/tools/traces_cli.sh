@@ -78,6 +78,7 @@ PY
     [ "$(calls a.json)" = "$(calls t.json)" ] || fail "calls of rows: $(diff <(calls a.json) <(calls t.json) | head)"
     want 0 "$knet" report a.json --format pftrace --output t.pftrace
     [ "$(od -An -tx1 -N1 t.pftrace)" = ' 0a' ] || fail 'no packets of Perfetto'
+    want 2 "$knet" report a.json a.json --format trace;   err_has "--format trace shows one file: events of several can't be joined"
     want 1 "$knet" report t.pftrace;               err_has 't.pftrace is a trace for Perfetto'
     want 2 "$knet" diff a.json t.pftrace;          err_has 't.pftrace is a trace for Perfetto'
     want 0 env KNET_TIMER=1,out=table.txt,json=b.json "$knet" train mlp --synthetic --epochs 1 --threads 1 --quiet

@@ -266,12 +266,16 @@ static kn_status read_files(kn__report *out, const options *o) {
 static int run(void *options_of) {
     const options *o = options_of;
     kn__report report;
+    bool wants_events = writers[format_of(o)].events;
+    if (wants_events && o->file[1])
+        return kn__fail_usage("--format %s shows one file: events of several can't be joined",
+                              o->format);
     kn_status status = read_files(&report, o);
     int code = status == KN_ERR_OOM ? KN__EXIT_OOM : KN__EXIT_FAILURE;
     if (status < 0) {
         kn__fail_last();
     } else {
-        code = writers[format_of(o)].events ? show_trace(&report, o) : show(&report, o);
+        code = wants_events ? show_trace(&report, o) : show(&report, o);
     }
     kn__report_release(&report);
     return code;
