@@ -10,8 +10,9 @@ void kn__pool_unlock_act(kn_pool *pool) {
     if (pool->reserved > pool->limit) kn__limit_enforce(pool);
     int64_t delta = pool->reserve_delta;
     uint64_t reserved = pool->reserved;
-    bool apart =
+    bool above =
         reserved > pool->limit || (KN__READ(pool->decay_ns) && reserved > pool->decay_keep);
+    bool apart = above && !pool->ordered; /* all that is free can go there, at any age */
     if (pool->apart && !apart) kn__arena_merge(pool, NULL);
     pool->apart = apart;
     pool->reserve_delta = 0;

@@ -48,6 +48,28 @@ static void idle_memory_is_returned_after_its_time(void **state) {
     }
 }
 
+static uint64_t count_seconds(void *ctx) { return *(uint64_t *)ctx += SECOND; }
+
+/* Blocks that are not as old as the rest of their segments. */
+static void idle_memory_of_the_host_is_returned_whole(void **state) {
+    (void)state;
+    enum { N = 20 };
+    uint64_t now = 0;
+    kn_pool *pool = NULL;
+    void *live[N];
+    kn_pool_options options = {
+        .decay_ns = (uint64_t)10 * SECOND, .clock_fn = count_seconds, .clock_ctx = &now};
+    assert_ok(kn_pool_create(&pool, kn_device_host(), &options));
+    for (int i = 0; i < N; i++) live[i] = must_alloc(pool, 20 * MiB, NULL);
+    for (int i = 0; i < 12; i++) (void)stats_of(pool); /* the window ends: memory beyond must go */
+    for (int i = 0; i < N; i++) assert_ok(kn_free(pool, live[i]));
+    for (int i = 0; i < 24; i++) (void)stats_of(pool);
+    assert_true(stats_of(pool).reserved_bytes <= 32 * MiB);
+    assert_ok(kn_pool_trim(pool, 0));
+    assert_int_equal(stats_of(pool).reserved_bytes, 0);
+    kn_pool_destroy(pool);
+}
+
 /* It is in use by turns, a few calls behind. */
 static void a_stream_that_never_rests_keeps_what_it_uses_alone(void **state) {
     (void)state;
@@ -255,6 +277,7 @@ static void a_failing_device_leaves_the_pool_intact(void **state) {
 int main(void) {
     return RUN_TESTS(
         TEST(idle_memory_is_returned_after_its_time),
+        TEST(idle_memory_of_the_host_is_returned_whole),
         TEST(a_stream_that_never_rests_keeps_what_it_uses_alone),
         TEST(preallocated_memory_stays_for_its_time), TEST(memory_in_occasional_use_is_kept),
         TEST(the_peak_of_the_window_stays), TEST(memory_in_use_on_streams_is_never_taken),

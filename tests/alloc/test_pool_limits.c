@@ -195,6 +195,22 @@ static void limit_below_what_is_live_holds_on_the_host(void **state) {
     kn_pool_destroy(pool);
 }
 
+/* Blocks larger than half of a segment leave an older rest in each. */
+static void above_the_limit_all_free_memory_of_the_host_goes_back(void **state) {
+    (void)state;
+    enum { N = 20 };
+    kn_pool *pool = NULL;
+    void *live[N];
+    assert_ok(kn_pool_create(&pool, kn_device_host(), NULL));
+    for (int i = 0; i < N; i++) live[i] = must_alloc(pool, 20 * MiB, NULL);
+    assert_ok(kn_pool_limit(pool, 64 * MiB));
+    for (int i = 0; i < N; i++) assert_ok(kn_free(pool, live[i]));
+    assert_true(stats_of(pool).reserved_bytes <= 64 * MiB);
+    assert_ok(kn_pool_trim(pool, 0));
+    assert_int_equal(stats_of(pool).reserved_bytes, 0);
+    kn_pool_destroy(pool);
+}
+
 static void limit_beyond_the_device_is_refused_and_changes_nothing(void **state) {
     (void)state;
     fixture f = fixture_make(64 * MiB, false, NULL);
@@ -479,6 +495,7 @@ int main(void) {
         TEST(a_stream_that_never_rests_keeps_what_it_uses_alone),
         TEST(above_the_limit_neighbours_serve_a_request_with_no_wait),
         TEST(limit_below_what_is_live_holds_on_the_host),
+        TEST(above_the_limit_all_free_memory_of_the_host_goes_back),
         TEST(limit_beyond_the_device_is_refused_and_changes_nothing),
         TEST(trim_keeps_the_requested_bytes), TEST(harvest_serves_a_request_that_fragments_cannot),
         TEST(harvest_stays_below_the_limit), TEST(plain_segments_are_given_back_for_a_bigger_one),
