@@ -35,8 +35,8 @@ struct kn_pool {
     uint32_t slot;
     /* See gate.h. */
     _Atomic uint32_t generation;
-    /* Most bytes of a request on the fast path (0 also where decay is watched), of a slot, and of
-     * any request; 0 in a pool that is dead. */
+    /* Most bytes of a request on the fast path (see kn__pool_fast_set), of a slot, and of any
+     * request; 0 in a pool that is dead. */
     _Atomic size_t fast_max;
     size_t slab_max, size_max;
     /* 0 where it is the same on whose behalf memory is allocated. */
@@ -118,7 +118,6 @@ struct kn_pool {
     bool paused;              /* all of it */
     bool half_paused;         /* some of that has memory: an error left it so */
     uint64_t dropped;         /* bytes that have no memory with their tags */
-    size_t fast_before;       /* fast_max, before */
 
     uint64_t reserved, reserved_max;
     uint64_t moved;        /* bytes of handles that were moved */

@@ -117,13 +117,13 @@ static kn_status alloc_small(void **out, kn_pool *pool, size_t size, unsigned si
     return KN_OK;
 }
 
-enum { DECAY_TICKS = 64 }; /* calls that take no lock between two looks at the clock */
+enum { WATCH_TICKS = 64 }; /* calls that take no lock between two looks at decay and the limit */
 
-static void decay_tick(kn_pool *pool) {
+static void watch_tick(kn_pool *pool) {
     kn__cache *cache = kn__cache_of_thread(pool);
-    if (!cache || ++cache->n_ticks % DECAY_TICKS) return;
+    if (!cache || ++cache->n_ticks % WATCH_TICKS) return;
     kn__pool_lock(pool);
-    kn__pool_unlock(pool); /* looks at the clock */
+    kn__pool_unlock(pool); /* looks at them */
 }
 
 /* The class whose slots are large enough and aligned: the class of a multiple of a power
@@ -142,7 +142,7 @@ static __attribute__((noinline)) kn_status alloc_slow(void **out, kn_pool *pool,
     if (size > KN__SIZE_LIMIT || align > KN__SIZE_LIMIT) {
         return kn__too_large(pool, size, align, stream);
     }
-    if (KN__READ(pool->decay_ns)) decay_tick(pool);
+    if (!KN__READ(pool->fast_max)) watch_tick(pool);
     unsigned size_class = aligned_class(pool, size + kn__red_zone(pool), align);
     return size_class < pool->n_size_classes ? alloc_small(out, pool, size, size_class, stream)
                                              : kn__large_alloc(out, pool, size, align, stream);

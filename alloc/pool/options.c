@@ -68,19 +68,6 @@ kn_status kn__options_check(const kn_pool_options *o, const kn_device_info *info
     return check_soft_limit(o, info, function);
 }
 
-/* Requests of any size take the slow path where the clock is watched or memory is marked. While the
- * pool is paused they do anyhow. */
-static void set_fast(kn_pool *pool) {
-    bool slow =
-        KN__READ(pool->decay_ns) || kn__red_zone(pool) || pool->poison == KN__POISON_MEMCHECK;
-    size_t fast_max = slow ? 0 : pool->slab_max;
-    if (pool->paused) {
-        pool->fast_before = fast_max;
-    } else {
-        KN__WRITE(pool->fast_max, fast_max);
-    }
-}
-
 /* Those that can change. */
 static void set_changeable(kn_pool *pool, const kn_pool_options *o, const kn_device_info *info) {
     bool decays = o->decay_ns != pool->options.decay_ns || o->clock_fn != pool->options.clock_fn ||
@@ -98,7 +85,7 @@ static void set_changeable(kn_pool *pool, const kn_pool_options *o, const kn_dev
     pool->clock_ctx = o->clock_ctx;
     if (o->decay_ns) pool->on_unlock = true;
     if (decays) pool->window_start_ns = 0; /* of another clock, or another length */
-    set_fast(pool);
+    kn__pool_fast_set(pool);
 }
 
 kn_status kn__options_check_device(const kn_pool_options *o, const kn_device *device,

@@ -220,8 +220,7 @@ static void state_set(kn_pool *pool, const pause *p, bool paused) {
     KN_ASSERT(pool->paused != paused);
     pool->paused = paused;
     pool->half_paused = paused && has_memory(p);
-    if (paused) pool->fast_before = KN__READ(pool->fast_max);
-    KN__WRITE(pool->fast_max, paused ? 0 : pool->fast_before);
+    kn__pool_fast_set(pool);
     pool->size_max = paused ? 0 : KN__SIZE_LIMIT;
 }
 

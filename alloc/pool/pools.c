@@ -5,6 +5,7 @@
 #include "device/observe.h"
 #include "device/registry.h"
 #include "pool/cache.h"
+#include "pool/pool_lock.h"
 
 /* Notifies the observer under the lock, so that one that attaches now hears of the pool once: here
  * or by replay. */
@@ -62,7 +63,7 @@ static void kill_pool(void *ctx, kn_pool *pool) {
     if (pool->device->driver->ordered) return;
     pool->dead = true;
     KN__WRITE(pool->decay_ns, 0);
-    KN__WRITE(pool->fast_max, 0);
+    kn__pool_fast_set(pool);
     pool->size_max = 0;
 }
 

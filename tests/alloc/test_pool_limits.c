@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include "core/pool_state.h"
 #include "pool_fixture.h"
 
 static void option_errors_name_the_option(void **state) {
@@ -146,6 +147,29 @@ static void a_stream_that_never_rests_keeps_what_it_uses_alone(void **state) {
         assert_int_equal(stats_of(f.pool).n_syncs, 0);
         fixture_end(&f);
     }
+}
+
+/* They take no lock, and have the pool look at its limit all the same; no longer once it holds. */
+static void small_allocations_alone_reach_a_lowered_limit(void **state) {
+    (void)state;
+    enum { N = 100, MOST_MS = 10000 };
+    fixture f = fixture_instant(1 * GiB, NULL);
+    kn_stream stream = new_stream(&f);
+    void *small = must_alloc(f.pool, 1000, stream), *big[N];
+    for (int i = 0; i < N; i++) big[i] = must_alloc(f.pool, 1 * MiB, stream);
+    assert_ok(kn_pool_limit(f.pool, 8 * MiB));
+    for (int i = 0; i < N; i++) assert_ok(kn_free(f.pool, big[i]));
+    assert_true(kn_sim_bytes(f.sim) > 8 * MiB);
+    for (int ms = 0; ms < MOST_MS && kn_sim_bytes(f.sim) > 8 * MiB; ms++) {
+        for (int i = 0; i < 100; i++) {
+            assert_ok(kn_free(f.pool, must_alloc(f.pool, 500, stream)));
+        }
+        usleep(1000);
+    }
+    assert_true(kn_sim_bytes(f.sim) <= 8 * MiB); /* the pool is not asked: that takes its lock */
+    assert_int_equal(KN__READ(f.pool->fast_max), f.pool->slab_max);
+    assert_ok(kn_free(f.pool, small));
+    fixture_end(&f);
 }
 
 /* Neighbours, at work, that are freed at two times: above the limit they are kept apart. */
@@ -493,6 +517,7 @@ int main(void) {
         TEST(requests_beyond_all_addresses_fail), TEST(fraction_of_the_device_is_a_limit),
         TEST(lowered_limit_gives_back), TEST(limit_below_what_is_live_holds_once_that_is_freed),
         TEST(a_stream_that_never_rests_keeps_what_it_uses_alone),
+        TEST(small_allocations_alone_reach_a_lowered_limit),
         TEST(above_the_limit_neighbours_serve_a_request_with_no_wait),
         TEST(limit_below_what_is_live_holds_on_the_host),
         TEST(above_the_limit_all_free_memory_of_the_host_goes_back),

@@ -132,12 +132,13 @@ KN_API KN_MUST_CHECK kn_status kn_pool_configure(kn_pool *pool, const char *word
 /* Changes the limit of a pool; 0: no limit, nor a share of the device. If more is reserved, the
  * pool returns its free memory to the device. Memory in use goes back in the pool's own calls, once
  * it is freed and streams are done with it, until no more than the limit is reserved. The calls
- * look for such memory in a hundredth of their time, and after the last free. Until it goes back it
- * serves requests: a stream that reuses all of it keeps it. To return free memory at once, call
- * kn_pool_sync, then kn_pool_trim. A live block keeps all of its handle; of the host and of pinned
- * memory all of its segment, 32 MiB or more, which may exceed the limit. A soft limit above the
- * limit has no effect; kn_pool_options_set rejects it. Errors: INVALID above the device's memory,
- * which the host and pinned memory may exceed; the device's. */
+ * look for such memory in a hundredth of their time, and after the last free; small allocations
+ * take some nanoseconds longer meanwhile. Until it goes back it serves requests: a stream that
+ * reuses all of it keeps it. To return free memory at once, call kn_pool_sync, then kn_pool_trim. A
+ * live block keeps all of its handle; of the host and of pinned memory all of its segment, 32 MiB
+ * or more, which may exceed the limit. A soft limit above the limit has no effect;
+ * kn_pool_options_set rejects it. Errors: INVALID above the device's memory, which the host and
+ * pinned memory may exceed; the device's. */
 KN_API KN_MUST_CHECK kn_status kn_pool_limit(kn_pool *pool, size_t limit_bytes);
 
 /* Allocates memory for work on the stream; 0 bytes: NULL and KN_OK. Errors: OOM, with the bytes
