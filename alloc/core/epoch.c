@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "cancel.h"
 #include "core/arena.h"
 #include "core/streams.h"
 
@@ -54,6 +55,7 @@ kn_status kn__epoch_close(kn_pool *pool, kn__stream *stream) {
 
 /* After a failure it is tried again when as much was freed once more. */
 void kn__epoch_close_full(kn_pool *pool, kn__stream *stream) {
+    KN__CANCEL_LATER();
     if (kn__epoch_close(pool, stream) < 0) stream->open_bytes = 1;
 }
 

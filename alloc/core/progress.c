@@ -2,6 +2,7 @@
 
 #include <limits.h>
 
+#include "cancel.h"
 #include "checked.h"
 #include "core/arena.h"
 #include "core/streams.h"
@@ -50,6 +51,7 @@ void kn__epochs_close_used(kn_pool *pool) {
 void kn__epochs_ask(kn_pool *pool) {
     enum { ASKED_SHARE = 8 };
     if (pool->unasked_bytes < pool->reserved / ASKED_SHARE) return;
+    KN__CANCEL_LATER();
     pool->unasked_bytes = 0;
     kn__epochs_close_used(pool);
     kn__epochs_poll(pool, INT_MAX);

@@ -1,3 +1,4 @@
+#include "cancel.h"
 #include "core/arena.h"
 #include "core/reserve.h"
 #include "core/streams.h"
@@ -42,6 +43,7 @@ static kn__stream *same_stream(kn_pool *pool, kn__stream *other, uint64_t key) {
 
 static kn_status stream_first_seen(kn__stream **out, kn_pool *pool, kn_stream handle,
                                    uint64_t key) {
+    KN__CANCEL_LATER();
     bool named = (uintptr_t)handle > KN__STREAM_PER_THREAD;
     kn__stream *other = named ? find_by_handle(pool, handle, !kn__key_is_id(key)) : NULL;
     if (other && (*out = same_stream(pool, other, key))) return KN_OK;
@@ -58,15 +60,10 @@ static kn_status stream_first_seen(kn__stream **out, kn_pool *pool, kn_stream ha
     return KN_OK;
 }
 
-kn_status kn__stream_find(kn__stream **out, kn_pool *pool, kn_stream handle) {
-    uint64_t key = kn__stream_key(pool, handle);
-    kn__stream *stream = pool->recent;
-    if (KN__UNLIKELY(!stream || stream->key != key)) {
-        stream = kn__streams_find(pool, key);
-        if (!stream) KN_TRY(stream_first_seen(&stream, pool, handle, key));
-        pool->recent = stream;
-    }
-    *out = stream;
+kn_status kn__stream_find(kn__stream **out, kn_pool *pool, kn_stream handle, uint64_t key) {
+    kn__stream *stream = kn__streams_find(pool, key);
+    if (!stream) KN_TRY(stream_first_seen(&stream, pool, handle, key));
+    *out = pool->recent = stream;
     return KN_OK;
 }
 

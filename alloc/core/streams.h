@@ -53,12 +53,18 @@ kn__stream *kn__stream_lookup(const kn_pool *pool, uint64_t key, const kn_pool_g
 /* stream.c */
 /* The stream's record, made at first use. Errors: OOM (no host memory), or the driver's, of a
  * stream of another context. */
-kn_status kn__stream_find(kn__stream **out, kn_pool *pool, kn_stream handle);
-static inline kn_status kn__stream_get(kn__stream **out, kn_pool *pool, kn_stream handle) {
-    bool plain = !handle || (!pool->has_ids && (uintptr_t)handle > KN__STREAM_PER_THREAD);
+kn_status kn__stream_find(kn__stream **out, kn_pool *pool, kn_stream handle, uint64_t key);
+/* The same by its key, which is asked for before the lock is taken: a thread may be cancelled in
+ * the driver. */
+static inline kn_status kn__stream_of(kn__stream **out, kn_pool *pool, kn_stream handle,
+                                      uint64_t key) {
     *out = pool->recent;
-    if (KN__LIKELY(plain && *out && (*out)->key == (uintptr_t)handle)) return KN_OK;
-    return kn__stream_find(out, pool, handle);
+    if (KN__LIKELY(*out && (*out)->key == key)) return KN_OK;
+    return kn__stream_find(out, pool, handle, key);
+}
+/* Where threads are not cancelled. */
+static inline kn_status kn__stream_get(kn__stream **out, kn_pool *pool, kn_stream handle) {
+    return kn__stream_of(out, pool, handle, kn__stream_key(pool, handle));
 }
 /* The stream is going to be destroyed, or `gone`: destroyed already. Its work ends with an event,
  * or else with a wait of the host. A stream that is gone, or captured, has neither: its memory is

@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "cancel.h"
 #include "checked.h"
 
 _Thread_local kn__thread *kn__self __attribute__((tls_model("initial-exec")));
@@ -22,7 +23,9 @@ void kn__thread_at_end(kn__thread_end end, end_fn fn) {
     atomic_store(&ends[end], fn);
 }
 
+/* A thread that has returned may be cancelled here too. */
 static void thread_end(void *value) {
+    KN__CANCEL_LATER();
     kn__thread *thread = value;
     for (int i = 0; i < KN__THREAD_ENDS; i++) {
         end_fn fn = atomic_load(&ends[i]);

@@ -1,5 +1,6 @@
 #include <stdio.h>
 
+#include "cancel.h"
 #include "device/observe.h"
 #include "device/registry.h"
 #include "inspect/census.h"
@@ -12,6 +13,7 @@ static void replay_pool(void *ctx, kn_pool *pool) {
 
 /* Holds the registry's lock, as the creation of pools does: each pool is reported once. */
 kn_status kn_observer_attach(const kn_observer *observer) {
+    KN__CANCEL_LATER();
     kn__registry_lock();
     bool published = kn__observer_publish(observer);
     if (published && observer && observer->on_pool_create) {

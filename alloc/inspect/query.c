@@ -1,6 +1,7 @@
 /* Queries by address, kn_block_find; the walk over all parts, kn_pool_visit. */
 #include <string.h>
 
+#include "cancel.h"
 #include "core/arena.h"
 #include "inspect/census.h"
 #include "pool/fault.h"
@@ -140,6 +141,7 @@ static void visit_locked(const visit *v) {
 
 void kn_pool_visit(kn_pool *pool, kn_pool_visit_fn fn, void *ctx) {
     visit v = {.pool = pool, .fn = fn, .ctx = ctx};
+    KN__CANCEL_LATER();
     kn__pool_lock(pool);
     visit_locked(&v);
     kn__pool_unlock(pool);

@@ -2,6 +2,7 @@
 #include <limits.h>
 #include <string.h>
 
+#include "cancel.h"
 #include "device/drivers.h"
 #include "inspect/census.h"
 #include "pool/counts.h"
@@ -239,6 +240,7 @@ kn_status kn__pool_save(kn_pool *pool, bool json, void (*more_fn)(kn__writer *w,
                         const char *path, bool append, const char *function) {
     kn__writer w = kn__writer_paged(json);
     kn__figures figures;
+    KN__CANCEL_LATER();
     kn__pool_lock(pool);
     kn__figures_take(&figures, pool);
     if (json) kn__open(&w, NULL, "{");

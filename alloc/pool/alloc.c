@@ -1,6 +1,7 @@
 /* kn_alloc and kn_free, and kn_pool_preallocate: a thread's own slots first, with no lock; then the
  * slabs; then the arena.
  */
+#include "cancel.h"
 #include "core/arena.h"
 #include "core/poison.h"
 #include "core/progress.h"
@@ -59,12 +60,10 @@ static kn_status slots_take(kn__slot_ref *out, unsigned *n, kn_pool *pool, kn__s
 /* One slot for the caller, and half a stack for its rack, which is empty: else the caller had a
  * slot with no lock. Under the lock; the ladder may open it, so the rack is looked for afterwards.
  */
-static kn_status slot_refill(kn__slot_ref *out, kn_pool *pool, kn__cache *cache,
-                             unsigned size_class, size_t requested, kn_stream handle) {
+static kn_status slot_refill(kn__slot_ref *out, kn_pool *pool, kn__cache *cache, kn__stream *stream,
+                             unsigned size_class, size_t requested) {
     kn__slot_ref taken[KN__RACK_DEPTH];
-    kn__stream *stream;
     unsigned n = cache ? (kn__rack_depth(size_class) + 1) / 2 : 1;
-    KN_TRY(kn__stream_get(&stream, pool, handle));
     KN_TRY(slots_take(taken, &n, pool, stream, size_class, requested));
     *out = taken[--n];
     kn__rack *rack = cache ? kn__rack_get(pool, cache, stream) : NULL;
@@ -78,10 +77,10 @@ static kn_status slot_refill(kn__slot_ref *out, kn_pool *pool, kn__cache *cache,
 }
 
 /* A stream that is captured has no id now, and the racks of the key that it had before. */
-static uint64_t key_of_racks(kn_pool *pool, kn_stream handle) {
-    uint64_t key = kn__stream_key(pool, handle);
+static uint64_t key_of_racks(kn_pool *pool, kn_stream handle, uint64_t key) {
     if (KN__LIKELY(!pool->has_ids || kn__key_is_id(key) || kn__stream_is_default(handle)))
         return key;
+    KN__CANCEL_LATER();
     kn__pool_lock(pool);
     key = kn__stream_known_key(pool, handle);
     kn__pool_unlock(pool);
@@ -92,9 +91,10 @@ static kn_status alloc_small(void **out, kn_pool *pool, size_t size, unsigned si
                              kn_stream handle) {
     unsigned tag = kn__tag_now();
     size_t live = kn__size_class_bytes(size_class);
+    uint64_t key = kn__stream_key(pool, handle);
     kn__slot_ref slot = {0};
     kn__cache *cache = kn__cache_get(pool);
-    kn__rack *rack = cache ? kn__rack_enter(pool, cache, key_of_racks(pool, handle)) : NULL;
+    kn__rack *rack = cache ? kn__rack_enter(pool, cache, key_of_racks(pool, handle, key)) : NULL;
     if (rack) {
         if (kn__stack_n(&rack->stacks[size_class])) {
             slot = kn__stack_pop(rack, &rack->stacks[size_class]);
@@ -105,8 +105,12 @@ static kn_status alloc_small(void **out, kn_pool *pool, size_t size, unsigned si
         kn__count_alloc(cache, live, size);
         if (tag) tag = kn__tag_alloc(cache, tag, live);
     } else {
+        kn__stream *stream;
         kn__pool_lock(pool);
-        kn_status status = slot_refill(&slot, pool, cache, size_class, size, handle);
+        kn_status status = kn__stream_of(&stream, pool, handle, key);
+        if (status == KN_OK) {
+            status = slot_refill(&slot, pool, cache, stream, size_class, size);
+        }
         if (status == KN_OK) {
             kn__count_locked(pool, cache, tag, (int64_t)live, (int64_t)size);
         }
@@ -284,6 +288,7 @@ kn_status kn_pool_preallocate(kn_pool *pool, size_t size_bytes, kn_stream stream
     if (pool->paused) return kn__pause_refuses(pool);
     stream = (kn_stream)((uintptr_t)stream & pool->stream_mask);
     if (size_bytes > KN__SIZE_LIMIT) return kn__too_large(pool, size_bytes, KN__GRAIN, stream);
+    KN__CANCEL_LATER();
     kn__pool_lock(pool);
     kn_status status = make_room(pool, size_bytes, stream);
     kn__pool_unlock(pool);

@@ -5,13 +5,15 @@
  * decay is on, and nothing waits: what streams may still use goes when a later window ends. */
 #include <time.h>
 
+#include "cancel.h"
 #include "now.h"
 #include "pool/counts.h"
 #include "pool/trim.h"
 
 static uint64_t now_ns(const kn_pool *pool) {
-    if (pool->clock_fn) return pool->clock_fn(pool->clock_ctx);
-    return kn__now_ns(CLOCK_MONOTONIC);
+    if (!pool->clock_fn) return kn__now_ns(CLOCK_MONOTONIC);
+    KN__CANCEL_LATER();
+    return pool->clock_fn(pool->clock_ctx);
 }
 
 static uint64_t free_bytes(const kn_pool *pool) {
@@ -30,6 +32,7 @@ static uint64_t to_keep(const kn_pool *pool, uint64_t peak) {
 }
 
 static void give_back(kn_pool *pool) {
+    KN__CANCEL_LATER();
     if (pool->reserved <= pool->decay_keep || !kn__trim_may(pool)) return;
     uint64_t before = pool->reserved;
     kn__trim(pool, pool->decay_keep);

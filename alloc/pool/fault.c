@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 
+#include "cancel.h"
 #include "device/observe.h"
 #include "device/thread.h"
 #include "pool/inspector.h"
@@ -57,6 +58,7 @@ kn_status kn__too_large(kn_pool *pool, size_t size, size_t align, kn_stream stre
                            .stream = stream};
     snprintf(oom.device_said, sizeof oom.device_said,
              "%zu bytes aligned to %zu are more than any device has", size, align);
+    KN__CANCEL_LATER();
     kn__pool_lock(pool);
     pool->n_ooms++;
     kn_status status = kn__inspect_oom(pool, &oom);

@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 
+#include "cancel.h"
 #include "core/arena.h"
 #include "core/progress.h"
 #include "core/streams.h"
@@ -91,6 +92,7 @@ static kn_status begin_locked(kn_pool_graph *graph, kn_stream handle) {
 }
 
 kn_status kn__graph_part(kn__stream **out, kn_pool_graph *graph, kn_stream handle) {
+    KN__CANCEL_LATER();
     kn_pool *pool = graph->pool;
     kn__stream *shown;
     KN_TRY(kn__stream_get(&shown, pool, handle)); /* checks the handle at first use */
@@ -117,6 +119,7 @@ kn_status kn_pool_graph_begin(kn_pool_graph *graph, kn_stream stream) {
     kn_pool *pool = graph->pool;
     if (!pool) return pool_gone("kn_pool_graph_begin");
     KN_TRY(kn__device_usable(pool->device, __func__));
+    KN__CANCEL_LATER();
     kn__pool_lock(pool);
     kn_status status = begin_locked(graph, stream);
     kn__pool_unlock(pool);
@@ -143,6 +146,7 @@ static void end_part(kn_pool *pool, kn__stream *part) {
 kn_status kn_pool_graph_end(kn_pool_graph *graph, kn_stream stream) {
     kn_pool *pool = graph->pool;
     if (!pool) return pool_gone("kn_pool_graph_end");
+    KN__CANCEL_LATER();
     kn__pool_lock(pool);
     kn__stream *part = begun_part(graph, stream);
     bool begun = part && !part->hidden;
@@ -251,6 +255,7 @@ static void destroy_locked(kn_pool_graph *graph, const kn_stream *handle) {
 
 static void destroy(kn_pool_graph *graph, const kn_stream *stream) {
     if (!graph) return;
+    KN__CANCEL_LATER();
     kn_pool *pool = graph->pool;
     if (pool) {
         kn__pool_lock(pool);

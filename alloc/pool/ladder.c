@@ -327,7 +327,6 @@ static bool wait_for_caches(kn_pool *pool, request *r) {
  * changed nothing: the same one made again would fail too. */
 static bool climb(kn_pool *pool, request *r) {
     enum { CLIMBS_MAX = 8 };
-    KN__CANCEL_LATER();
     bool done = climb_once(pool, r, false);
     while (!done && r->evicted) done = climb_once(pool, r, false);
     for (int i = 0; i < CLIMBS_MAX && !done; i++) {
@@ -355,6 +354,7 @@ kn_status kn__ladder(kn__block **out, kn_pool *pool, kn__stream *stream, size_t 
         *out = r.found;
         return KN_OK;
     }
+    KN__CANCEL_LATER();
     if (!climb(pool, &r)) return out_of_memory(pool, &r, requested);
     KN_ASSERT(served(&r));
     *out = r.found;

@@ -14,13 +14,13 @@
 
 /* Under the lock. `graph`: NULL, but for the graph's own memory. */
 static inline kn_status find_block(kn__block **out, kn_pool *pool, size_t size, size_t align,
-                                   kn_stream handle, kn_pool_graph *graph) {
+                                   kn_stream handle, uint64_t key, kn_pool_graph *graph) {
     size_t rounded = kn__large_bytes(pool, size);
     kn__stream *stream;
     if (graph) {
         KN_TRY(kn__graph_part(&stream, graph, handle));
     } else {
-        KN_TRY(kn__stream_get(&stream, pool, handle));
+        KN_TRY(kn__stream_of(&stream, pool, handle, key));
     }
     kn__block *block = kn__arena_find(pool, stream, rounded, align);
     *out = block ? kn__arena_take(pool, block, stream, rounded, align) : NULL;
@@ -31,9 +31,10 @@ static inline kn_status large_alloc(void **out, kn_pool *pool, size_t size, size
                                     kn_stream handle, kn_pool_graph *graph) {
     kn__cache *cache = kn__cache_get(pool); /* so that a thread's counters are exact when folded */
     unsigned tag = kn__tag_now();
+    uint64_t key = kn__stream_key(pool, handle);
     kn__block *block = NULL;
     kn__pool_lock(pool);
-    kn_status status = find_block(&block, pool, size, align, handle, graph);
+    kn_status status = find_block(&block, pool, size, align, handle, key, graph);
     if (KN__UNLIKELY(status < 0)) {
         kn__pool_unlock(pool);
         *out = NULL;

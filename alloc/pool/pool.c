@@ -54,6 +54,7 @@ kn_status kn_pool_create(kn_pool **out, kn_device *device, const kn_pool_options
     static const kn_pool_options defaults = {0};
     if (!options) options = &defaults;
     if (!device) return KN_FAIL(KN_ERR_INVALID, "kn_pool_create: the device is NULL");
+    KN__CANCEL_LATER();
     kn_device_info info;
     KN_TRY(kn__device_usable(device, __func__));
     KN_TRY(kn__options_info(&info, device, options->pinned));

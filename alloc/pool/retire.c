@@ -1,6 +1,7 @@
 /* Retires streams: their pools hear of it before the stream is destroyed. */
 #include <stdlib.h>
 
+#include "cancel.h"
 #include "core/streams.h"
 #include "device/drivers.h"
 #include "device/registry.h"
@@ -32,6 +33,7 @@ static bool can_go(const kn_device *device, kn_stream stream, const char *functi
 
 void kn_stream_retire(kn_device *device, kn_stream stream) {
     if (!can_go(device, stream, "kn_stream_retire")) return;
+    KN__CANCEL_LATER();
     kn__registry_lock();
     for (kn_pool *pool = device->pools; pool; pool = pool->link) {
         pool_retire(pool, stream);
@@ -41,6 +43,7 @@ void kn_stream_retire(kn_device *device, kn_stream stream) {
 
 void kn_stream_destroy(kn_device *device, kn_stream stream) {
     if (!stream || !can_go(device, stream, "kn_stream_destroy")) return;
+    KN__CANCEL_LATER();
     kn_stream_retire(device, stream);
     device->driver->stream_destroy(device->impl, stream);
 }

@@ -56,6 +56,7 @@ void kn__limit_enforce(kn_pool *pool) {
     KN_ASSERT(pool->reserved > pool->limit);
     if (begin < pool->over_next_ns && !is_last) return;
     pool->over_live = live;
+    KN__CANCEL_LATER();
     if (kn__trim_may(pool)) kn__trim(pool, pool->limit);
     uint64_t end = kn__now_ns(CLOCK_MONOTONIC);
     pool->over_next_ns = end + (end - begin) * TRY_REST;

@@ -1,4 +1,5 @@
 /* kn_block_use: uses on other streams; kn_block_await: writers wait for them. */
+#include "cancel.h"
 #include "core/progress.h"
 #include "core/streams.h"
 #include "device/observe.h"
@@ -52,8 +53,8 @@ static kn_status slot_use(kn_pool *pool, live *found, kn__stream *stream) {
 
 /* The stream as uses of the block name it. */
 static kn_status stream_for(kn__stream **out, kn_pool *pool, const kn__block *block,
-                            kn_stream handle) {
-    KN_TRY(kn__stream_get(out, pool, handle));
+                            kn_stream handle, uint64_t key) {
+    KN_TRY(kn__stream_of(out, pool, handle, key));
     if (*out == block->stream || !block->stream->graph) return KN_OK;
     /* its own part of the stream, if it has one */
     kn__stream *part = kn__stream_lookup(pool, (*out)->key, block->stream->graph);
@@ -61,12 +62,13 @@ static kn_status stream_for(kn__stream **out, kn_pool *pool, const kn__block *bl
     return KN_OK;
 }
 
-static kn_status use_locked(kn_pool *pool, char *ptr, kn_stream handle, const char **why) {
+static kn_status use_locked(kn_pool *pool, char *ptr, kn_stream handle, uint64_t key,
+                            const char **why) {
     live found;
     kn__stream *stream;
     KN_TRY(live_find(&found, pool, ptr, why));
     if (pool->ordered) return KN_OK; /* there is no other stream */
-    KN_TRY(stream_for(&stream, pool, found.block, handle));
+    KN_TRY(stream_for(&stream, pool, found.block, handle, key));
     if (stream == found.block->stream) {
         if (found.waiter) found.waiter->home_is_new = true;
         return KN_OK;
@@ -84,9 +86,10 @@ kn_status kn_block_use(kn_pool *pool, void *ptr, kn_stream stream) {
     if (!ptr) return KN_OK;
     KN_TRY(kn__pool_given(pool, __func__));
     stream = handle_in(pool, stream);
+    uint64_t key = kn__stream_key(pool, stream);
     const char *why = NULL;
     kn__pool_lock(pool);
-    kn_status status = use_locked(pool, ptr, stream, &why);
+    kn_status status = use_locked(pool, ptr, stream, key, &why);
     kn__pool_unlock(pool);
     if (why) return kn__misuse(pool, "kn_block_use", ptr, why);
     const kn_observer *observer = pool->ordered ? NULL : kn__observer();
@@ -109,7 +112,8 @@ static kn_status await_locked(kn_pool *pool, char *ptr, kn_stream handle, const 
     kn__stream *by;
     KN_TRY(live_find(&found, pool, ptr, why));
     if (pool->ordered) return KN_OK;
-    KN_TRY(stream_for(&by, pool, found.block, handle));
+    KN__CANCEL_LATER();
+    KN_TRY(stream_for(&by, pool, found.block, handle, kn__stream_key(pool, handle)));
     if (kn__stream_capturing(pool, by->handle)) return KN_OK; /* nothing runs now */
     if (!found.waiter) return await(pool, by, found.block->stream);
     for (kn__use *use = found.waiter->uses; use; use = use->next) {

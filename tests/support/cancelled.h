@@ -26,16 +26,21 @@ static void *cancelled_run(void *at) {
     return NULL;
 }
 
-/* Runs it in such a thread, which must end after it and not before. */
+/* Runs it in such a thread, which ends in it or after it. */
+static inline void test_cancelled(cancelled_call *call) {
+    pthread_t thread;
+    void *result = NULL;
+    assert_int_equal(pthread_create(&thread, NULL, cancelled_run, call), 0);
+    assert_int_equal(pthread_join(thread, &result), 0);
+    assert_ptr_equal(result, PTHREAD_CANCELED);
+}
+
+/* The same; it must end after it and not before. */
 #define assert_ends_after(fn, ctx) test_ends_after((fn), (ctx), #fn)
 static inline void test_ends_after(void (*fn)(void *ctx), void *ctx, const char *name) {
     cancelled_call call = {fn, ctx, false};
-    pthread_t thread;
-    void *result = NULL;
-    assert_int_equal(pthread_create(&thread, NULL, cancelled_run, &call), 0);
-    assert_int_equal(pthread_join(thread, &result), 0);
+    test_cancelled(&call);
     if (!call.returned) fail_msg("%s ended the thread", name);
-    assert_ptr_equal(result, PTHREAD_CANCELED);
 }
 
 #endif
