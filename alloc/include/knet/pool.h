@@ -52,8 +52,8 @@ typedef struct kn_pool_options {
      * free); above it free memory moves before the pool grows; 0: 0.9 */
     double pressure;
     uint64_t decay_ns; /* return memory that has been idle this long; 0: never */
-    /* nanoseconds, for decay; the pool calls it, it must not call the pool; NULL: the system's
-     * clock */
+    /* nanoseconds, for decay; the pool calls it, it must not call the pool, nor fork(); NULL: the
+     * system's clock */
     uint64_t (*clock_fn)(void *ctx);
     void *clock_ctx; /* passed to clock_fn */
     /* page-locked host memory, for copies to and from the device; see kn_device_pinned_pool */
@@ -205,7 +205,8 @@ typedef struct kn_pool_part {
     const char *tag;      /* of a live block; "": none; valid until the process ends */
     uint64_t reserved[4]; /* zero */
 } kn_pool_part;
-/* Called for a segment or a part; true ends the walk. It must not call the pool. */
+/* Called for a segment or a part; true ends the walk. It must not call the pool, nor fork(), which
+ * would wait for the pool for ever. */
 typedef bool (*kn_pool_visit_fn)(void *ctx, const kn_pool_part *part);
 /* Shows every segment and, after each, its parts in the order of their addresses, with the pool
  * locked. The few bytes of a slab that make no slot are not shown. */
