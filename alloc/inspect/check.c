@@ -3,6 +3,7 @@
 
 #include "inspect/census.h"
 #include "pool/cache.h"
+#include "pool/fault.h"
 #include "pool/pool_lock.h"
 
 typedef struct totals {
@@ -160,6 +161,7 @@ static kn_status check_all(kn_pool *pool) {
 }
 
 kn_status kn_pool_check(kn_pool *pool) {
+    KN_TRY(kn__pool_given(pool, __func__));
     kn__pool_lock(pool);
     kn_status status = check_all(pool);
     kn__pool_unlock(pool);

@@ -3,6 +3,7 @@
 
 #include "core/pool_state.h"
 #include "inspect/census.h"
+#include "pool/fault.h"
 #include "pool/pool_lock.h"
 #include "units.h"
 
@@ -104,6 +105,7 @@ void kn__oom_read(kn__oom *out, kn_pool *pool) {
 kn_status kn_pool_oom_json(kn_pool *pool, const char *path) {
     static const char function[] = "kn_pool_oom_json";
     kn__oom oom;
+    KN_TRY(kn__pool_given(pool, __func__));
     kn__oom_read(&oom, pool);
     if (oom.request.status == KN_OK) {
         return KN_FAIL(KN_ERR_INVALID, "%s: pool %s never ran out of memory", function, pool->name);

@@ -2,6 +2,7 @@
 #include "device/observe.h"
 #include "inspect/census.h"
 #include "pool/counts.h"
+#include "pool/fault.h"
 #include "pool/pool_lock.h"
 
 static void tell(kn_pool *pool, uint64_t live_bytes_max) {
@@ -20,6 +21,7 @@ void kn_pool_peaks_reset(kn_pool *pool) {
 
 kn_status kn_pool_peaks_push(kn_pool *pool) {
     kn_pool_stats stats;
+    KN_TRY(kn__pool_given(pool, __func__));
     kn__pool_lock(pool);
     kn__pool_stats(&stats, pool);
     bool room = pool->n_peaks < KN__PEAKS;
@@ -40,6 +42,7 @@ kn_status kn_pool_peaks_push(kn_pool *pool) {
 
 kn_status kn_pool_peaks_pop(kn_pool_peaks *out, kn_pool *pool) {
     kn_pool_stats stats;
+    KN_TRY(kn__pool_given(pool, __func__));
     kn__pool_lock(pool);
     kn__pool_stats(&stats, pool);
     bool any = pool->n_peaks > 0;

@@ -1,6 +1,7 @@
 /* The snapshot: every segment and block of a pool, as JSON. */
 #include "inspect/census.h"
 #include "inspect/stacks.h"
+#include "pool/fault.h"
 
 static void write_live(kn__writer *w, size_t requested, uint32_t owner, unsigned tag,
                        uint32_t stack) {
@@ -78,5 +79,6 @@ kn_status kn__pool_snapshot(kn_pool *pool, const char *path, bool append, const 
 }
 
 kn_status kn_pool_snapshot(kn_pool *pool, const char *path) {
+    KN_TRY(kn__pool_given(pool, __func__));
     return kn__pool_snapshot(pool, path, false, "kn_pool_snapshot");
 }

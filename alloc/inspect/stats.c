@@ -6,6 +6,7 @@
 #include "device/drivers.h"
 #include "inspect/census.h"
 #include "pool/counts.h"
+#include "pool/fault.h"
 #include "pool/pool_lock.h"
 
 static uint64_t at_least_zero(int64_t n) { return n > 0 ? (uint64_t)n : 0; }
@@ -71,6 +72,7 @@ _Static_assert(sizeof(kn_pool_stats) == N_COUNTERS * sizeof(uint64_t), "one list
 
 kn_status kn_pool_stat(uint64_t *out, const kn_pool *pool, const char *name) {
     int i = 0;
+    KN_TRY(kn__pool_given(pool, __func__));
     if (!name) return KN_FAIL(KN_ERR_INVALID, "kn_pool_stat: the name is NULL");
     while (i < N_COUNTERS && strcmp(COUNTERS[i].name, name) != 0) i++;
     if (i == N_COUNTERS) {
@@ -275,5 +277,6 @@ kn_status kn__pool_print(kn_pool *pool, const char *path, bool append, const cha
 }
 
 kn_status kn_pool_print(kn_pool *pool, const char *path) {
+    KN_TRY(kn__pool_given(pool, __func__));
     return kn__pool_print(pool, path, false, "kn_pool_print");
 }

@@ -76,6 +76,7 @@ kn_status kn__dead(const kn_pool *pool) {
 /* --- the user's callbacks --- */
 
 kn_status kn_pool_oom_attach(kn_pool *pool, kn_oom_fn fn, void *ctx) {
+    KN_TRY(kn__pool_given(pool, __func__));
     if (!fn) return KN_FAIL(KN_ERR_INVALID, "kn_pool_oom_attach: the function is NULL");
     kn__pool_lock(pool);
     int i = 0;

@@ -13,6 +13,7 @@
 #include "core/progress.h"
 #include "core/streams.h"
 #include "device/registry.h"
+#include "pool/fault.h"
 #include "pool/pool_lock.h"
 
 struct kn_pool_graph {
@@ -21,7 +22,7 @@ struct kn_pool_graph {
 };
 
 kn_status kn_pool_graph_create(kn_pool_graph **out, kn_pool *pool) {
-    if (!pool) return KN_FAIL(KN_ERR_INVALID, "kn_pool_graph_create: the pool is NULL");
+    KN_TRY(kn__pool_given(pool, __func__));
     if (pool->ordered || pool->pinned) {
         return KN_FAIL(KN_ERR_INVALID, "kn_pool_graph_create: pool %s has no streams to capture",
                        pool->name);

@@ -10,6 +10,7 @@
 #include "core/grow.h"
 #include "core/poison.h"
 #include "device/registry.h"
+#include "pool/fault.h"
 #include "pool/inspector.h"
 #include "pool/pause.h"
 #include "pool/pool_lock.h"
@@ -294,6 +295,7 @@ static kn_status resume_locked(kn_pool *pool, bool all, unsigned tag, bool *foun
 kn_status kn_pool_resume(kn_pool *pool, const char *tag) {
     unsigned id = tag ? kn__inspect_tag(tag) : 0;
     bool found = false;
+    KN_TRY(kn__pool_given(pool, __func__));
     KN_TRY(kn__device_usable(pool->device, __func__));
     KN__CANCEL_LATER();
     kn__pool_lock(pool);
@@ -365,6 +367,7 @@ kn_status kn_pool_pause(size_t *dropped_bytes, kn_pool *pool, const kn_pause_opt
     const kn_pause_options *o = options ? options : &defaults;
     unsigned tag = o->tag ? kn__inspect_tag(o->tag) : 0;
     if (dropped_bytes) *dropped_bytes = 0;
+    KN_TRY(kn__pool_given(pool, __func__));
     KN_TRY(kn__device_usable(pool->device, __func__));
     KN_TRY(pause_check(pool, o));
     if (o->tag && !tag) {

@@ -12,6 +12,7 @@
 #include "core/common.h"
 #include "hash.h"
 #include "place.h"
+#include "pool/fault.h"
 
 enum { MISSES_MAX = 3, PLANNED_MAX = 16384, GRAIN = 256, EVENTS_MAX = INT32_MAX };
 #define POOLED UINT64_MAX /* the offset of a block that is not planned */
@@ -55,6 +56,7 @@ struct kn_plan {
 };
 
 kn_status kn_plan_create(kn_plan **out, kn_pool *pool, kn_stream stream) {
+    KN_TRY(kn__pool_given(pool, __func__));
     kn_plan *plan = calloc(1, sizeof *plan);
     if (!plan) return KN_FAIL(KN_ERR_OOM, "kn_plan_create: no host memory");
     plan->pool = pool;

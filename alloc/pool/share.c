@@ -12,6 +12,7 @@
 #include "checked.h"
 #include "core/pool_state.h"
 #include "device/registry.h"
+#include "pool/fault.h"
 #include "pool/pool_lock.h"
 
 /* --- the owner --- */
@@ -48,6 +49,7 @@ static kn_status export_handles(kn_share *out, kn_pool *pool, const kn_block_inf
 kn_status kn_block_share(kn_share *out, kn_pool *pool, const void *ptr) {
     kn_block_info block;
     kn_share share = {.n_files = 0};
+    KN_TRY(kn__pool_given(pool, __func__));
     KN_TRY(kn__device_usable(pool->device, __func__));
     if (!(pool->handle_flags & KN_HANDLE_SHARED)) {
         return KN_FAIL(KN_ERR_INVALID,

@@ -1,3 +1,7 @@
+#include <knet/pause.h>
+#include <knet/plan.h>
+#include <knet/pool_graph.h>
+#include <knet/share.h>
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -53,6 +57,37 @@ static void null_is_named(void **state) {
     assert_fails(kn_pool_options_set(NULL, &(kn_pool_options){0}), KN_ERR_INVALID, pool);
     assert_fails(kn_block_use(NULL, bytes, NULL), KN_ERR_INVALID, pool);
     assert_fails(kn_block_await(NULL, bytes, NULL), KN_ERR_INVALID, pool);
+}
+
+static size_t free_nothing(void *ctx, kn_pool *pool, size_t wanted) {
+    (void)ctx, (void)pool, (void)wanted;
+    return 0;
+}
+
+/* Every other call of a pool that returns a status. */
+static void a_pool_that_is_null_is_named(void **state) {
+    (void)state;
+    kn_share share = {.n_files = 0};
+    kn_pool_peaks peaks;
+    kn_plan *plan = NULL;
+    kn_pool_graph *graph = NULL;
+    uint64_t value = 0;
+    const char *pool = ": pool is NULL";
+    assert_fails(kn_block_share(&share, NULL, NULL), KN_ERR_INVALID, "kn_block_share: pool is");
+    assert_fails(kn_pool_pause(NULL, NULL, NULL), KN_ERR_INVALID, "kn_pool_pause: pool is");
+    assert_fails(kn_pool_resume(NULL, NULL), KN_ERR_INVALID, pool);
+    assert_fails(kn_pool_configure(NULL, "decay=1s"), KN_ERR_INVALID, pool);
+    assert_fails(kn_pool_print(NULL, "-"), KN_ERR_INVALID, "kn_pool_print: pool is");
+    assert_fails(kn_pool_snapshot(NULL, "-"), KN_ERR_INVALID, "kn_pool_snapshot: pool is");
+    assert_fails(kn_pool_check(NULL), KN_ERR_INVALID, pool);
+    assert_fails(kn_pool_oom_json(NULL, "-"), KN_ERR_INVALID, pool);
+    assert_fails(kn_pool_stat(&value, NULL, "live_bytes"), KN_ERR_INVALID, pool);
+    assert_fails(kn_pool_peaks_push(NULL), KN_ERR_INVALID, pool);
+    assert_fails(kn_pool_peaks_pop(&peaks, NULL), KN_ERR_INVALID, pool);
+    assert_fails(kn_pool_oom_attach(NULL, free_nothing, NULL), KN_ERR_INVALID, pool);
+    assert_fails(kn_pool_preallocate(NULL, 1, NULL), KN_ERR_INVALID, pool);
+    assert_fails(kn_pool_graph_create(&graph, NULL), KN_ERR_INVALID, pool);
+    assert_fails(kn_plan_create(&plan, NULL, NULL), KN_ERR_INVALID, "kn_plan_create: pool is");
 }
 
 static void names_are_registered_once(void **state) {
@@ -251,11 +286,12 @@ static void child_of_fork_waits_for_no_thread_of_the_parent(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(
-        TEST(devices_are_found_by_name), TEST(wrong_names_are_named), TEST(null_is_named),
-        TEST(names_are_registered_once), TEST(default_pool_is_one_for_all_threads),
-        TEST(default_pool_that_can_not_be_made_leaves_an_error_pending),
-        TEST(default_streams_are_neither_retired_nor_destroyed), TEST(host_has_one_stream),
-        TEST(copies_need_the_host_on_one_side), TEST(child_of_fork_gets_a_clear_error),
-        TEST(child_of_fork_waits_for_no_thread_of_the_parent));
+    return RUN_TESTS(TEST(devices_are_found_by_name), TEST(wrong_names_are_named),
+                     TEST(null_is_named), TEST(a_pool_that_is_null_is_named),
+                     TEST(names_are_registered_once), TEST(default_pool_is_one_for_all_threads),
+                     TEST(default_pool_that_can_not_be_made_leaves_an_error_pending),
+                     TEST(default_streams_are_neither_retired_nor_destroyed),
+                     TEST(host_has_one_stream), TEST(copies_need_the_host_on_one_side),
+                     TEST(child_of_fork_gets_a_clear_error),
+                     TEST(child_of_fork_waits_for_no_thread_of_the_parent));
 }

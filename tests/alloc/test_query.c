@@ -468,7 +468,7 @@ static void null_arguments_and_empty_paths_are_named(void **state) {
     assert_fails(kn_pool_stat(&value, f.pool, NULL), KN_ERR_INVALID, "the name is NULL");
     assert_int_equal(value, 7);
     assert_fails(kn_pool_options_set(f.pool, NULL), KN_ERR_INVALID, "the options are NULL");
-    assert_fails(kn_pool_graph_create(&graph, NULL), KN_ERR_INVALID, "the pool is NULL");
+    assert_fails(kn_pool_graph_create(&graph, NULL), KN_ERR_INVALID, "pool is NULL");
     assert_null(graph);
     fixture_end(&f);
 }

@@ -23,7 +23,8 @@
  * Live bytes belong to allocated blocks, requested bytes are the same before rounding, reserved
  * bytes were taken from the device. Threads: any thread may call any function; destroy a pool after
  * every other use. A thread that pthread_cancel ends finishes calls that hold a lock first. Blocks
- * are aligned to 256 bytes.
+ * are aligned to 256 bytes. What returns a status fails with INVALID for a pool that is NULL; what
+ * returns none, or another result, needs a pool unless it says otherwise.
  */
 #ifndef KNET_POOL_H
 #define KNET_POOL_H
