@@ -133,8 +133,22 @@ static void drain_all(void) {
     pthread_cond_broadcast(&trace.room);
 }
 
+/* The thread is there before the file: where none can be had an older file stays as it is. */
+static struct {
+    pthread_mutex_t lock; /* held by kn_trace_begin until it knows */
+    bool opened;
+} door = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static bool is_opened(void) {
+    pthread_mutex_lock(&door.lock);
+    bool opened = door.opened;
+    pthread_mutex_unlock(&door.lock);
+    return opened;
+}
+
 static void *drain_loop(void *ctx) {
     kn__helper_enter();
+    if (!is_opened()) return ctx;
     pthread_mutex_lock(&trace.lock);
     while (trace.state != STOPPING) {
         uint64_t until = kn__now_ns(CLOCK_REALTIME) + DRAIN_EVERY_NS;
@@ -321,28 +335,38 @@ static const kn_observer tap = {.on_alloc = on_alloc,
 
 /* --- begin and end --- */
 
-static kn_status begin_locked(const char *path) {
+/* Returns 0 or an errno. */
+static int open_file(const char *path) {
     kn_trace_header header = {.magic = KN_TRACE_MAGIC,
                               .version = KN_TRACE_VERSION,
                               .record_bytes = sizeof(kn_trace_record),
                               .byte_order = 0x01020304,
                               .process = (uint32_t)getpid(),
                               .begin_ns = kn__now_ns(CLOCK_REALTIME)};
+    trace.file = kn__kept_file_of(kn__open_output(path));
+    return trace.file.fd < 0 ? errno : kn__kept_file_write(&trace.file, &header, sizeof header);
+}
+
+/* The drain thread and its file. */
+static kn_status start(const char *path) {
+    pthread_mutex_lock(&door.lock);
+    int no_thread = start_thread(), error = no_thread ? 0 : open_file(path);
+    door.opened = !error;
+    pthread_mutex_unlock(&door.lock);
+    if (no_thread) {
+        return KN_FAIL(KN_ERR_INTERNAL, "kn_trace_begin: cannot start a thread to write %s: %s",
+                       path, strerror(no_thread));
+    }
+    if (!error) return KN_OK;
+    pthread_join(trace.drainer, NULL);
+    return KN_FAIL(KN_ERR_IO, "kn_trace_begin: cannot write %s: %s", path, kn__output_error(error));
+}
+
+static kn_status begin_locked(const char *path) {
     if (trace.state != OFF) {
         return KN_FAIL(KN_ERR_INVALID, "kn_trace_begin: a trace runs already, into %s", trace.path);
     }
-    trace.file = kn__kept_file_of(kn__open_output(path));
-    int error =
-        trace.file.fd < 0 ? errno : kn__kept_file_write(&trace.file, &header, sizeof header);
-    if (error) {
-        return KN_FAIL(KN_ERR_IO, "kn_trace_begin: cannot write %s: %s", path,
-                       kn__output_error(error));
-    }
-    error = start_thread();
-    if (error) {
-        return KN_FAIL(KN_ERR_INTERNAL, "kn_trace_begin: cannot start a thread to write %s: %s",
-                       path, strerror(error));
-    }
+    KN_TRY(start(path));
     atomic_fetch_add(&generation, 1);
     drain_all(); /* drops events that came too late for the last trace */
     trace.error = 0;
@@ -438,6 +462,7 @@ static void fork_parent(void) { pthread_mutex_unlock(&trace.lock); }
 /* The child has one thread: no drain thread, and no thread that waits. */
 static void fork_child(void) {
     trace.wake = trace.room = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+    door.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     for (kn__ring *ring = trace.rings; ring; ring = ring->next) ring->ended = ring != my_ring();
     kn__observer_fork_child();
     kn__observer_set(KN__LAYER_TRACE, NULL);

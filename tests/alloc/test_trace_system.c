@@ -323,6 +323,41 @@ static void the_drain_thread_blocks_all_signals(void **state) {
     file_free(&got);
 }
 
+static void set_stack_size(size_t bytes) {
+    pthread_attr_t attributes;
+    assert_int_equal(pthread_getattr_default_np(&attributes), 0);
+    assert_int_equal(pthread_attr_setstacksize(&attributes, bytes), 0);
+    assert_int_equal(pthread_setattr_default_np(&attributes), 0);
+    pthread_attr_destroy(&attributes);
+}
+
+/* No stack of this size can be had, and so no thread. */
+static void where_no_thread_starts_an_older_trace_stays(void **state) {
+    (void)state;
+    size_t usual = 0;
+    pthread_attr_t attributes;
+    fixture f = fixture_make(GiB, false, NULL);
+    trace_begin(f.pool);
+    assert_ok(kn_free(f.pool, must_alloc(f.pool, 1000, NULL)));
+    file before = trace_end();
+    assert_int_equal(pthread_getattr_default_np(&attributes), 0);
+    assert_int_equal(pthread_attr_getstacksize(&attributes, &usual), 0);
+    pthread_attr_destroy(&attributes);
+    set_stack_size((size_t)1 << 48);
+    kn_status status = kn_trace_begin(trace_path, NULL);
+    set_stack_size(usual);
+    assert_fails(status, KN_ERR_INTERNAL, "cannot start a thread to write");
+    file after = file_read();
+    assert_int_equal(after.n, before.n);
+    file_free(&before);
+    file_free(&after);
+    assert_fails(kn_trace_begin("/nowhere/a.kntrace", NULL), KN_ERR_IO, "/nowhere/a.kntrace");
+    trace_begin(f.pool);
+    file again = trace_end();
+    file_free(&again);
+    fixture_end(&f);
+}
+
 /* A program may have closed them, and opens others there. */
 static void the_file_is_no_standard_stream(void **state) {
     (void)state;
@@ -497,18 +532,19 @@ int main(void) {
     close(mkstemp(pipe_path));
     unlink(pipe_path);
     if (mkfifo(pipe_path, 0600) < 0) return 1;
-    int failed =
-        RUN_TESTS(TEST(a_thread_that_outlives_a_trace_has_its_events_in_the_next),
-                  TEST(events_of_ended_threads_are_kept_and_their_rings_freed),
-                  TEST(events_without_memory_for_a_ring_are_counted_as_lost),
-                  TEST(a_full_disk_costs_events_not_the_program),
-                  TEST(a_thread_with_a_full_ring_waits_and_loses_no_event),
-                  TEST(a_pipe_without_a_reader_costs_events_not_the_program),
-                  TEST(the_drain_thread_blocks_all_signals), TEST(the_file_is_no_standard_stream),
-                  TEST(a_file_of_the_program_with_the_number_of_the_trace_stays_as_it_is),
-                  TEST(after_a_fork_the_trace_continues_in_the_parent_only),
-                  TEST(a_forked_child_can_trace_into_its_own_file), TEST(exit_completes_the_trace),
-                  TEST_LONG(the_end_of_the_last_thread_completes_the_trace));
+    int failed = RUN_TESTS(
+        TEST(a_thread_that_outlives_a_trace_has_its_events_in_the_next),
+        TEST(events_of_ended_threads_are_kept_and_their_rings_freed),
+        TEST(events_without_memory_for_a_ring_are_counted_as_lost),
+        TEST(a_full_disk_costs_events_not_the_program),
+        TEST(a_thread_with_a_full_ring_waits_and_loses_no_event),
+        TEST(a_pipe_without_a_reader_costs_events_not_the_program),
+        TEST(the_drain_thread_blocks_all_signals),
+        TEST(where_no_thread_starts_an_older_trace_stays), TEST(the_file_is_no_standard_stream),
+        TEST(a_file_of_the_program_with_the_number_of_the_trace_stays_as_it_is),
+        TEST(after_a_fork_the_trace_continues_in_the_parent_only),
+        TEST(a_forked_child_can_trace_into_its_own_file), TEST(exit_completes_the_trace),
+        TEST_LONG(the_end_of_the_last_thread_completes_the_trace));
     unlink(pipe_path);
     trace_path_remove();
     return failed;

@@ -136,7 +136,8 @@ typedef struct kn_trace_stats {
 } kn_trace_stats;
 
 /* Starts a trace in a new file, or replaces an existing one. Options may be NULL.
- * Errors: INVALID if a trace is running; IO, with the path. */
+ * Errors: INVALID if a trace is running; IO, with the path; INTERNAL if no thread can be started,
+ * with the system's reason: then no file is touched. */
 KN_API KN_MUST_CHECK kn_status kn_trace_begin(const char *path, const kn_trace_options *options);
 /* Writes the events of all threads up to this call, and a CLOCK record; the trace goes on. A
  * program can then read the file up to the last whole record. Waits for the disk.
