@@ -221,6 +221,14 @@ static void find_ends(bool ends[], const kn__fuse_plan *p) {
     }
 }
 
+/* Whether an operand's elements lie where the result has the same ones: step by step, a pass
+ * writes no element that it reads later. Results may be wider, and operands the first part of an
+ * array or one element for each row. */
+static bool lies_like(const kn__fuse_operand *x, const kn__expr *result) {
+    return x->dense && kn__operand_data(x) == x->storage->data && x->n == result->n &&
+           kn__dtype_size[x->dtype] == kn__dtype_size[result->to];
+}
+
 /* Whether all users of s are steps up to i that end, and read each of its elements where they
  * compute the same one. */
 static bool is_free_after(const kn__fuse_plan *p, int i, const kn_storage *s, const bool ends[]) {
@@ -229,7 +237,7 @@ static bool is_free_after(const kn__fuse_plan *p, int i, const kn_storage *s, co
         for (int k = 0; k < p->expr[j]->n_in; k++) {
             const kn__fuse_operand *x = &p->expr[j]->in[k];
             if (x->storage != s) continue;
-            if (j > i || !ends[j] || !x->dense || kn__operand_data(x) != s->data) return false;
+            if (j > i || !ends[j] || !lies_like(x, p->expr[i])) return false;
             n++;
         }
     }
