@@ -112,6 +112,14 @@ sample)
   tr '\0' 0 <out | head -c 20 >letters
   want 0 "$knet" sample gpt --count 20 --data zeros --json
   [ "{\"text\":\"$(sed 's/0/\\u0000/g' letters)\",\"averaged\":false}" = "$(cat out)" ] || fail "$(cat letters)"
+  for i in $(seq 300); do printf 'a\033\t\302\233\n'; done >controls
+  want 0 "$knet" sample gpt --count 40 --data controls; cp out raw
+  grep -q $'\033' raw && grep -q $'\302\233' raw || fail "$(od -c raw)"
+  if command -v script >/dev/null; then # a terminal does not get what it would obey
+    script -qec "stty -onlcr tabs; '$knet' sample gpt --count 40 --data controls" screen </dev/null >/dev/null
+    sed '/^Script /d' screen >out
+    [ "$(cat out)" = "$(sed 's/\x1b/?/g; s/\xc2\x9b/?/g' raw)" ] || fail "$(od -c out)"
+  fi
   # the vocabulary of a file changed by hand; spaces keep its length
   if perl=$(command -v perl); then
     "$perl" -pe 's/("knet.vocab":"characters)([^"]*)"/"$1\"" . " " x length $2/e' g.st >none.st

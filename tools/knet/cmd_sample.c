@@ -4,11 +4,13 @@
 #include <knet/models.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cmd.h"
 #include "file.h"
 #include "model_data.h"
 #include "output.h"
+#include "utf8.h"
 #include "write.h"
 
 typedef struct options {
@@ -83,6 +85,21 @@ static kn_status vocab_open(kn_vocab **out, const session *s) {
     return status;
 }
 
+/* A terminal obeys control characters, and a vocabulary from elsewhere may have any: it gets '?'
+ * for them, except for newlines and tabs. Files and pipes get the text as it is. */
+static void text_add(kn__output *report, const char *text, size_t length) {
+    const char *end = text + length;
+    if (report->path || !isatty(STDOUT_FILENO)) {
+        kn__text_add(&report->text, text, length);
+        return;
+    }
+    for (size_t n; text < end; text += n ? n : 1) {
+        n = kn__utf8_bytes(text);
+        bool shown = *text == '\n' || *text == '\t' || kn__utf8_is_shown(text);
+        kn__text_add(&report->text, shown ? text : "?", shown ? n : 1);
+    }
+}
+
 static kn_status text_write(session *s) {
     const options *o = s->options;
     kn_vocab *vocab = NULL;
@@ -95,7 +112,7 @@ static kn_status text_write(session *s) {
     const char *text = s->text.data ? s->text.data : "";
     if (!o->common.json) {
         s->report.live = false; /* lines end at a zero byte */
-        kn__text_add(&s->report.text, text, s->text.length);
+        text_add(&s->report, text, s->text.length);
         kn__text_puts(&s->report.text, "\n");
         return KN_OK;
     }
