@@ -119,6 +119,11 @@ screen)   # on a terminal of 80 columns: keys, and the program's end
   for text in 'by time' gpu paused work; do grep -q "$text" screen || fail "no $text on the screen: $(cat -v screen)"; done
   keys q | timeout 60 script -qec "stty cols 80 rows 12; TERM=xterm '$knet' top $pid --memory" screen >/dev/null || fail "$(cat screen)"
   grep -q 'no memory was allocated' screen || fail "$(cat -v screen)"
+  # narrower than the table: the end of a line is not drawn into the next one
+  keys q | timeout 60 script -qec "stty cols 20 rows 24; TERM=xterm '$knet' top $pid" screen >/dev/null || fail "$(cat screen)"
+  sed 's/\x1b\[[0-9;?]*[A-Za-z]//g' screen | tr -d '\r\n' >text
+  grep -q 'measured:' text || fail "no table on a narrow screen: $(cat -v screen)"
+  ! grep -qE 'measured: *[0-9]' text || fail "a narrow screen: $(cat -v screen)"
   timeout 60 script -qec "stty cols 80 rows 30; TERM=nonsense '$knet' top $pid" screen >/dev/null && fail 'an unknown terminal'
   grep -q "terminal of type 'nonsense'" screen || fail "$(cat screen)"
   timeout 60 script -qec "stty cols 80 rows 30; TERM=dumb '$knet' top $pid" screen >/dev/null && fail 'a terminal without a cursor'

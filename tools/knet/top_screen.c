@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "top.h"
+#include "utf8.h"
 
 /* <locale.h> is hidden by the header of this name in alloc/base. */
 extern char *setlocale(int category, const char *locale);
@@ -42,15 +43,29 @@ static void scroll_to(screen *s, int line) {
     if (s->top < 0) s->top = 0;
 }
 
+/* Draws n bytes, or as many as the terminal is wide: curses goes on in the next line. */
+static void draw_line(int y, const char *text, size_t n) {
+    int columns = 0;
+    size_t fits = 0;
+    while (fits < n) {
+        size_t bytes = kn__utf8_bytes(text + fits);
+        columns += kn__utf8_columns(text + fits);
+        if (columns > COLS) break;
+        fits += bytes ? bytes : 1;
+    }
+    mvaddnstr(y, 0, text, (int)fits);
+}
+
 static void draw_head(const screen *s) {
     kn__text head = {0};
     kn__text_printf(&head, " %ld ", s->live->pid);
     kn__text_shown(&head, s->live->command, COLS > 60 ? COLS - 52 : 8);
     kn__text_printf(&head, "  by %s%s  q s m +- space", sort_names[s->view->sort],
                     s->paused ? ", paused" : "");
+    const char *shown = s->status[0] ? s->status : head.data ? head.data : "";
     attron(A_REVERSE);
     mvhline(0, 0, ' ', COLS);
-    mvaddnstr(0, 0, s->status[0] ? s->status : head.data ? head.data : "", COLS);
+    draw_line(0, shown, strlen(shown));
     attroff(A_REVERSE);
     kn__text_release(&head);
 }
@@ -64,7 +79,7 @@ static void draw(const screen *s) {
     }
     for (int y = 1; y < LINES && *at; y++) {
         size_t n = strcspn(at, "\n");
-        mvaddnstr(y, 0, at, (int)n);
+        draw_line(y, at, n);
         at += n + (at[n] == '\n');
     }
     draw_head(s);
