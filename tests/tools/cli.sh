@@ -177,7 +177,7 @@ case $case in
   terminal) # the bar never wraps, so that it redraws in place
     command -v script >/dev/null || exit 77
     for columns in 40 80 200; do
-      script -qefc "stty cols $columns && exec '$knet' train lenet --synthetic --epochs 1 --batch 32 --threads 1" out \
+      TERM=xterm script -qefc "stty cols $columns && exec '$knet' train lenet --synthetic --epochs 1 --batch 32 --threads 1" out \
              </dev/null >/dev/null 2>err || fail 'training on a terminal'
       tr '\r' '\n' <out | sed 's/\x1b\[K//g' | grep -E '%[],]' >"$work/bars" || fail 'no bar'
       widest=$(LC_ALL=C.UTF-8 wc -L <"$work/bars")

@@ -259,7 +259,7 @@ differ) # arguments, data and checkpoints that are not the same on all ranks
   ;;
 terminal) # one progress bar, on the terminal of mpirun; the table of a run that mpirun ends
   command -v script >/dev/null || exit 77
-  script -qefc "$(printf '%q ' "${mpirun[@]:2}" -n 2 "$knet") train mlp --synthetic --epochs 20" out </dev/null >/dev/null 2>err || fail "failed: $(cat out)"
+  TERM=xterm script -qefc "$(printf '%q ' "${mpirun[@]:2}" -n 2 "$knet") train mlp --synthetic --epochs 20" out </dev/null >/dev/null 2>err || fail "failed: $(cat out)"
   tr '\r' '\n' <out | grep -c '/1000, ' >bars || fail "no progress bar: $(cat out)"
   tr '\r' '\n' <out | sed -n 's/.*, \([0-9]*\)\/1000, .*/\1/p' | sort -n -c -u || fail "more than one bar: $(cat out)"
   # A busy machine needs more than the second for which mpirun waits before it kills.

@@ -59,9 +59,11 @@ case $case in
     want 0 env -u LC_ALL LC_CTYPE=C LANG=en_US.UTF-8 "$knet" report a.json; ! grep -q '─' out || fail 'LC_CTYPE'
     want 0 env LC_ALL=C.UTF-8 LC_CTYPE=C "$knet" report a.json;             out_has '───'
     want 0 env KNET_TIMER=1 "$knet" "${small[@]}";                          err_has '───'
-    on_terminal "LC_ALL=C '$knet' train mlp --synthetic --epochs 1 --batch 1"
+    on_terminal "TERM=xterm LC_ALL=C '$knet' train mlp --synthetic --epochs 1 --batch 1"
     grep -aq '\[#* *\] \[[0-9.]*%' out || fail 'no bar'
-    ! LC_ALL=C grep -aq $'[\x80-\xff]' out || fail 'the bar' ;;
+    ! LC_ALL=C grep -aq $'[\x80-\xff]' out || fail 'the bar'
+    on_terminal "TERM=dumb '$knet' train mlp --synthetic --epochs 1 --batch 1"
+    ! is_colored out || fail 'escape sequences on a dumb terminal' ;;
   width)
     for variable in TIMER ALLOC; do
       want 0 env "KNET_$variable=help" "$knet" --version

@@ -92,6 +92,7 @@ static void assert_in_place(int columns) {
     struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)columns};
     assert_int_equal(openpty(&terminal, &program, NULL, NULL, &size), 0);
     FILE *out = fdopen(program, "w");
+    setenv("TERM", "xterm", 1);
     kn_progress bar = kn_progress_begin(out, 1404);
     for (int i = 0; i < 10; i++) kn_progress_show(&bar, 140 * i, message);
     kn_progress_end(&bar);
@@ -131,6 +132,21 @@ static void off_if_the_file_is_not_a_terminal(void **state) {
     fclose(file);
 }
 
+static void off_if_the_terminal_cannot_erase(void **state) {
+    (void)state;
+    static const char *const types[] = {"dumb", "", NULL, "xterm"};
+    int terminal = -1, program = -1;
+    assert_int_equal(openpty(&terminal, &program, NULL, NULL, NULL), 0);
+    FILE *out = fdopen(program, "w");
+    for (int i = 0; i < 4; i++) {
+        types[i] ? setenv("TERM", types[i], 1) : unsetenv("TERM");
+        kn_progress bar = kn_progress_begin(out, 10);
+        assert_int_equal(bar.out == out, i == 3);
+    }
+    fclose(out);
+    close(terminal);
+}
+
 static void clearing_leaves_an_empty_line(void **state) {
     (void)state;
     char text[512] = "";
@@ -166,10 +182,10 @@ static void steps_made_before_the_bar_do_not_count_as_speed(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(TEST(the_line_has_bar_share_count_times_and_rate),
-                     TEST(the_ends_are_empty_and_full), TEST(every_eighth_keeps_the_width),
-                     TEST(a_narrow_line_drops_the_least_important_parts),
-                     TEST(no_width_is_exceeded), TEST(the_bar_stays_on_one_line_of_the_terminal),
-                     TEST(off_if_the_file_is_not_a_terminal), TEST(clearing_leaves_an_empty_line),
-                     TEST(steps_made_before_the_bar_do_not_count_as_speed));
+    return RUN_TESTS(
+        TEST(the_line_has_bar_share_count_times_and_rate), TEST(the_ends_are_empty_and_full),
+        TEST(every_eighth_keeps_the_width), TEST(a_narrow_line_drops_the_least_important_parts),
+        TEST(no_width_is_exceeded), TEST(the_bar_stays_on_one_line_of_the_terminal),
+        TEST(off_if_the_file_is_not_a_terminal), TEST(off_if_the_terminal_cannot_erase),
+        TEST(clearing_leaves_an_empty_line), TEST(steps_made_before_the_bar_do_not_count_as_speed));
 }

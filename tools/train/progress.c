@@ -1,5 +1,6 @@
 #include <inttypes.h>
 #include <knet/progress.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <time.h>
@@ -123,8 +124,14 @@ char *kn_progress_text(char *out, size_t out_bytes, int columns, int64_t done, i
     return out;
 }
 
+/* A terminal that can't erase the rest of a line shows what it is told. */
+static bool can_erase(FILE *out) {
+    const char *type = getenv("TERM");
+    return isatty(fileno(out)) && type && *type && strcmp(type, "dumb") != 0;
+}
+
 kn_progress kn_progress_begin(FILE *out, int64_t total) {
-    bool on = out && isatty(fileno(out));
+    bool on = out && can_erase(out);
     uint64_t now = on ? kn__now_ns(CLOCK_MONOTONIC) : 0;
     return (kn_progress){.out = on ? out : NULL, .total = total, .begin_ns = now, .shown_ns = now};
 }

@@ -27,7 +27,7 @@ typedef struct kn_progress {
     uint64_t begin_ns, shown_ns; /* start; last update */
 } kn_progress;
 
-/* Starts a bar of `total` steps; off if `out` is not a terminal. */
+/* Starts a bar of `total` steps; off if `out` is not a terminal, or TERM says "dumb" or nothing. */
 KN_API kn_progress kn_progress_begin(FILE *out, int64_t total);
 /* `done` steps were made before the bar began, as in a resumed run: its rate and times leave them
  * out. */
