@@ -75,6 +75,12 @@ which)   # without PID
   end
   ;;
 none)   # programs without a page
+  # ended, and its parent has not waited for it: exec makes that the sleep
+  sh -c 'sleep 0 & echo $! >child; exec sleep 100' >/dev/null 2>&1 &
+  parent=$!
+  for _ in {1..500}; do [ -s child ] && grep -q '^State:.Z' "/proc/$(cat child)/status" && break; sleep 0.02; done
+  want 1 "$knet" top "$(cat child)" --once;  err_has "^knet top: process $(cat child) has ended$"
+  kill $parent
   start cpu 0 none;   want 1 "$knet" top $pid --once; err_has 'not timed, or has opened no scope yet'; end
   start nolive 1;     want 1 "$knet" top $pid --once; err_has 'not timed'; end
   start 0 1;          want 1 "$knet" top $pid --once; err_has 'not timed'; end

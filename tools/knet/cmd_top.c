@@ -146,7 +146,7 @@ static int show_screen(const options *o, const kn__live *live, kn__top_view *vie
     } else if (end.program_ended) {
         kn__output out = kn__output_begin(&o->common);
         kn__output_line(&out, "%s", end.last.data ? end.last.data : "");
-        kn__output_line(&out, "process %ld (%s) has ended\n", live->pid, live->command);
+        kn__output_line(&out, "%s has ended\n", live->name);
         code = kn__output_end(&out, code);
     }
     kn__text_release(&end.last);

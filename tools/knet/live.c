@@ -56,8 +56,8 @@ static bool map_page(kn__live *out, const char *path) {
 }
 
 /* The path of a process's "fd" or "cmdline": a thread's that runs. The initial one has none where
- * main has ended by pthread_exit. */
-static void find_path(char out[PATH_BYTES], long pid, const char *name) {
+ * main has ended by pthread_exit. False: no thread runs, or all are another user's. */
+static bool find_path(char out[PATH_BYTES], long pid, const char *name) {
     char tasks[PATH_BYTES], exe[PATH_BYTES + 32], link[1];
     snprintf(tasks, sizeof tasks, "/proc/%ld/task", pid);
     snprintf(out, PATH_BYTES, "/proc/%ld/%s", pid, name);
@@ -70,6 +70,7 @@ static void find_path(char out[PATH_BYTES], long pid, const char *name) {
         if (found) snprintf(out, PATH_BYTES, "/proc/%ld/task/%ld/%s", pid, thread, name);
     }
     if (all) closedir(all);
+    return found;
 }
 
 /* Whether the process has a page; with `open_it`: one of its own, which is mapped. */
@@ -98,24 +99,57 @@ void kn__live_command(char *out, size_t out_bytes, long pid) {
     }
 }
 
+static void find_names(kn__live *out) {
+    kn__live_command(out->command, sizeof out->command, out->pid);
+    if (out->command[0])
+        snprintf(out->name, sizeof out->name, "process %ld (%s)", out->pid, out->command);
+    else
+        snprintf(out->name, sizeof out->name, "process %ld", out->pid);
+}
+
+/* What the file "stat" says: 'T' or 't' of one that is stopped, 'Z' or 'X' of one that has ended,
+ * as where there is no such file. */
+static char read_state(const char *path) {
+    char text[STAT_BYTES];
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : 0;
+    if (fd >= 0) close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    const char *name_end = strrchr(text, ')');
+    return name_end && name_end[1] ? name_end[2] : 'X';
+}
+
+/* Its parent has not asked for its exit code yet. A process whose main has ended by pthread_exit
+ * has the same state, and threads that run. */
+static bool is_zombie(long pid) {
+    char path[PATH_BYTES];
+    snprintf(path, sizeof path, "/proc/%ld/stat", pid);
+    char state = read_state(path);
+    return (state == 'Z' || state == 'X') && !find_path(path, pid, "fd");
+}
+
+static kn_status ended(const kn__live *live, kn_status status) {
+    return KN_FAIL(status, "%s has ended", live->name);
+}
+
 kn_status kn__live_open(kn__live *out, long pid) {
     char path[PATH_BYTES];
     struct stat process;
     *out = (kn__live){.pid = pid, .fd = -1};
     snprintf(path, sizeof path, "/proc/%ld", pid);
     if (stat(path, &process) != 0) return KN_FAIL(KN_ERR_INVALID, "there is no process %ld", pid);
-    kn__live_command(out->command, sizeof out->command, pid);
+    find_names(out);
     if (process.st_uid != geteuid()) {
         return KN_FAIL(KN_ERR_INVALID,
-                       "process %ld (%s) belongs to user %u, and you are user %u: look at it as "
-                       "that user",
-                       pid, out->command, (unsigned)process.st_uid, (unsigned)geteuid());
+                       "%s belongs to user %u, and you are user %u: look at it as that user",
+                       out->name, (unsigned)process.st_uid, (unsigned)geteuid());
     }
     if (find_page(out, true)) return KN_OK;
+    if (is_zombie(pid)) return ended(out, KN_ERR_INVALID);
     return KN_FAIL(KN_ERR_INVALID,
-                   "process %ld (%s) is not timed, or has opened no scope yet: start it with "
-                   "KNET_TIMER=1 or by knet run",
-                   pid, out->command);
+                   "%s is not timed, or has opened no scope yet: start it with KNET_TIMER=1 or by "
+                   "knet run",
+                   out->name);
 }
 
 void kn__live_close(kn__live *live) {
@@ -155,24 +189,15 @@ int kn__live_find(long *pids, int n) {
 
 /* Of the thread that answers, as in /proc: 'T' or 't' if it is stopped, 'X' if it is gone. */
 static char state_of(const kn__live *live) {
-    char path[PATH_BYTES], text[STAT_BYTES];
+    char path[PATH_BYTES];
     unsigned thread = atomic_load(&live->page->thread);
     if (!thread) return kill((pid_t)live->pid, 0) == 0 ? 'R' : 'X';
     snprintf(path, sizeof path, "/proc/%ld/task/%u/stat", live->pid, thread);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : 0;
-    if (fd >= 0) close(fd);
-    text[n > 0 ? n : 0] = '\0';
-    const char *name_end = strrchr(text, ')');
-    return name_end && name_end[1] ? name_end[2] : 'X';
+    return read_state(path);
 }
 
 static bool has_ended(const kn__live *live) {
     return atomic_load(&live->page->ended) || state_of(live) == 'X';
-}
-
-static kn_status ended(const kn__live *live) {
-    return KN_FAIL(KN_ERR_UNSUPPORTED, "process %ld (%s) has ended", live->pid, live->command);
 }
 
 /* However long a slow program takes. */
@@ -181,13 +206,12 @@ static kn_status wait_for_answer(const kn__live *live, uint32_t asked) {
     for (;;) {
         uint32_t answered = atomic_load(&live->page->answered);
         if ((int32_t)(answered - asked) >= 0) return KN_OK;
-        if (has_ended(live)) return ended(live);
+        if (has_ended(live)) return ended(live, KN_ERR_UNSUPPORTED);
         uint64_t now = kn__now_ns(CLOCK_MONOTONIC);
         if (toupper(state_of(live)) != 'T') running_at = now;
         if (now - running_at > STOPPED_NS) {
-            return KN_FAIL(KN_ERR_IO,
-                           "process %ld (%s) is stopped: continue it with kill -CONT %ld",
-                           live->pid, live->command, live->pid);
+            return KN_FAIL(KN_ERR_IO, "%s is stopped: continue it with kill -CONT %ld", live->name,
+                           live->pid);
         }
         const struct timespec turn = {.tv_nsec = TURN_NS};
         syscall(SYS_futex, &live->page->answered, FUTEX_WAIT, answered, &turn, NULL, 0);
@@ -213,7 +237,7 @@ static bool copy_text(kn__text *out, const kn__live *live) {
 }
 
 kn_status kn__live_read(kn__text *out, const kn__live *live) {
-    if (has_ended(live)) return ended(live);
+    if (has_ended(live)) return ended(live, KN_ERR_UNSUPPORTED);
     uint32_t asked = atomic_fetch_add(&live->page->asked, 1) + 1;
     syscall(SYS_futex, &live->page->asked, FUTEX_WAKE, 1, NULL, NULL, 0);
     KN_TRY(wait_for_answer(live, asked));
@@ -227,7 +251,7 @@ kn_status kn__live_read(kn__text *out, const kn__live *live) {
         break;
     }
     return KN_FAIL(KN_ERR_IO,
-                   "process %ld (%s) could not make its report: it has no memory for it, or the "
-                   "report is larger than %d MiB",
-                   live->pid, live->command, KN__LIVE_BYTES >> 20);
+                   "%s could not make its report: it has no memory for it, or the report is larger "
+                   "than %d MiB",
+                   live->name, KN__LIVE_BYTES >> 20);
 }

@@ -10,11 +10,12 @@ typedef struct kn__live {
     long pid;
     int fd;                     /* of the page; -1: closed */
     struct kn__live_page *page; /* NULL: closed */
-    char command[128];          /* of the program */
+    char command[128];          /* of the program; "": unknown */
+    char name[160];             /* "process 4242 (command)", for messages */
 } kn__live;
 
-/* Opens the page of a process. Errors: INVALID, with the reason: there is no such process, it is
- * another user's, it isn't timed. */
+/* Opens the page of a process. Errors: INVALID, with the reason: there is no such process, it has
+ * ended, it is another user's, it isn't timed. */
 KN_MUST_CHECK kn_status kn__live_open(kn__live *out, long pid);
 void kn__live_close(kn__live *live);
 
