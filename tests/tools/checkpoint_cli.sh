@@ -371,9 +371,14 @@ eval)
   want 0 "$knet" predict mlp --synthetic --weights run.st --count 2 --json
   [ "$(json predictions.1.label)" = 1 ] || fail "$(cat out)"
   want 1 "$knet" train mlp --synthetic --epochs 1 --batch 4 --lr 1e18 --optimizer sgd --checkpoint nan.st --save-every 1
-  want 0 "$knet" predict mlp --synthetic --weights nan.st --count 1 --json
-  json predictions.0.class >/dev/null
-  grep -q '"probability":null}' out || fail "$(cat out)"
+  for command in eval predict; do # no class is as good as another
+    want 1 "$knet" $command mlp --synthetic --weights nan.st
+    err_has "the model's probabilities of image 0 are NaN: its weights are damaged, or its training diverged"
+    ! grep -q ',nan\|accuracy' out || fail "$command: $(cat out)"
+    want 1 "$knet" $command mlp --synthetic --weights nan.st --json; [ "$(json status)" = failed ] || fail "$(cat out)"
+  done
+  want 1 "$knet" train vae --synthetic --epochs 1 --batch 16 --lr 1e18 --optimizer sgd --checkpoint nan.st --save-every 1
+  want 1 "$knet" eval vae --synthetic --weights nan.st; err_has "the model's loss is NaN: its weights are damaged"
   want 3 env KNET_ALLOC=limit=4MiB "$knet" predict mlp --synthetic --weights run.st --batch 2560 --json
   [ "$(json status)" = failed ] && [ "$(wc -l <out)" = 1 ] || fail 'half a result of a prediction that failed'
   want 2 "$knet" eval mlp --synthetic

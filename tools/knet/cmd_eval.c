@@ -1,6 +1,7 @@
 /* knet eval, knet predict: a trained model on the test images. */
 #include <inttypes.h>
 #include <knet/train.h>
+#include <math.h>
 #include <string.h>
 
 #include "cmd.h"
@@ -132,13 +133,53 @@ static int run_with(const options *o, kn_status (*work_fn)(session *s)) {
     return kn__output_end(&s.report, exit_code);
 }
 
+/* --- classes --- */
+
+/* Of each image of a batch, in the caller's frame. */
+typedef struct classes {
+    const float *share; /* the highest probability */
+    const int64_t *at;  /* the class that has it */
+} classes;
+
+static kn_status batch_classes(classes *out, const session *s, const kn_batch *b) {
+    kn_tensor *p = kn_softmax(kn_model_predict(s->model, b), 1), *best = NULL, *at = NULL;
+    KN_TRY(kn_max_index(&best, &at, p, KN_SHAPE(1), false));
+    out->share = kn_data(kn_to(best, kn_device_host()));
+    out->at = kn_data(kn_to(at, kn_device_host()));
+    return out->share && out->at ? KN_OK : kn_check();
+}
+
+/* A class of NaN would be one like any other. */
+static kn_status share_check(double share, int64_t image) {
+    if (!isnan(share)) return KN_OK;
+    return KN_FAIL(KN_ERR_INVALID,
+                   "the model's probabilities of image %" PRId64
+                   " are NaN: its weights are damaged, or its training diverged",
+                   image);
+}
+
 /* --- eval --- */
+
+static kn_status loss_is_nan(session *s) {
+    int64_t image = 0;
+    kn_loader_rewind(s->test);
+    for (kn_batch b; kn_model_is_classifier(s->model) && kn_loader_next(s->test, &b);) {
+        KN_FRAME();
+        classes found;
+        KN_TRY(batch_classes(&found, s, &b));
+        for (int64_t i = 0; i < b.n; i++) KN_TRY(share_check((double)found.share[i], image++));
+    }
+    KN_TRY(kn_check());
+    return KN_FAIL(KN_ERR_INVALID,
+                   "the model's loss is NaN: its weights are damaged, or its training diverged");
+}
 
 static kn_status evaluate(session *s) {
     const options *o = s->options;
     kn_test_result result;
     char images[32];
     KN_TRY(kn_test(&result, s->model, s->test));
+    if (isnan(result.loss)) return loss_is_nan(s);
     kn__count_text(images, sizeof images, result.n_images);
     if (!o->common.json) {
         kn__output_line(&s->report, "%s: %s test %s; loss %.4f", o->model[0], images,
@@ -189,23 +230,21 @@ const kn__command kn__cmd_eval = {
 /* The class with the highest probability, for each image of the batch. */
 static kn_status batch_predict(session *s, const kn_batch *b, int64_t *n_left, int64_t *index) {
     KN_FRAME();
-    kn_tensor *p = kn_softmax(kn_model_predict(s->model, b), 1), *best = NULL, *at = NULL;
-    KN_TRY(kn_max_index(&best, &at, p, KN_SHAPE(1), false));
-    best = kn_to(best, kn_device_host());
-    at = kn_to(at, kn_device_host());
-    kn_tensor *labels = kn_to(b->y, kn_device_host());
-    const float *share = kn_data(best);
-    const int64_t *class = kn_data(at), *label = kn_data(labels);
-    if (!share || !class || !label) return kn_check();
+    classes found;
+    KN_TRY(batch_classes(&found, s, b));
+    const int64_t *label = kn_data(kn_to(b->y, kn_device_host()));
+    if (!label) return kn_check();
     for (int64_t i = 0; i<b->n && * n_left> 0; i++, (*n_left)--, (*index)++) {
-        kn__output_line(&s->report, "%" PRId64 ",%" PRId64 ",%" PRId64 ",%.6f\n", *index, class[i],
-                        label[i], (double)share[i]);
+        double share = (double)found.share[i];
+        KN_TRY(share_check(share, *index));
+        kn__output_line(&s->report, "%" PRId64 ",%" PRId64 ",%" PRId64 ",%.6f\n", *index,
+                        found.at[i], label[i], share);
         if (!s->options->common.json) continue;
         kn__text_printf(&s->report.text,
                         "%s{\"image\":%" PRId64 ",\"class\":%" PRId64 ",\"label\":%" PRId64
                         ",\"probability\":",
-                        *index ? ",\n" : "", *index, class[i], label[i]);
-        kn__output_number(&s->report.text, (double)share[i]);
+                        *index ? ",\n" : "", *index, found.at[i], label[i]);
+        kn__output_number(&s->report.text, share);
         kn__text_puts(&s->report.text, "}");
     }
     return KN_OK;
