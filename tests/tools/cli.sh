@@ -50,7 +50,7 @@ case $case in
     want 2 "$knet" train mlp --seed 18446744073709551616; err_has "is '18446744073709551616', but must be a whole number from 0 to"
     want 2 "$knet" train mlp --limit 3XB;      err_has 'such as 512MiB'
     want 2 "$knet" train mlp --quiet=yes;      err_has '--quiet takes no value'
-    want 2 "$knet" train mlp --synthetic --batch 20000; err_has 'batch 20000 .*only 12800 samples' ;;
+    want 2 "$knet" train mlp --synthetic --batch 20000; err_has 'batch 20000 of 1 rank: the data has only 12800 samples; set a smaller --batch$' ;;
   results)
     want 0 "$knet" "${small[@]}"
     err_is_empty
@@ -108,6 +108,9 @@ case $case in
     tail -n 1 err | grep -q 'batch 128 of 1 rank: the data has only 7 samples' || fail 'the last line lacks the numbers'
     want 0 "$knet" train mlp --data "$work/set" --batch 7 --epochs 1 --json
     [ "$(json steps)" = 1 ] || fail "$(json steps) steps"
+    set_of 1 3
+    want 2 "$knet" train mlp --data "$work/set";   err_has 'the data has only 1 sample; set a smaller --batch$'
+    want 0 "$knet" train mlp --data "$work/set" --batch 1 --epochs 1;  out_has '^mlp: .*; 1 image, 1 batch of 1; '
     set_of 7 11 # a class that no model has
     want 1 "$knet" train mlp --data "$work/set" --batch 4
     tail -n 1 err | grep -q 'training labels go up to 11, but the model mlp has 10 classes' || fail 'the last line lacks the label' ;;

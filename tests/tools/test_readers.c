@@ -207,6 +207,7 @@ static void bad_tables_are_errors_with_the_line(void **state) {
     assert_csv_fails("", NULL, KN_ERR_FORMAT, "bad.csv: the file has no rows");
     assert_csv_fails("a,b\n", NULL, KN_ERR_FORMAT, "a header and no rows");
     assert_csv_fails("1,2,x\n3,4\n", NULL, KN_ERR_FORMAT, "line 2 has 2 fields, the first has 3");
+    assert_csv_fails("1,2,x\n3\n", NULL, KN_ERR_FORMAT, "line 2 has 1 field, the first has 3");
     assert_csv_fails("1,2,x\n\n3,four,y\n", NULL, KN_ERR_FORMAT,
                      "line 3, field 2: 'four' is not a number");
     assert_csv_fails("1,\"2\n", NULL, KN_ERR_FORMAT, "line 1: a quote has no end");

@@ -183,7 +183,7 @@ static kn_status evaluate(session *s) {
     kn__count_text(images, sizeof images, result.n_images);
     if (!o->common.json) {
         kn__output_line(&s->report, "%s: %s test %s; loss %.4f", o->model[0], images,
-                        kn__model_samples(o->model[0]), result.loss);
+                        kn__model_samples(o->model[0], result.n_images), result.loss);
         if (kn_model_is_classifier(s->model))
             kn__output_line(&s->report, "  accuracy %.2f %%", 100 * result.accuracy);
         kn__output_line(&s->report, s->averaged ? "  (averaged weights)\n" : "\n");

@@ -416,21 +416,22 @@ static kn_status session_train(session *s) {
     const options *o = &s->options;
     char params[32], images[32], batches[32];
     kn__count_text(params, sizeof params, kn_params_numel(s->params));
-    kn__count_text(images, sizeof images, kn_loader_images(s->train));
-    kn__count_text(batches, sizeof batches, kn_loader_batches(s->train));
+    int64_t n_images = kn_loader_images(s->train), n_batches = kn_loader_batches(s->train);
+    kn__count_text(images, sizeof images, n_images);
+    kn__count_text(batches, sizeof batches, n_batches);
     char ranks[32] = "";
     if (s->comm) snprintf(ranks, sizeof ranks, "%d ranks, ", kn_comm_size(s->comm));
     if (!o->quiet)
         kn__output_line(&s->report,
-                        "%s: %s parameters; %s %s, %s batches of %" PRId64
+                        "%s: %s parameters; %s %s, %s batch%s of %" PRId64
                         "; %s, rate %g; %s%s, %d thread%s%s%s%s%s\n",
-                        o->model[0], params, images, kn__model_samples(o->model[0]), batches,
-                        o->batch, o->optimizer, o->lr, ranks, s->stages.text, kn_frame_threads(),
-                        kn_frame_threads() == 1 ? "" : "s",
+                        o->model[0], params, images, kn__model_samples(o->model[0], n_images),
+                        batches, n_batches == 1 ? "" : "es", o->batch, o->optimizer, o->lr, ranks,
+                        s->stages.text, kn_frame_threads(), kn_frame_threads() == 1 ? "" : "s",
                         kn_frame_math() == KN_MATH_STRICT ? "" : ", math ",
                         kn_frame_math() == KN_MATH_STRICT ? "" : o->math,
                         kn_frame_autocast() ? ", " : "", kn_frame_autocast() ? o->dtype : "");
-    int64_t n_steps = (kn_loader_batches(s->train) + o->accumulate - 1) / o->accumulate;
+    int64_t n_steps = (n_batches + o->accumulate - 1) / o->accumulate;
     s->bar = kn_progress_begin(o->quiet || o->common.json ? NULL : kn__ranks_terminal(),
                                o->epochs * n_steps);
     char batch[24];

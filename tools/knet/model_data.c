@@ -1,10 +1,21 @@
 #include "model_data.h"
 
+#include <inttypes.h>
 #include <knet/checkpoint.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "fail.h"
+
+/* As the loader does, which names the fields of its options. */
+static kn_status batch_check(const kn_dataset *data, const kn_loader_options *o) {
+    int64_t n = kn_dataset_size(data);
+    if (o->partial || n / o->n_ranks >= o->batch) return KN_OK;
+    return KN_FAIL(KN_ERR_INVALID,
+                   "batch %" PRId64 " of %d rank%s: the data has only %" PRId64
+                   " sample%s; set a smaller --batch",
+                   o->batch, o->n_ranks, o->n_ranks == 1 ? "" : "s", n, n == 1 ? "" : "s");
+}
 
 kn_status kn__model_loader(kn_loader **out, const char *model, bool made, const char *path,
                            kn_vocab *vocab, const kn_loader_options *options) {
@@ -15,7 +26,8 @@ kn_status kn__model_loader(kn_loader **out, const char *model, bool made, const 
     KN_TRY(made    ? kn_model_data_make(&data, kind, n, options->split)
            : vocab ? kn_model_data_read_text(&data, kind, path, options->split, vocab)
                    : kn_model_data_read(&data, kind, path, options->split));
-    kn_status status = kn_loader_create_from(out, data, options);
+    kn_status status = batch_check(data, options);
+    if (status == KN_OK) status = kn_loader_create_from(out, data, options);
     kn_dataset_destroy(data);
     return status;
 }
@@ -74,9 +86,11 @@ int64_t kn__model_batch(const char *model) {
     return facts->n_made ? facts->batch : 128;
 }
 
-const char *kn__model_samples(const char *model) {
+const char *kn__model_samples(const char *model, int64_t n) {
     const kn_model_facts *facts = kn_model_kind_find(model)->facts;
-    return facts->x.n_dims == 3 && facts->n_classes ? "images" : "samples";
+    bool are_images = facts->x.n_dims == 3 && facts->n_classes;
+    if (n == 1) return are_images ? "image" : "sample";
+    return are_images ? "images" : "samples";
 }
 
 int kn__autocast_find(const char *dtype) {

@@ -5,7 +5,7 @@
 #include <knet/models.h>
 
 /* A loader of the model's data: made-up, or of path (NULL: the model's own), a text by vocab (NULL:
- * its own). */
+ * its own). The error of data that is less than a batch names --batch. */
 kn_status kn__model_loader(kn_loader **out, const char *model, bool made, const char *path,
                            kn_vocab *vocab, const kn_loader_options *options);
 /* KN__EXIT_USAGE after a message for a model without files whose data isn't made up. */
@@ -21,8 +21,8 @@ kn_status kn__model_vocab(kn_vocab **out, const char *path);
 const char *kn__model_path(const char *model);
 /* Samples of a step unless told otherwise: 128, or what the record has where that is costly. */
 int64_t kn__model_batch(const char *model);
-/* What its samples are called: "images", "samples". */
-const char *kn__model_samples(const char *model);
+/* What n of its samples are called: "image", "images", "sample", "samples". */
+const char *kn__model_samples(const char *model, int64_t n);
 /* The .autocast of a frame for --dtype; 0: none. */
 int kn__autocast_find(const char *dtype);
 

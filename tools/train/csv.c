@@ -138,8 +138,8 @@ static kn_status rows_reserve(table *t) {
 static kn_status row_add(table *t, int64_t n) {
     if (n != t->n_columns)
         return KN_FAIL(KN_ERR_FORMAT,
-                       "%s: line %" PRId64 " has %" PRId64 " fields, the first has %" PRId64,
-                       t->name, t->line, n, t->n_columns);
+                       "%s: line %" PRId64 " has %" PRId64 " field%s, the first has %" PRId64,
+                       t->name, t->line, n, n == 1 ? "" : "s", t->n_columns);
     KN_TRY(rows_reserve(t));
     float *x = t->x + t->n * (n - (t->target >= 0));
     for (int64_t i = 0; i < n; i++) {

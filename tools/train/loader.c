@@ -38,8 +38,8 @@ static kn_status fits_data(const kn_loader *l) {
     char text[128];
     if (batches_of(o, d->n / o->n_ranks) == 0 || d->n > UINT32_MAX)
         return KN_FAIL(KN_ERR_INVALID,
-                       "batch %" PRId64 " of %d rank%s: the data has only %" PRId64 " samples%s",
-                       o->batch, o->n_ranks, o->n_ranks == 1 ? "" : "s", d->n,
+                       "batch %" PRId64 " of %d rank%s: the data has only %" PRId64 " sample%s%s",
+                       o->batch, o->n_ranks, o->n_ranks == 1 ? "" : "s", d->n, d->n == 1 ? "" : "s",
                        o->partial ? "" : "; set a smaller .batch, or .partial");
     if (o->packed && !d->offset)
         return KN_FAIL(KN_ERR_INVALID, "packed: the data has no sequences");
