@@ -330,6 +330,11 @@ averages) # of the weights, and the scale of the loss
   want 1 "$knet" train mlp --synthetic --epochs 5 --json --checkpoint run.st --resume --ema 0.98
   err_has 'run.st has a loss scale, which this run would lose'
   cmp run.st before.st || fail 'a refused file was changed'
+  want 0 "$knet" train mlp --synthetic --epochs 1 --json --checkpoint plain.st
+  want 1 "$knet" train mlp --synthetic --epochs 2 --json --checkpoint plain.st --resume --ema 0.98
+  err_has 'plain.st has no averages of the weights: it is of a run without them \(--ema\)$'
+  want 1 "$knet" train lenet --synthetic --epochs 2 --json --checkpoint plain.st --resume --ema 0.98
+  err_has "plain.st has no tensor 'conv1.weight'"
   want 2 "$knet" train mlp --synthetic --ema 1
   err_has 'the decay is in'
   ;;

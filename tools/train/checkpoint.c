@@ -18,6 +18,7 @@
 
 enum { NAME_BYTES = 320, KEYS_MAX = 8, LINKS_MAX = 40 };
 #define OPTIMIZER "optimizer/"
+#define AVERAGE "ema/"
 #define VOCAB "knet.vocab"
 
 /* The tensors of a checkpoint, by the name that they have in files. */
@@ -106,7 +107,7 @@ static kn_status list_fill(list *l, kn_checkpoint *c) {
     }
     for (int i = 0; c->ema && i < kn_params_count(c->params); i++) {
         (void)kn_params_at(c->params, i, &name);
-        KN_TRY(list_add(l, "ema/", name, kn_ema_at(c->ema, i)));
+        KN_TRY(list_add(l, AVERAGE, name, kn_ema_at(c->ema, i)));
     }
     KN_TRY(kn_check());
     for (int i = 0; i < c->n_extra; i++)
@@ -303,9 +304,23 @@ static const char *name_in(char out[NAME_BYTES], kn_file *f, const char *name) {
     return kn_file_find(f, out) >= 0 ? out : name;
 }
 
+static bool begins_with(const char *name, const char *prefix) {
+    return strncmp(name, prefix, strlen(prefix)) == 0;
+}
+
+static bool has_averages(kn_file *f) {
+    bool has = false;
+    for (int i = 0; i < kn_file_count(f); i++) has |= begins_with(kn_file_name(f, i), AVERAGE);
+    return has;
+}
+
 static kn_status tensor_check(kn_file *f, const char *path, const kn_named *want) {
     char has[128], wants[128], other[NAME_BYTES];
     int i = kn_file_find(f, name_in(other, f, want->name));
+    if (i < 0 && begins_with(want->name, AVERAGE) && !has_averages(f))
+        return KN_FAIL(KN_ERR_INVALID,
+                       "%s has no averages of the weights: it is of a run without them (--ema)",
+                       path);
     if (i < 0) return KN_FAIL(KN_ERR_INVALID, "%s has no tensor '%s'", path, want->name);
     kn_shape shape = kn_file_shape(f, i), expected = kn_tensor_shape(want->tensor);
     if (shape.n_dims != expected.n_dims ||
@@ -395,11 +410,7 @@ static kn_status data_check(state *s, kn_checkpoint *c, kn_file *f, const char *
 
 /* A run that continues without them would save a file that lacks them. */
 static kn_status lost_check(const kn_checkpoint *c, kn_file *f, const char *path) {
-    char average[NAME_BYTES];
-    const char *first = "";
-    if (kn_params_count(c->params)) (void)kn_params_at(c->params, 0, &first);
-    snprintf(average, sizeof average, "ema/%s", first);
-    if (!c->ema && kn_file_find(f, average) >= 0)
+    if (!c->ema && has_averages(f))
         return KN_FAIL(
             KN_ERR_INVALID,
             "%s has averages of the weights, which this run would lose: continue it with "
@@ -447,8 +458,7 @@ static bool has_state(kn_file *f) {
     bool has = false;
     for (int i = 0; i < kn_file_count(f); i++) {
         const char *name = kn_file_name(f, i);
-        has |= strncmp(name, OPTIMIZER, strlen(OPTIMIZER)) == 0 &&
-               strcmp(name, OPTIMIZER "hyper") != 0;
+        has |= begins_with(name, OPTIMIZER) && strcmp(name, OPTIMIZER "hyper") != 0;
     }
     return has;
 }
