@@ -202,10 +202,33 @@ static void targets_may_be_numbers_or_missing(void **state) {
     kn_loader_destroy(loader);
 }
 
+static void lines_end_in_any_way(void **state) {
+    (void)state;
+    static const char *const texts[] = {"1,2,a\r3,4,b\r", "1,2,a\r\n3,4,b\r\n", "1,2,a\n\r3,4,b",
+                                        "\r\r\n1,2,a\r\r\r\n3,4,b\r"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        kn_dataset *data = NULL;
+        kn_batch b;
+        assert_ok(kn_dataset_read_csv(&data, file("a.csv", texts[i]), NULL));
+        assert_string_equal(kn_dataset_class_name(data, 0), "a");
+        assert_string_equal(kn_dataset_class_name(data, 1), "b");
+        kn_loader *loader = all_of(&b, data);
+        assert_int_equal(kn_loader_images(loader), 2);
+        assert_floats(b.x, (float[]){1, 2, 3, 4}, 4);
+        kn_loader_destroy(loader);
+    }
+    assert_csv_fails("1,2,a\r\r3,x,b\r", NULL, KN_ERR_FORMAT,
+                     "line 3, field 2: 'x' is not a number");
+}
+
 static void bad_tables_are_errors_with_the_line(void **state) {
     (void)state;
     assert_csv_fails("", NULL, KN_ERR_FORMAT, "bad.csv: the file has no rows");
-    assert_csv_fails("a,b\n", NULL, KN_ERR_FORMAT, "a header and no rows");
+    assert_csv_fails("a,b\n", &(kn_csv_options){.header = 1}, KN_ERR_FORMAT,
+                     "bad.csv: the file has a header and no rows");
+    assert_csv_fails("\n1,2x,b\n\n", NULL, KN_ERR_FORMAT,
+                     "bad.csv: the file has a header and no rows: line 2 is one by its field 2, "
+                     "'2x', which is not a number");
     assert_csv_fails("1,2,x\n3,4\n", NULL, KN_ERR_FORMAT, "line 2 has 2 fields, the first has 3");
     assert_csv_fails("1,2,x\n3\n", NULL, KN_ERR_FORMAT, "line 2 has 1 field, the first has 3");
     assert_csv_fails("1,2,x\n\n3,four,y\n", NULL, KN_ERR_FORMAT,
@@ -532,12 +555,12 @@ int main(int argc, char **argv) {
         IN_DIR(classes_that_equal_doubles_would_merge_are_texts),
         IN_DIR(a_byte_order_mark_hides_no_row), IN_DIR(numbers_may_have_any_length),
         IN_DIR(numbers_beyond_the_range_are_errors), IN_DIR(numbers_have_a_point_in_every_locale),
-        IN_DIR(targets_may_be_numbers_or_missing), IN_DIR(bad_tables_are_errors_with_the_line),
-        IN_DIR(a_pipe_is_not_a_regular_file), TEST(files_are_read_to_their_end),
-        TEST(words_are_numbered_by_frequency), TEST(words_may_have_any_length),
-        TEST(a_vocabulary_is_a_line_of_ascii_and_back), TEST(a_line_has_no_word_that_no_text_has),
-        TEST(rare_words_are_left_out), TEST(characters_are_those_of_utf8),
-        IN_DIR(a_text_is_cut_into_samples_and_what_follows),
+        IN_DIR(targets_may_be_numbers_or_missing), IN_DIR(lines_end_in_any_way),
+        IN_DIR(bad_tables_are_errors_with_the_line), IN_DIR(a_pipe_is_not_a_regular_file),
+        TEST(files_are_read_to_their_end), TEST(words_are_numbered_by_frequency),
+        TEST(words_may_have_any_length), TEST(a_vocabulary_is_a_line_of_ascii_and_back),
+        TEST(a_line_has_no_word_that_no_text_has), TEST(rare_words_are_left_out),
+        TEST(characters_are_those_of_utf8), IN_DIR(a_text_is_cut_into_samples_and_what_follows),
         IN_DIR(a_byte_order_mark_is_no_part_of_a_text), TEST(kerass_file_has_words_from_three_on),
         IN_DIR(folders_of_reviews_are_read),
         IN_DIR(the_order_of_reviews_is_the_same_in_every_locale), TEST(a_missing_path_is_named),

@@ -52,7 +52,8 @@ static kn_status field_add(table *t, int64_t n, char *begin) {
     return KN_OK;
 }
 
-/* Cuts a field off, in place, and returns what ended it: the delimiter, '\n', or 0. */
+/* Cuts a field off, in place, and returns what ended it: the delimiter, '\n' for any end of a line
+ * ("\n", "\r\n", "\r"), or 0. */
 static kn_status field_cut(table *t, char *ended) {
     char *to = t->at, *from = t->at;
     bool quoted = from < t->end && *from == '"';
@@ -64,7 +65,7 @@ static kn_status field_cut(table *t, char *ended) {
             quoted = false;
             from++;
             continue;
-        } else if (!quoted && (*from == t->o.delimiter || *from == '\n')) {
+        } else if (!quoted && (*from == t->o.delimiter || *from == '\n' || *from == '\r')) {
             break;
         }
         if (*from == '\n') t->next++;
@@ -72,10 +73,13 @@ static kn_status field_cut(table *t, char *ended) {
     }
     if (quoted)
         return KN_FAIL(KN_ERR_FORMAT, "%s: line %" PRId64 ": a quote has no end", t->name, t->line);
-    *ended = from < t->end ? *from : 0;
+    *ended = from < t->end ? *from++ : 0;
+    if (*ended == '\r') {
+        *ended = '\n';
+        if (from < t->end && *from == '\n') from++;
+    }
     if (*ended == '\n') t->next++;
-    t->at = from < t->end ? from + 1 : from;
-    if (*ended != t->o.delimiter && to > t->field[0] && to[-1] == '\r') to--;
+    t->at = from;
     *to = 0;
     return KN_OK;
 }
@@ -113,12 +117,13 @@ static kn_status columns_set(table *t, int64_t n) {
     return KN_OK;
 }
 
-static bool is_header(const table *t) {
+/* The field of x that is no number, and makes the record a header unless the options tell; -1: none
+ * does. */
+static int64_t name_find(const table *t) {
     double x;
-    if (t->o.header) return t->o.header > 0;
     for (int64_t i = 0; i < t->n_columns; i++)
-        if (i != t->target && !number_read(&x, t->field[i])) return true;
-    return false;
+        if (i != t->target && !number_read(&x, t->field[i])) return i;
+    return -1;
 }
 
 /* --- rows --- */
@@ -165,12 +170,19 @@ static kn_status rows_read(table *t) {
     KN_TRY(record_next(t, &n));
     if (n == 0) return KN_FAIL(KN_ERR_FORMAT, "%s: the file has no rows", t->name);
     KN_TRY(columns_set(t, n));
-    if (is_header(t)) KN_TRY(record_next(t, &n));
+    int64_t name = t->o.header ? -1 : name_find(t), line = t->line;
+    const char *text = name >= 0 ? t->field[name] : NULL;
+    if (t->o.header > 0 || text) KN_TRY(record_next(t, &n));
     for (; n;) {
         KN_TRY(row_add(t, n));
         KN_TRY(record_next(t, &n));
     }
-    return t->n ? KN_OK : KN_FAIL(KN_ERR_FORMAT, "%s: the file has a header and no rows", t->name);
+    if (t->n) return KN_OK;
+    if (!text) return KN_FAIL(KN_ERR_FORMAT, "%s: the file has a header and no rows", t->name);
+    return KN_FAIL(KN_ERR_FORMAT,
+                   "%s: the file has a header and no rows: line %" PRId64
+                   " is one by its field %" PRId64 ", '%.40s', which is not a number",
+                   t->name, line, name + 1, text);
 }
 
 /* --- targets --- */

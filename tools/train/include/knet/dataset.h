@@ -95,9 +95,10 @@ typedef struct kn_csv_options {
 } kn_csv_options;
 /* Reads lines of numbers: x f32 [n,columns]. The classes of y may be any text, without the spaces
  * at its ends; they are numbered by their order as numbers if all are decimals of up to 15 digits
- * ("1" and "1.0" are then one class), else as text. Fields may be quoted; empty lines and a
- * byte-order mark are skipped. Errors: IO; FORMAT with the line of a field that is no number, or
- * one beyond the range of f32; INVALID for a target that the file doesn't have. */
+ * ("1" and "1.0" are then one class), else as text. Fields may be quoted; lines end in LF, CR LF or
+ * CR; empty lines and a byte-order mark are skipped. Errors: IO; FORMAT with the line of a field
+ * that is no number, or one beyond the range of f32; INVALID for a target that the file doesn't
+ * have. */
 KN_API KN_MUST_CHECK kn_status kn_dataset_read_csv(kn_dataset **out, const char *path,
                                                    const kn_csv_options *options);
 /* Reads a text as samples of `length` words or characters: x [length], and y the same, one further
