@@ -331,32 +331,46 @@ typedef struct weight_sum {
     kn_tensor *dw;
     bool accumulate;
 } weight_sum;
-enum { SUM_ELEMENTS = 1024 };
+enum { SUM_ELEMENTS = 256, SUM_ROWS = 16 };
+/* Rows of sums, which don't begin at the same place of a page. */
+typedef char sum_room[SUM_ROWS][(SUM_ELEMENTS + 16) * sizeof(double)];
 
-/* One row (channel, window) of one group: its parts' sum goes to a column of dw. */
+/* dw's elements from `to` on (+)= those of n columns of `rows` rows. */
+static void sum_turn(const weight_sum *sum, sum_room room, int64_t to, int64_t rows, int64_t n) {
+    const int64_t step = sum->k->product.n_rows;
+    for (int64_t j = 0; j < n; j++, to += step)
+        for (int64_t r = 0; r < rows; r++) {
+            if (sum->k->bytes == sizeof(double)) {
+                double *dw = sum->dw->data, value;
+                memcpy(&value, room[r] + (size_t)j * sizeof value, sizeof value);
+                dw[to + r] = (sum->accumulate ? dw[to + r] : 0) + value;
+            } else {
+                float *dw = sum->dw->data, value;
+                memcpy(&value, room[r] + (size_t)j * sizeof value, sizeof value);
+                dw[to + r] = (sum->accumulate ? dw[to + r] : 0) + value;
+            }
+        }
+}
+
+static int64_t sum_blocks(const direct_work *k) { return kn__chunks(k->product.n_rows, SUM_ROWS); }
+
+/* Some rows (channel, window) of one group: their parts' sums go to columns of dw. */
 static void sum_body(void *ctx, int64_t i) {
     const weight_sum *sum = ctx;
     const direct_work *k = sum->k;
     const kn__conv_sizes *s = k->s;
-    int64_t g = i / k->product.n_rows, row = i % k->product.n_rows;
-    int64_t columns = k->n_panels * k->loops->tile_columns;
+    int64_t g = i / sum_blocks(k), row = i % sum_blocks(k) * SUM_ROWS;
+    int64_t columns = k->n_panels * k->loops->tile_columns, left = k->product.n_rows - row;
+    int64_t rows = left < SUM_ROWS ? left : SUM_ROWS;
     for (int64_t o = 0; o < s->outputs; o += SUM_ELEMENTS) {
-        double room[SUM_ELEMENTS];
+        _Alignas(64) sum_room room;
         int64_t n = s->outputs - o < SUM_ELEMENTS ? s->outputs - o : SUM_ELEMENTS;
-        size_t from = (size_t)(g * part_elements(k) + row * columns + o) * k->bytes;
-        k->loops->sum_parts(room, k->result + from, k->parts, s->groups * part_elements(k), n,
-                            false);
-        int64_t to = (g * s->outputs + o) * k->product.n_rows + row;
-        for (int64_t j = 0; j < n; j++, to += k->product.n_rows) {
-            if (k->bytes == sizeof(double)) {
-                double *dw = sum->dw->data;
-                dw[to] = (sum->accumulate ? dw[to] : 0) + room[j];
-            } else {
-                float *dw = sum->dw->data, value;
-                memcpy(&value, (const char *)room + (size_t)j * sizeof value, sizeof value);
-                dw[to] = (sum->accumulate ? dw[to] : 0) + value;
-            }
+        for (int64_t r = 0; r < rows; r++) {
+            int64_t from = g * part_elements(k) + (row + r) * columns + o;
+            k->loops->sum_parts(room[r], k->result + (size_t)from * k->bytes, k->parts,
+                                s->groups * part_elements(k), n, false);
         }
+        sum_turn(sum, room, (g * s->outputs + o) * k->product.n_rows + row, rows, n);
     }
 }
 
@@ -379,7 +393,7 @@ static size_t weight_table_bytes(const direct_work *k) {
 
 static void weight_finish(kn_op_call *call, const direct_work *k) {
     weight_sum sum = {k, call->out[0], (call->accumulate & 1) != 0};
-    kn__parallel_for(call->threads, k->s->groups * k->product.n_rows, sum_body, &sum);
+    kn__parallel_for(call->threads, k->s->groups * sum_blocks(k), sum_body, &sum);
 }
 
 /* Parts of the batch, each with a dw of its own. */
