@@ -68,9 +68,9 @@ def features(key, route, block):
         return np.array([sums * row, images, copies]) / 1e6
     if route == "winograd":
         plane = key[4:7] if which == 1 else out
-        tiles = -(-plane[1] // 4) * -(-plane[2] // 4)
-        runs = max(1, min(16, batch, batch * tiles // 64))  # KN_CONV_TILES_RUN
-        return np.array([36 * c * o * batch * tiles, images + 4 * (c + o) * batch * tiles, 36 * c * o * runs]) / 1e6
+        tiles = batch * -(-plane[1] // 4) * -(-plane[2] // 4)
+        c, o = -(-channels // 16) * 16, -(-outs // 16) * 16
+        return np.array([36 * c * o * tiles, 36 * (c + o) * tiles, 36 * c * o]) / 1e6
     return np.array([batch * groups * c * o * size * out_plane, images, groups * c * o * size * min(batch, 16)]) / 1e6
 
 
@@ -80,10 +80,7 @@ def possible(key, route, block):
     if kind(key) == "each":
         return route == "onednn"  # always
     if route == "winograd":
-        plane = key[4:7] if key[13] == 1 else outputs(key)
-        many = batch * -(-plane[1] // 4) * -(-plane[2] // 4) >= 2 * 64
-        return many and block == 16 and groups == 1 and key[4] == 1 and key[8:11] == (3, 3, 1) and key[12] == 1 and \
-            min(channels, outs) >= 16
+        return groups == 1 and key[4] == 1 and key[7:11] == (1, 3, 3, 1) and key[12] == 1 and min(channels, outs) >= 8
     if route == "onednn":
         return groups == 1 or channels % 8 == 0 and outs % 8 == 0
     return groups == 1 or key[13] == 0 or channels % 8 or outs % 8
@@ -108,7 +105,8 @@ def best(times, key):
 def fit(machines, block):
     """One model of all machines, whose times are scaled to the first one's."""
     first, model = machines[0], {}
-    scales = [math.exp(np.mean([math.log(best(first, k) / best(m, k)) for k in m["ours"]])) for m in machines]
+    direct = lambda m, k: min(m[route][k] for route in ("ours", "onednn") if k in m[route])
+    scales = [math.exp(np.mean([math.log(direct(first, k) / direct(m, k)) for k in m["ours"]])) for m in machines]
     for route in ROUTES:
         for which in range(3):
             for of in ("all", "few", "each"):
@@ -152,7 +150,7 @@ def main():
         measure(sys.argv[2])
         return
     machines = [{route: load(f"{where}/{route}.txt") for route in ROUTES} for where in sys.argv[1:]]
-    block = 16 if machines[0]["winograd"] else 8
+    block = 8 if "avx2" in sys.argv[1] else 16
     model = fit(machines, block)
     for route in ROUTES:
         for of in ("all", "few"):

@@ -1,4 +1,4 @@
-/* Who convolves, by shape; and what Winograd's way costs in precision. */
+/* Who convolves, by shape; and what Winograd's way costs in precision and memory. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,9 +14,9 @@ static kn__conv_route way_of(const kn__conv_sizes *s, kn_dtype dtype, kn__conv_p
     return way;
 }
 
-/* Whether a pass is the library's. */
-static bool is_library(const kn__conv_sizes *s, kn_dtype dtype, kn__conv_pass which) {
-    return way_of(s, dtype, which) != KN_CONV_OURS;
+/* Whether a pass is by our direct sums. */
+static bool is_ours(const kn__conv_sizes *s, kn_dtype dtype, kn__conv_pass which) {
+    return way_of(s, dtype, which) == KN_CONV_OURS;
 }
 
 static void flips_and_doubles_stay_ours(void **state) {
@@ -24,10 +24,10 @@ static void flips_and_doubles_stay_ours(void **state) {
     kn__conv_sizes s = plain_sizes;
     kn__conv_prefer(KN_CONV_DNNL);
     for (int pass_i = KN_PASS_FORWARD; pass_i <= KN_PASS_WEIGHT; pass_i++) {
-        assert_true(is_library(&s, KN_F32, (kn__conv_pass)pass_i));
-        assert_false(is_library(&s, KN_F64, (kn__conv_pass)pass_i));
+        assert_false(is_ours(&s, KN_F32, (kn__conv_pass)pass_i));
+        assert_true(is_ours(&s, KN_F64, (kn__conv_pass)pass_i));
         s.flip = true;
-        assert_false(is_library(&s, KN_F32, (kn__conv_pass)pass_i));
+        assert_true(is_ours(&s, KN_F32, (kn__conv_pass)pass_i));
         s.flip = false;
     }
     kn__conv_prefer(KN_CONV_TABLED);
@@ -45,14 +45,14 @@ static kn__conv_sizes squares(int64_t batch, int64_t channels, int64_t outputs, 
     return s;
 }
 
-static void many_channels_are_the_librarys_and_few_are_ours(void **state) {
+static void many_channels_are_not_summed_by_us_and_few_are(void **state) {
     (void)state;
     kn__conv_sizes many = squares(32, 256, 256, 14, 3), first = squares(128, 1, 20, 28, 5),
                    second = squares(128, 20, 50, 12, 5); /* LeNet's */
     for (int pass_i = KN_PASS_FORWARD; pass_i <= KN_PASS_WEIGHT; pass_i++) {
-        if (pass_i != KN_PASS_WEIGHT) assert_true(is_library(&many, KN_F32, (kn__conv_pass)pass_i));
-        assert_false(is_library(&first, KN_F32, (kn__conv_pass)pass_i));
-        assert_false(is_library(&second, KN_F32, (kn__conv_pass)pass_i));
+        assert_false(is_ours(&many, KN_F32, (kn__conv_pass)pass_i));
+        assert_true(is_ours(&first, KN_F32, (kn__conv_pass)pass_i));
+        assert_true(is_ours(&second, KN_F32, (kn__conv_pass)pass_i));
     }
 }
 
@@ -114,7 +114,6 @@ static void winograd_errs_by_1e_11_at_most(void **state) {
     }
 }
 
-/* oneDNN 2.6's gradient of x is wrong where the paddings of the top and the bottom differ. */
 static void uneven_padding_is_right_by_each_way(void **state) {
     (void)state;
     static const int64_t shapes[][5] = {
@@ -144,10 +143,50 @@ static void uneven_padding_is_right_by_each_way(void **state) {
     }
 }
 
-/* 3x3 windows over many tiles; fewer tiles, steps and groups stay direct. */
-static void winograd_is_for_many_tiles(void **state) {
+static kn_attr_conv window_of_3(int64_t padding) {
+    return (kn_attr_conv){.stride = {1, 1, 1},
+                          .dilation = {1, 1, 1},
+                          .padding = {padding, padding},
+                          .padding_end = {padding, padding},
+                          .groups = 1,
+                          .n_spatial = 2};
+}
+
+/* Channels that fill no vector, more than a unit takes at once, and more than have their weights'
+ * numbers at a time; planes smaller than a tile, images that share a unit, and long rows. */
+static void winograd_takes_all_sizes(void **state) {
     (void)state;
-    if (!kn__loops_isa(KN_F32, 4) || kn__loops(KN_F32) != kn__loops_isa(KN_F32, 4)) skip();
+    static const int64_t shapes[][6] = {/* batch, channels, outputs, sides, padding */
+                                        {2, 16, 16, 8, 8, 1},   {1, 9, 11, 1, 1, 1},
+                                        {3, 17, 33, 13, 6, 0},  {19, 40, 24, 4, 4, 1},
+                                        {2, 300, 260, 7, 7, 1}, {1, 12, 20, 5, 100, 2},
+                                        {4, 33, 48, 9, 40, 1},  {9, 140, 30, 3, 2, 2},
+                                        {1, 8, 16, 3, 3, 0},    {2, 20, 64, 30, 31, 4}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        KN_FRAME();
+        const int64_t *n = shapes[i], pad = n[5];
+        const kn_attr_conv attr = window_of_3(pad);
+        kn_tensor *x[] = {
+            random_tensor(KN_F32, KN_SHAPE(n[0], n[1], n[3], n[4])),
+            random_tensor(KN_F32, KN_SHAPE(n[2], n[1], 3, 3)),
+            random_tensor(KN_F32, KN_SHAPE(n[0], n[2], n[3] + 2 * pad - 2, n[4] + 2 * pad - 2))};
+        for (int which = 0; which < 3; which++) {
+            double error = error_of(KN_CONV_WINOGRAD, which, x, &attr);
+            if (error >= 5e-12) fail_msg("pass %d of shape %d: %g", which, (int)i, error);
+            kn__conv_prefer(KN_CONV_WINOGRAD);
+            kn_tensor *one = conv_pass(which, x[0], x[1], x[2], &attr, 1);
+            kn_tensor *three = conv_pass(which, x[0], x[1], x[2], &attr, 3);
+            kn__conv_prefer(KN_CONV_TABLED);
+            assert_same_bits(one, three);
+        }
+    }
+}
+
+/* 3x3 windows of some channels; other steps and groups stay direct, and few tiles of many
+ * channels, whose weights cost more than they save. */
+static void winograd_is_for_windows_of_3(void **state) {
+    (void)state;
+    if (kn__loops(KN_F32)->tile_columns < 16) skip();
     kn__conv_sizes s = plain_sizes;
     s.batch = 32, s.channels = s.outputs = 64;
     s.in[1] = s.in[2] = s.out[1] = s.out[2] = 28;
@@ -156,34 +195,52 @@ static void winograd_is_for_many_tiles(void **state) {
         assert_int_equal(way_of(&s, KN_F32, (kn__conv_pass)which), KN_CONV_WINOGRAD);
         kn__conv_sizes other = s;
         other.batch = 1;
-        if (which == 0)
-            assert_int_equal(way_of(&other, KN_F32, (kn__conv_pass)which), KN_CONV_OURS);
+        assert_int_equal(way_of(&other, KN_F32, (kn__conv_pass)which), KN_CONV_WINOGRAD);
         other = s, other.dilation[1] = other.dilation[2] = 2;
         assert_int_not_equal(way_of(&other, KN_F32, (kn__conv_pass)which), KN_CONV_WINOGRAD);
         other = s, other.groups = 2;
         assert_int_not_equal(way_of(&other, KN_F32, (kn__conv_pass)which), KN_CONV_WINOGRAD);
-        other = s, other.padding[1] = 0, other.out[1]--, other.out_plane -= 28;
-        assert_int_equal(way_of(&other, KN_F32, (kn__conv_pass)which) == KN_CONV_WINOGRAD,
-                         which != KN_PASS_DATA);
-        other = s, other.batch = 8, other.in[1] = other.in[2] = other.out[1] = other.out[2] = 7;
+        other = s, other.channels = 3;
+        assert_int_not_equal(way_of(&other, KN_F32, (kn__conv_pass)which), KN_CONV_WINOGRAD);
+        other = s, other.batch = 1, other.channels = other.outputs = 1024;
+        other.in[1] = other.in[2] = other.out[1] = other.out[2] = 4;
+        other.in_plane = other.out_plane = 16;
         assert_int_not_equal(way_of(&other, KN_F32, (kn__conv_pass)which), KN_CONV_WINOGRAD);
     }
 }
 
-/* Where its work space would be much larger than the tensors, sums stay direct. */
-static void winograd_is_for_large_tensors(void **state) {
+/* Bytes beyond the result that a call needs; dx goes over dy if `over`. */
+static size_t work_bytes(int which, kn_tensor *const x[3], const kn_attr_conv *attr, bool over) {
+    kn_pool *pool = kn_frame_pool();
+    kn_pool_stats before, after;
+    kn_op_call call;
+    kn_attr_conv sized = *attr;
+    sized.size[0] = x[0]->dim[2], sized.size[1] = x[0]->dim[3];
+    kn_pool_stats_read(&before, sizeof before, pool);
+    kn_pool_peaks_reset(pool);
+    kn_op_call_init(&call, KN_OP_conv_data, &sized, KN_LIST_(x[2], x[1]), 2);
+    call.out[0] = x[2];
+    call.given = 1;
+    kn_tensor *y = over ? kn_op_run(&call) : conv_pass(which, x[0], x[1], x[2], attr, 2);
+    assert_non_null(y);
+    kn_pool_stats_read(&after, sizeof after, pool);
+    size_t own = over ? 0 : (size_t)kn_tensor_numel(y) * sizeof(float);
+    if (!over) kn_drop(y);
+    return after.live_bytes_max - before.live_bytes - own;
+}
+
+static void winograd_takes_little_memory(void **state) {
     (void)state;
-    if (!kn__loops_isa(KN_F32, 4) || kn__loops(KN_F32) != kn__loops_isa(KN_F32, 4)) skip();
-    kn__conv_sizes s = plain_sizes;
-    s.batch = 64, s.channels = 32, s.outputs = 64;
-    s.in[1] = s.in[2] = s.out[1] = s.out[2] = 8;
-    s.in_plane = s.out_plane = 64;
-    for (int which = 0; which < 3; which++) {
-        assert_int_not_equal(way_of(&s, KN_F32, (kn__conv_pass)which), KN_CONV_WINOGRAD);
-        kn__conv_sizes other = s;
-        other.batch = 2048;
-        assert_int_equal(way_of(&other, KN_F32, (kn__conv_pass)which), KN_CONV_WINOGRAD);
-    }
+    if (kn__loops(KN_F32)->tile_columns < 16) skip();
+    KN_FRAME(.threads = 2);
+    const kn_attr_conv attr = window_of_3(1);
+    kn_tensor *x[] = {random_tensor(KN_F32, KN_SHAPE(64, 64, 32, 32)),
+                      random_tensor(KN_F32, KN_SHAPE(64, 64, 3, 3)),
+                      random_tensor(KN_F32, KN_SHAPE(64, 64, 32, 32))}; /* 16 MiB */
+    kn__conv_prefer(KN_CONV_WINOGRAD);
+    for (int which = 0; which < 4; which++)
+        assert_in_range(work_bytes(which % 3, x, &attr, which == 3), 1 << 16, 6 << 20);
+    kn__conv_prefer(KN_CONV_TABLED);
 }
 
 /* dx over dy has the bits of dx in a place of its own: of each way, with slots and without. What is
@@ -196,7 +253,8 @@ static void dx_may_go_over_dy(void **state) {
     } cases[] = {{KN_F32, 3, 5, 11, 3, 1},  {KN_F64, 3, 5, 11, 3, 1},   {KN_F32, 5, 32, 6, 3, 1},
                  {KN_F32, 2, 32, 12, 1, 1}, {KN_F32, 3, 3, 5, 1, 1},    {KN_F64, 2, 16, 4, 5, 2},
                  {KN_F32, 4, 16, 12, 3, 4}, {KN_F32, 8, 12, 9, 3, 12},  {KN_F32, 32, 32, 16, 3, 1},
-                 {KN_F32, 2, 96, 28, 1, 1}, {KN_F32, 1, 160, 13, 3, 1}, {KN_F32, 17, 1, 8, 3, 1}};
+                 {KN_F32, 2, 96, 28, 1, 1}, {KN_F32, 1, 160, 13, 3, 1}, {KN_F32, 17, 1, 8, 3, 1},
+                 {KN_F32, 2, 272, 9, 3, 1}, {KN_F32, 2, 16, 90, 3, 1}};
     static const kn__conv_route ways[][2] = {{KN_CONV_OURS, KN_CONV_OURS},
                                              {KN_CONV_DNNL, KN_CONV_DNNL},
                                              {KN_CONV_WINOGRAD, KN_CONV_WINOGRAD},
@@ -262,17 +320,17 @@ static void the_environment_chooses_the_route(void **state) {
     (void)state;
     static const struct {
         const char *word;
-        bool many, few; /* who are the library's */
-    } cases[] = {{"table", true, false},
-                 {"onednn", true, true},
-                 {"winograd", true, true},
-                 {"ours", false, false}};
+        bool many, few; /* who are by our direct sums */
+    } cases[] = {{"table", false, true},
+                 {"onednn", false, false},
+                 {"winograd", false, false},
+                 {"ours", true, true}};
     kn__conv_sizes many = squares(32, 256, 256, 14, 3), few = squares(128, 1, 20, 28, 5);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         kn__conv_prefer((kn__conv_route)-1);
         setenv("KNET_CONV_ROUTE", cases[i].word, 1);
-        assert_int_equal(is_library(&many, KN_F32, KN_PASS_FORWARD), cases[i].many);
-        assert_int_equal(is_library(&few, KN_F32, KN_PASS_FORWARD), cases[i].few);
+        assert_int_equal(is_ours(&many, KN_F32, KN_PASS_FORWARD), cases[i].many);
+        assert_int_equal(is_ours(&few, KN_F32, KN_PASS_FORWARD), cases[i].few);
     }
     kn__conv_prefer((kn__conv_route)-1);
     setenv("KNET_CONV_ROUTE", "fast", 1);
@@ -289,10 +347,10 @@ static void the_environment_chooses_the_route(void **state) {
 int main(void) {
     return RUN_TESTS(
         OPS_TEST(flips_and_doubles_stay_ours),
-        OPS_TEST(many_channels_are_the_librarys_and_few_are_ours),
+        OPS_TEST(many_channels_are_not_summed_by_us_and_few_are),
         OPS_TEST(one_way_is_measured_and_kept), OPS_TEST(winograd_errs_by_1e_11_at_most),
-        OPS_TEST(uneven_padding_is_right_by_each_way), OPS_TEST(winograd_is_for_many_tiles),
-        OPS_TEST(winograd_is_for_large_tensors), OPS_TEST(dx_may_go_over_dy),
-        OPS_TEST(gradients_of_large_weights_take_few_parts),
+        OPS_TEST(uneven_padding_is_right_by_each_way), OPS_TEST(winograd_takes_all_sizes),
+        OPS_TEST(winograd_is_for_windows_of_3), OPS_TEST(winograd_takes_little_memory),
+        OPS_TEST(dx_may_go_over_dy), OPS_TEST(gradients_of_large_weights_take_few_parts),
         OPS_TEST(the_environment_chooses_the_route));
 }

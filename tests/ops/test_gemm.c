@@ -231,7 +231,7 @@ static void each_instruction_set_fills_its_whole_tile(void **state) {
                 else
                     ((float *)(i < m ? room[0] : room[1]))[i < m ? i : i - m] = 1;
             }
-            loops->gemm_tile(room[2], n, room[0], room[1], 1, m, n);
+            loops->gemm_tile(room[2], n, room[0], m, room[1], 1, m, n);
             for (int i = 0; i <= m * n; i++)
                 assert_close(dtype == KN_F64 ? room[2][i] : (double)((float *)room[2])[i],
                              i < m * n ? 1 : 0, 0, 0);

@@ -1,7 +1,7 @@
 # Inner loops of the host kernels, compiled for each real type and instruction set; loops.h chooses at run time.
 # Sets KNET_LOOPS_OBJECTS.
 set(KNET_LOOPS src/host/pointwise/row_loops.c src/host/reduce/reduce_loops.c src/host/movement/cast_loops.c
-    src/host/conv/conv_loops.c src/host/conv/conv_direct_loops.c src/host/product/gemm_loops.c src/host/pool/window_loops.c
+    src/host/conv/conv_loops.c src/host/conv/conv_direct_loops.c src/host/conv/conv_winograd_loops.c src/host/product/gemm_loops.c src/host/pool/window_loops.c
     src/host/softmax/softmax_loops.c src/host/norm/norm_loops.c src/host/linalg/linalg_loops.c
     src/host/recurrent/recurrent_loops.c src/host/attention/attention_loops.c src/host/attention/rotary_loops.c
     src/host/softmax/ctc_loops.c src/host/image/image_loops.c
@@ -19,11 +19,12 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(KNET_ISA_FLAGS_v3 -march=x86-64-v3)
   set(KNET_ISA_FLAGS_v4 -march=x86-64-v4 -mprefer-vector-width=512)
 endif()
-set_source_files_properties(src/host/product/gemm_loops.c src/host/conv/conv_direct_loops.c src/host/recurrent/recurrent_loops.c
+set_source_files_properties(src/host/product/gemm_loops.c src/host/conv/conv_direct_loops.c src/host/conv/conv_winograd_loops.c
+                            src/host/recurrent/recurrent_loops.c
                             src/host/attention/attention_loops.c PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
 # Every build keeps the micro-kernels' sums in registers and leaves out UBSan's check of each load: with -O1 and the checks,
 # training LeNet under AddressSanitizer takes three times as long.
-set_property(SOURCE src/host/product/gemm_loops.c src/host/conv/conv_direct_loops.c APPEND PROPERTY COMPILE_OPTIONS -O3 -fno-sanitize=undefined)
+set_property(SOURCE src/host/product/gemm_loops.c src/host/conv/conv_direct_loops.c src/host/conv/conv_winograd_loops.c APPEND PROPERTY COMPILE_OPTIONS -O3 -fno-sanitize=undefined)
 list(LENGTH KNET_ISAS n_isas)
 set_source_files_properties(src/host/base/loops.c PROPERTIES COMPILE_DEFINITIONS KN_ISAS=${n_isas})
 set(KNET_LOOPS_LEVEL -O3)

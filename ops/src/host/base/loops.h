@@ -17,6 +17,7 @@
 #include "checked.h"
 #include "host/attention/rows.h"
 #include "host/conv/conv.h"
+#include "host/conv/conv_tiles.h"
 #include "host/image/image.h"
 #include "host/norm/norm.h"
 #include "host/pointwise/links.h"

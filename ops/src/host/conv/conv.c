@@ -9,8 +9,10 @@
 #include "host/conv/conv_columns.h"
 #include "host/conv/conv_direct.h"
 #include "host/conv/conv_dnnl.h"
+#include "host/conv/conv_layout.h"
 #include "host/conv/conv_over.h"
 #include "host/conv/conv_route.h"
+#include "host/conv/conv_winograd.h"
 #include "host/movement/strided.h"
 #include "host/pointwise/finish.h"
 #include "now.h"
@@ -125,17 +127,11 @@ static kn_status ours(kn_op_call *call, kn__conv_pass pass, const kn__conv_sizes
     return fn[pass](call, s);
 }
 
-int64_t kn__conv_tiles(kn__conv_pass pass, const kn__conv_sizes *s) {
-    const int64_t *plane = pass == KN_PASS_DATA ? s->in : s->out;
-    return kn__chunks(plane[1], 4) * kn__chunks(plane[2], 4);
-}
-
 /* Where the library has nothing fast, our own kernels follow. */
 static kn_status run_way(kn_op_call *call, kn__conv_pass pass, const kn__conv_sizes *s,
                          kn__conv_route way) {
     bool done = false;
-    if (way == KN_CONV_WINOGRAD && kn__conv_winograd_is_right(pass, s))
-        KN_TRY(kn__dnnl_conv(&done, call, pass, s, KN_PLAN_WINOGRAD));
+    if (way == KN_CONV_WINOGRAD && kn__winograd_fits(s)) return kn__winograd_conv(call, pass, s, 0);
     if (way != KN_CONV_OURS && !done) KN_TRY(kn__dnnl_conv(&done, call, pass, s, 0));
     return done ? KN_OK : ours(call, pass, s);
 }
@@ -199,10 +195,13 @@ kn_status kn__host_conv_blocks(bool *taken, kn_op_call *call, bool from_blocks, 
     kn__conv_sizes s = sizes_of(call->attr, call->in[0], call->in[1], call->out[0]);
     unsigned flags = KN_PLAN_TO_BLOCKS | (from_blocks ? KN_PLAN_FROM_BLOCKS : 0) |
                      (frozen ? KN_PLAN_RELU | KN_PLAN_KEEP : 0);
+    bool winograd = call->in[0]->dtype == KN_F32 && kn__layout_block() == KN_WINOGRAD_BLOCK;
+    if (winograd && kn__conv_winograd_pays(&s)) {
+        *taken = true;
+        return kn__winograd_conv(call, KN_PASS_FORWARD, &s, flags);
+    }
     *taken = false;
-    if (call->in[0]->dtype == KN_F32 && kn__conv_winograd_pays(&s))
-        KN_TRY(kn__dnnl_conv(taken, call, KN_PASS_FORWARD, &s, flags | KN_PLAN_WINOGRAD));
-    return *taken ? KN_OK : kn__dnnl_conv(taken, call, KN_PASS_FORWARD, &s, flags);
+    return kn__dnnl_conv(taken, call, KN_PASS_FORWARD, &s, flags);
 }
 
 kn_status kn__host_conv_data(kn_op_call *call) {

@@ -42,11 +42,6 @@ void kn__conv_finish(const kn__conv_epilogue *f, int64_t first, int64_t n);
 /* Of all. */
 void kn__conv_finish_all(const kn__conv_epilogue *f, const kn_op_call *call);
 
-/* Tiles of 4x4 results in a plane of what the pass computes sums at, as Winograd's way cuts it, and
- * how many a run of images has at least: fewer would leave its transform of weights too costly. */
-enum { KN_CONV_TILES_RUN = 64 };
-int64_t kn__conv_tiles(kn__conv_pass pass, const kn__conv_sizes *s);
-
 /* Rows of the result: pairs (depth, height); each is out[2] elements long. */
 static inline int64_t kn__conv_rows(const kn__conv_sizes *s) { return s->out[0] * s->out[1]; }
 

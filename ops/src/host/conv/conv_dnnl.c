@@ -168,7 +168,9 @@ static kn_status kind_pack(kn_op_call *call, dnnl_work *k, run_kind *kind) {
     kind->w = k->data[KN_SIDE_W];
     if (!side->reorder) return KN_OK;
     kind->w = NULL;
-    if (k->kept) KN_TRY(kn__conv_weights_kept(&kind->w, k->kept, side, make_weights, &make));
+    if (k->kept)
+        KN_TRY(kn__conv_weights_kept(&kind->w, k->kept, side->blocked, side->bytes, make_weights,
+                                     &make));
     if (kind->w) return KN_OK;
     void *memory = NULL;
     KN_TRY(kn__work(&memory, call, side->bytes));
@@ -264,13 +266,7 @@ static kn_status weight_run(kn_op_call *call, dnnl_work *k) {
  * gradients, whose parts take memory. */
 enum { RUNS = 16, FEW_RUNS = 8, PARTS_BYTES = 16 << 20 };
 
-/* Winograd's: each run transforms the weights, and multiplies them with a column a tile. */
-static int64_t fewer_runs(int64_t most, kn__conv_pass pass, const kn__conv_sizes *s) {
-    int64_t runs = s->batch * kn__conv_tiles(pass, s) / KN_CONV_TILES_RUN;
-    return runs < 1 ? 1 : (runs < most ? runs : most);
-}
-
-static int64_t runs_of(kn__conv_pass pass, const kn__conv_sizes *s, bool winograd) {
+static int64_t runs_of(kn__conv_pass pass, const kn__conv_sizes *s) {
     int64_t weights = s->groups * s->outputs * s->channels * s->window_size;
     int64_t image = s->groups * (s->channels * s->in_plane + s->outputs * s->out_plane);
     int64_t most = weights > image ? FEW_RUNS : RUNS;
@@ -278,7 +274,6 @@ static int64_t runs_of(kn__conv_pass pass, const kn__conv_sizes *s, bool winogra
         int64_t fit = PARTS_BYTES / (weights * (int64_t)sizeof(float));
         most = fit < 2 ? 2 : (fit < FEW_RUNS ? fit : FEW_RUNS);
     }
-    if (winograd) most = fewer_runs(pass == KN_PASS_WEIGHT ? most : RUNS, pass, s);
     return most < s->batch ? most : s->batch;
 }
 
@@ -339,7 +334,7 @@ kn_status kn__dnnl_conv(bool *done, kn_op_call *call, kn__conv_pass pass, const 
                         unsigned flags) {
     dnnl_work k = {.pass = pass,
                    .s = s,
-                   .runs = runs_of(pass, s, (flags & KN_PLAN_WINOGRAD) != 0),
+                   .runs = runs_of(pass, s),
                    .element_bytes = kn_dtype_bytes((kn_dtype)call->in[0]->dtype)};
     static const int in_side[][2] = {
         {KN_SIDE_X, KN_SIDE_W}, {KN_SIDE_Y, KN_SIDE_W}, {KN_SIDE_X, KN_SIDE_Y}};

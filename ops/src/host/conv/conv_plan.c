@@ -105,8 +105,7 @@ static dnnl_status_t describe(dnnl_primitive_desc_t *out, const problem *p,
     const kn__side *side = p->plan->side;
     kn__layout_ref x = side[KN_SIDE_X].blocked, w = side[KN_SIDE_W].blocked,
                    y = side[KN_SIDE_Y].blocked, b = p->plan->bias;
-    const dnnl_alg_kind_t alg =
-        p->flags & KN_PLAN_WINOGRAD ? dnnl_convolution_winograd : dnnl_convolution_direct;
+    const dnnl_alg_kind_t alg = dnnl_convolution_direct;
     const dnnl_prop_kind_t kind =
         p->flags & KN_PLAN_KEEP ? dnnl_forward_inference : dnnl_forward_training;
     const dnnl_dim_t *step = p->stride, *pad = p->padding, *end = p->padding_end,
@@ -138,7 +137,6 @@ static dnnl_status_t describe(dnnl_primitive_desc_t *out, const problem *p,
 #endif
 }
 
-/* Reorders have no work space of ours: only those of Winograd's weights need any, once a weight. */
 static dnnl_status_t side_finish(kn__side *side, const_dnnl_primitive_desc_t desc, bool result) {
     kn__layout_ref chosen = dnnl_primitive_desc_query_md(desc, dnnl_query_exec_arg_md, side->arg);
     kn__layout copy = NULL;

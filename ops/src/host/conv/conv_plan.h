@@ -43,15 +43,14 @@ int kn__conv_spatial(const kn__conv_sizes *s);
 /* What a plan is for, beyond its sizes. */
 enum {
     KN_PLAN_BIAS = 1,
-    KN_PLAN_WINOGRAD = 2,    /* by Winograd's transforms; no primitive where the library has none */
-    KN_PLAN_FROM_BLOCKS = 4, /* forward: x, and y, in blocks of channels: conv_layout.h */
-    KN_PLAN_TO_BLOCKS = 8,
-    KN_PLAN_ADD = 16, /* forward to blocks: a residual is added, then relu */
-    KN_PLAN_RELU = 32,
+    KN_PLAN_FROM_BLOCKS = 2, /* forward: x, and y, in blocks of channels: conv_layout.h */
+    KN_PLAN_TO_BLOCKS = 4,
+    KN_PLAN_ADD = 8, /* forward to blocks: a residual is added, then relu */
+    KN_PLAN_RELU = 16,
     /* weights are kept with the data in the library's layout, so that one may be chosen that takes
      * long to make */
-    KN_PLAN_KEEP = 64,
-    KN_PLAN_BF16 = 128 /* images, weights, bias; sums are f32, and so is a gradient of weights */
+    KN_PLAN_KEEP = 32,
+    KN_PLAN_BF16 = 64 /* images, weights, bias; sums are f32, and so is a gradient of weights */
 };
 /* The plan for `images` images of this convolution, the caller's until kn__conv_plan_drop. */
 kn_status kn__conv_plan_get(kn__host_conv_plan **out, kn__conv_pass pass, const kn__conv_sizes *s,

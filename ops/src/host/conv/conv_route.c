@@ -1,19 +1,22 @@
 #include "host/conv/conv_route.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
 #include "host/base/chunks.h"
 #include "host/base/loops.h"
 #include "host/conv/conv_over.h"
+#include "host/conv/conv_winograd.h"
 #include "modes.h"
 
 enum { FEW = 8, RUNS = 16, LEAST_BATCH = 4 };
 
 /* --- the model --- */
 
-/* ns of a million sums, of as many elements of images, and of as many of a third thing: copies of
- * windows, or weights that a run of images brings into place. */
+/* ns of a million sums, of as many elements of images (Winograd: numbers of tiles), and of as many
+ * of a third thing: copies of windows, weights that a run of images brings into place, numbers of
+ * weights. */
 typedef struct cost {
     double sums, images, others;
 } cost;
@@ -22,36 +25,34 @@ typedef struct costs { /* by pass */
     cost ours[3], ours_few[3], dnnl[3], dnnl_few[3], winograd[3];
 } costs;
 
-/* Fitted by bench/nn/routes.py to 195 convolutions on two threads of a Zen 4 and of a Xeon (2 MiB
- * of second cache; both oneDNN 2.6.3, gcc 12, 2026-11), in the former's ns; AVX2 on the same. Their
- * routes take 1.03 times the best one's time on average, on either. `few`: less than 8 channels or
- * outputs. */
-static const costs avx512 = {.ours = {{9.1, 15, 394}, {10.0, 0, 329}, {8.2, 89, 248}},
-                             .ours_few = {{8.7, 48, 172}, {11.3, 147, 0}, {7.4, 172, 77}},
-                             .dnnl = {{7.2, 187, 49}, {7.4, 177, 37}, {8.2, 119, 194}},
-                             .dnnl_few = {{7.8, 141, 0}, {38.9, 289, 0}, {9.1, 93, 0}},
-                             .winograd = {{10.9, 322, 317}, {9.2, 399, 419}, {10.5, 379, 257}}};
+/* Fitted by bench/nn/routes.py to 195 convolutions on two threads of a Zen 4 and of a Xeon and one
+ * of a Zen 5 (gcc 12, oneDNN 2.6.3, 2026-11), in the first one's ns; Winograd's to the Zen 5's.
+ * With AVX-512 their routes take 1.02 to 1.03 times the best one's time on average. `few`: less
+ * than 8 channels or outputs. */
+static const costs avx512 = {.ours = {{9.4, 0, 454}, {10.4, 0, 378}, {8.7, 95, 213}},
+                             .ours_few = {{8.2, 73, 239}, {10.8, 160, 51}, {7.5, 208, 44}},
+                             .dnnl = {{7.9, 157, 27}, {7.8, 171, 33}, {8.5, 118, 185}},
+                             .dnnl_few = {{8.2, 169, 0}, {43.0, 234, 0}, {9.0, 123, 0}},
+                             .winograd = {{9.9, 76, 109}, {10.0, 70, 97}, {10.4, 85, 110}}};
 static const costs avx2 = {.ours = {{9.7, 8, 339}, {10.8, 0, 298}, {9.3, 79, 192}},
                            .ours_few = {{9.4, 51, 152}, {12.8, 102, 0}, {8.4, 181, 7}},
                            .dnnl = {{8.8, 154, 79}, {8.7, 175, 62}, {9.7, 107, 131}},
-                           .dnnl_few = {{8.5, 119, 1034}, {7.7, 716, 0}, {11.7, 109, 0}}};
+                           .dnnl_few = {{8.5, 119, 1034}, {7.7, 716, 0}, {11.7, 109, 0}},
+                           .winograd = {{12.2, 103, 55}, {13.0, 90, 50}, {12.7, 127, 52}}};
 
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* What the features of all routes are made of. */
 typedef struct problem {
     const kn__conv_sizes *s;
     kn__conv_pass pass;
-    bool wide;                 /* AVX-512 */
     int64_t channels, outputs; /* as oneDNN pads them */
     int64_t runs, images;      /* images: elements of x and y */
 } problem;
 
 static problem problem_of(const kn__conv_sizes *s, kn__conv_pass pass, bool wide) {
     int64_t block = wide && s->groups == 1 ? 16 : FEW;
-    problem p = {
-        .s = s, .pass = pass, .wide = wide, .channels = s->channels, .outputs = s->outputs};
+    problem p = {.s = s, .pass = pass, .channels = s->channels, .outputs = s->outputs};
     if (p.channels >= FEW) p.channels = kn__chunks(p.channels, block) * block;
     if (p.outputs >= FEW) p.outputs = kn__chunks(p.outputs, block) * block;
     p.runs = smaller(s->batch, RUNS);
@@ -86,47 +87,26 @@ static double dnnl_cost(const problem *p, const costs *c) {
                    (double)(weights * p->runs));
 }
 
-/* 36 products for each tile of 16 sums; a ninth of them are as many as it has inputs. */
 static double winograd_cost(const problem *p, const costs *c) {
-    int64_t tiles = p->s->batch * kn__conv_tiles(p->pass, p->s);
-    int64_t runs = larger(1, smaller(p->runs, tiles / KN_CONV_TILES_RUN));
-    double pair = 36.0 * (double)(p->channels * p->outputs);
-    return cost_of(&c->winograd[p->pass], pair * (double)tiles,
-                   (double)(p->images + 4 * (p->channels + p->outputs) * tiles),
-                   pair * (double)runs);
-}
-
-/* Whether Winograd's way pays for its work space, as oneDNN takes it: arrays that begin at 2 MiB.
- * In training all that backward needs is live beside it. It may be 1.75 times the tensors; more,
- * but not for a gradient of weights, where it saves 0.2 of the `best` other time. Without a limit a
- * step of the small net with batchnorm takes 1.3 of the time and 1.7 of the memory. */
-static bool winograd_pays(const problem *p, const costs *c, double best) {
-    enum { ALIGNED = (2 << 20) / sizeof(float) };
-    int is_weight = p->pass == KN_PASS_WEIGHT;
-    int64_t pair = p->channels * p->outputs, most = (p->images + 9 * pair) * 7 / 4;
-    int64_t tiles = p->s->batch * kn__conv_tiles(p->pass, p->s);
-    int64_t runs = larger(1, smaller(p->runs, tiles / KN_CONV_TILES_RUN));
-    int64_t between = (3 + is_weight) * ALIGNED;
-    int64_t space = 36 * (pair * (1 + is_weight) + tiles / runs * (p->channels + p->outputs));
-    double time = winograd_cost(p, c);
-    if (space + between <= most) return time < best;
-    return !is_weight && between <= most && time < 0.8 * best;
-}
-
-/* 3x3 in two dimensions, and tiles for two runs. */
-static bool winograd_fits(const problem *p) {
     const kn__conv_sizes *s = p->s;
-    return p->wide && kn__conv_winograd_is_right(p->pass, s) && s->groups == 1 && s->in[0] == 1 &&
-           s->window[0] == 1 && s->window[1] == 3 && s->window[2] == 3 && s->stride[1] == 1 &&
-           s->stride[2] == 1 && s->dilation[1] == 1 && s->dilation[2] == 1 &&
-           smaller(s->channels, s->outputs) >= 16 &&
-           s->batch * kn__conv_tiles(p->pass, s) >= 2 * KN_CONV_TILES_RUN;
+    const int64_t *plane = p->pass == KN_PASS_DATA ? s->in : s->out;
+    int64_t tiles = s->batch * kn__chunks(plane[1], 4) * kn__chunks(plane[2], 4);
+    int64_t channels = kn__chunks(s->channels, KN_WINOGRAD_BLOCK) * KN_WINOGRAD_BLOCK;
+    int64_t outputs = kn__chunks(s->outputs, KN_WINOGRAD_BLOCK) * KN_WINOGRAD_BLOCK;
+    double numbers = KN_WINOGRAD_NUMBERS, pairs = numbers * (double)(channels * outputs);
+    return cost_of(&c->winograd[p->pass], pairs * (double)tiles,
+                   numbers * (double)((channels + outputs) * tiles), pairs);
+}
+
+static bool winograd_pays(const problem *p, const costs *c, double best) {
+    return kn__winograd_fits(p->s) && !has_few(p->s) && winograd_cost(p, c) < best;
 }
 
 /* Our kernels spread one image over threads, the library's runs can't. Planes each for itself, and
  * gradients of groups, take the library less time whatever their sizes. */
 static kn__conv_route tabled(const kn__conv_sizes *s, kn__conv_pass pass) {
-    if (pass == KN_PASS_FORWARD && s->batch < LEAST_BATCH) return KN_CONV_OURS;
+    bool is_small = pass == KN_PASS_FORWARD && s->batch < LEAST_BATCH;
+    if (is_small && s->groups > 1) return KN_CONV_OURS;
     bool wide = kn__loops(KN_F32) == kn__loops_isa(KN_F32, 4);
     problem p = problem_of(s, pass, wide);
     const costs *c = wide ? &avx512 : &avx2;
@@ -134,15 +114,14 @@ static kn__conv_route tabled(const kn__conv_sizes *s, kn__conv_pass pass) {
     if (each) return s->groups % FEW == 0 ? KN_CONV_DNNL : KN_CONV_OURS;
     if (s->groups > 1 && (s->channels % FEW || s->outputs % FEW)) return KN_CONV_OURS;
     if (s->groups > 1 && pass != KN_PASS_FORWARD) return KN_CONV_DNNL;
-    double ours = ours_cost(&p, c), dnnl = dnnl_cost(&p, c);
-    if (winograd_fits(&p) && winograd_pays(&p, c, dnnl < ours ? dnnl : ours))
-        return KN_CONV_WINOGRAD;
+    double ours = ours_cost(&p, c), dnnl = is_small ? INFINITY : dnnl_cost(&p, c);
+    if (winograd_pays(&p, c, dnnl < ours ? dnnl : ours)) return KN_CONV_WINOGRAD;
     return dnnl < ours ? KN_CONV_DNNL : KN_CONV_OURS;
 }
 
 bool kn__conv_winograd_pays(const kn__conv_sizes *s) {
     problem p = problem_of(s, KN_PASS_FORWARD, kn__loops(KN_F32) == kn__loops_isa(KN_F32, 4));
-    return winograd_fits(&p) && winograd_cost(&p, &avx512) < dnnl_cost(&p, &avx512);
+    return winograd_pays(&p, &avx512, dnnl_cost(&p, &avx512));
 }
 
 /* --- measured routes --- */

@@ -8,7 +8,7 @@ typedef struct kept {
     struct kept *next;
     uint32_t version;
     const void *from;
-    kn__layout layout;
+    kn__layout layout; /* NULL: Winograd's numbers */
     void *data;
 } kept;
 
@@ -59,15 +59,15 @@ static void drop_old(keeper *k, uint32_t version) {
     }
 }
 
-static kn_status add(keeper *k, const kn_tensor *w, const kn__side *side, kn__weights_fn make,
-                     void *ctx) {
+static kn_status add(keeper *k, const kn_tensor *w, kn__layout_ref layout, size_t bytes,
+                     kn__weights_fn make, void *ctx) {
     const kn_storage *s = w->storage;
     kept *one = calloc(1, sizeof *one);
     if (!one) return KN_FAIL(KN_ERR_OOM, "weights: no %zu bytes", sizeof *one);
     one->version = s->version;
     one->from = w->data;
-    kn_status status = kn_alloc(&one->data, k->pool, side->bytes, s->stream);
-    if (status == KN_OK && kn__layout_copy(&one->layout, side->blocked) != dnnl_success)
+    kn_status status = kn_alloc(&one->data, k->pool, bytes, s->stream);
+    if (status == KN_OK && layout && kn__layout_copy(&one->layout, layout) != dnnl_success)
         status = KN_FAIL(KN_ERR_OOM, "weights: no memory for a layout");
     if (status == KN_OK) status = make(ctx, one->data);
     if (status < 0) {
@@ -79,7 +79,12 @@ static kn_status add(keeper *k, const kn_tensor *w, const kn__side *side, kn__we
     return KN_OK;
 }
 
-static kn_status find_locked(char **out, const kn_tensor *w, const kn__side *side,
+static bool is_like(const kept *one, kn__layout_ref layout) {
+    if (!layout || !one->layout) return !layout && !one->layout;
+    return dnnl_memory_desc_equal(one->layout, layout);
+}
+
+static kn_status find_locked(char **out, const kn_tensor *w, kn__layout_ref layout, size_t bytes,
                              kn__weights_fn make, void *ctx) {
     kn_storage *s = w->storage;
     keeper *k = keeper_of(s);
@@ -87,22 +92,21 @@ static kn_status find_locked(char **out, const kn_tensor *w, const kn__side *sid
     if (k->closed) return KN_OK;
     drop_old(k, s->version);
     const kept *one = k->first;
-    while (one && (one->from != w->data || !dnnl_memory_desc_equal(one->layout, side->blocked)))
-        one = one->next;
+    while (one && (one->from != w->data || !is_like(one, layout))) one = one->next;
     if (!one) {
-        KN_TRY(add(k, w, side, make, ctx));
+        KN_TRY(add(k, w, layout, bytes, make, ctx));
         one = k->first;
     }
     *out = one->data;
     return KN_OK;
 }
 
-kn_status kn__conv_weights_kept(char **out, const kn_tensor *w, const kn__side *side,
+kn_status kn__conv_weights_kept(char **out, const kn_tensor *w, kn__layout_ref layout, size_t bytes,
                                 kn__weights_fn make, void *ctx) {
     *out = NULL;
     if (!w->storage->pool) return KN_OK;
     pthread_mutex_lock(&kn__conv_weights_lock);
-    kn_status status = find_locked(out, w, side, make, ctx);
+    kn_status status = find_locked(out, w, layout, bytes, make, ctx);
     pthread_mutex_unlock(&kn__conv_weights_lock);
     return status;
 }

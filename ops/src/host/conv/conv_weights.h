@@ -1,4 +1,5 @@
-/* Weights in oneDNN's layouts, kept with the data they were made of until it changes or ends. */
+/* Weights in oneDNN's layouts, or Winograd's numbers of them, kept with the data they were made of
+ * until it changes or ends. */
 #ifndef KN_CONV_WEIGHTS_H
 #define KN_CONV_WEIGHTS_H
 
@@ -7,9 +8,9 @@
 /* Fills `blocked` from w's data. */
 typedef kn_status (*kn__weights_fn)(void *ctx, char *blocked);
 
-/* *out: w's data in the layout of `side`, made by `make` at the first call; NULL where it can't be
- * kept with w, whose data is no pool's or closed. Any thread. */
-kn_status kn__conv_weights_kept(char **out, const kn_tensor *w, const kn__side *side,
+/* *out: w's data in a layout of so many bytes (NULL: Winograd's numbers), made by `make` at the
+ * first call; NULL where it can't be kept with w, whose data is no pool's or closed. Any thread. */
+kn_status kn__conv_weights_kept(char **out, const kn_tensor *w, kn__layout_ref layout, size_t bytes,
                                 kn__weights_fn make, void *ctx);
 /* Protects all that is kept, and is held while weights are made: who wants the same then finds
  * them. */

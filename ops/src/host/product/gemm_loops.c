@@ -4,6 +4,7 @@
 
 #include "host/base/lanes.h"
 #include "host/base/loops.h"
+#include "host/base/transpose.h"
 
 typedef real tile_vec __attribute__((vector_size(KN_TILE_BYTES)));
 
@@ -86,9 +87,9 @@ static inline __attribute__((always_inline)) void any_tile(real *c, int64_t ldc,
 #endif
 }
 
-void KN_LOOP(gemm_tile)(void *c, int64_t ldc, const void *a, const void *b, int64_t k, int m,
-                        int n) {
-    any_tile(c, ldc, a, 1, m, b, k, m, n);
+void KN_LOOP(gemm_tile)(void *c, int64_t ldc, const void *a, int64_t lda, const void *b, int64_t k,
+                        int m, int n) {
+    any_tile(c, ldc, a, 1, lda, b, k, m, n);
 }
 
 void KN_LOOP(gemm_tile_rows)(void *c, int64_t ldc, const void *a, int64_t lda, const void *b,
@@ -97,53 +98,6 @@ void KN_LOOP(gemm_tile_rows)(void *c, int64_t ldc, const void *a, int64_t lda, c
 }
 
 /* --- packing: panels [k][width] of `width` neighbours along the outer dimension --- */
-
-enum { SIDE = 32 / sizeof(real) }; /* of the square block that is transposed in registers */
-typedef real side_vec __attribute__((vector_size(32)));
-#ifdef KN_REAL_IS_F32
-#define INTERLEAVE_LOW(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
-#define INTERLEAVE_HIGH(a, b) __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
-#else
-#define INTERLEAVE_LOW(a, b) __builtin_shufflevector(a, b, 0, 4, 1, 5)
-#define INTERLEAVE_HIGH(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
-#endif
-
-/* Each of the log2(SIDE) rounds interleaves row i with row i + SIDE/2: a perfect shuffle. */
-static inline void transpose_block(real *to, int64_t to_stride, const real *from,
-                                   int64_t from_stride) {
-    side_vec row[SIDE], next[SIDE];
-    KN_UNROLL(8)
-    for (int i = 0; i < SIDE; i++) memcpy(&row[i], from + i * from_stride, sizeof row[i]);
-    KN_UNROLL(3)
-    for (int round = 1; round < SIDE; round *= 2) {
-        KN_UNROLL(4)
-        for (int i = 0; i < SIDE / 2; i++) {
-            next[2 * i] = INTERLEAVE_LOW(row[i], row[i + SIDE / 2]);
-            next[2 * i + 1] = INTERLEAVE_HIGH(row[i], row[i + SIDE / 2]);
-        }
-        KN_UNROLL(8)
-        for (int i = 0; i < SIDE; i++) row[i] = next[i];
-    }
-    KN_UNROLL(8)
-    for (int i = 0; i < SIDE; i++) memcpy(to + i * to_stride, &row[i], sizeof row[i]);
-}
-
-/* to[l][i] = from[i][l] for i in 0 … n-1, l in 0 … k-1. */
-static void transpose(real *to, int64_t to_stride, const real *from, int64_t from_stride, int64_t n,
-                      int64_t k) {
-    for (int64_t i = 0; i < n; i += SIDE)
-        for (int64_t l = 0; l < k; l += SIDE) {
-            const real *block = from + i * from_stride + l;
-            real *at = to + l * to_stride + i;
-            if (n - i >= SIDE && k - l >= SIDE) {
-                transpose_block(at, to_stride, block, from_stride);
-                continue;
-            }
-            for (int64_t q = 0; q < SIDE && q < k - l; q++)
-                for (int64_t p = 0; p < SIDE && p < n - i; p++)
-                    at[q * to_stride + p] = block[p * from_stride + q];
-        }
-}
 
 static void pack_panel(real *to, const real *from, int64_t stride, int64_t stride_k, int64_t n,
                        int64_t k, int64_t width) {

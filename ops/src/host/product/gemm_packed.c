@@ -24,10 +24,12 @@ size_t kn__gemm_packed_bytes(kn_dtype dtype, int64_t m, int64_t n, int64_t k) {
 static void multiply_block(const kn__loop_table *loops, size_t bytes, char *c, int64_t ldc,
                            const char *a, const char *b, int64_t m, int64_t n, int64_t k) {
     for (int64_t i = 0; i < m; i += loops->tile_rows)
-        for (int64_t j = 0; j < n; j += loops->tile_columns)
+        for (int64_t j = 0; j < n; j += loops->tile_columns) {
+            int rows = (int)at_most(m - i, loops->tile_rows);
             loops->gemm_tile(c + (size_t)(i * ldc + j) * bytes, ldc, a + (size_t)(i * k) * bytes,
-                             b + (size_t)(j * k) * bytes, k, (int)at_most(m - i, loops->tile_rows),
+                             rows, b + (size_t)(j * k) * bytes, k, rows,
                              (int)at_most(n - j, loops->tile_columns));
+        }
 }
 
 static const char *element(kn__matrix a, int64_t row, int64_t column, size_t bytes) {

@@ -31,8 +31,8 @@ void kn__panel_product(const kn__loop_table *loops, size_t bytes, const kn__pane
                     loops->gemm_tile_rows(c, p->ldc, a + (size_t)(i * p->stride) * bytes, p->stride,
                                           b, part, rows, columns);
                 else
-                    loops->gemm_tile(c, p->ldc, workspace + (size_t)(i * part) * bytes, b, part,
-                                     rows, columns);
+                    loops->gemm_tile(c, p->ldc, workspace + (size_t)(i * part) * bytes, rows, b,
+                                     part, rows, columns);
             }
         }
     }
