@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "capture.h"
 #include "run.h"
 
 enum { LAYERS_MAX = 1024 };
@@ -101,7 +102,16 @@ kn_tensor *(kn_rnn_param)(kn_tensor *w, int64_t inputs, const kn_rnn_options *op
 
 /* --- the call --- */
 
+/* Replays take the recorded lengths. */
 static bool lengths_fail(const kn_rnn_options *o, const kn_tensor *x) {
+    const kn__plan *plan = kn__ops_self ? kn__ops_self->capture : NULL;
+    if (plan && !plan->variant) {
+        kn_op_fail(KN_OP_rnn, KN_ERR_UNSUPPORTED,
+                   "lengths are of the host, and replays of the captured step would keep these: "
+                   "give each list of lengths a variant but 0 (kn_capture_select), or run the step "
+                   "without a capture");
+        return true;
+    }
     for (int64_t b = 0; b < x->dim[1]; b++) {
         if (o->lengths[b] >= 0 && o->lengths[b] <= x->dim[0]) continue;
         kn_op_fail(KN_OP_rnn, KN_ERR_INVALID, "lengths[%lld] is %lld; x has %lld steps",

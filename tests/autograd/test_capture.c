@@ -82,6 +82,40 @@ static void variants_have_plans_of_their_own(void **state) {
     kn_capture_destroy(capture);
 }
 
+enum { STEPS = 5, SEQUENCES = 3, HIDDEN = 4 };
+
+/* ctx: lengths of kn_rnn; in: x and w. */
+static kn_status reads_lengths(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
+    const kn_rnn_options o = {.hidden = HIDDEN, .mode = KN_RNN_GRU, .lengths = ctx};
+    out[0] = kn_rnn(in[0], in[1], &o);
+    return kn_check();
+}
+
+/* A replay would take the lengths of the recording. */
+static void lengths_of_the_host_want_a_variant(void **state) {
+    (void)state;
+    const kn_rnn_options o = {.hidden = HIDDEN, .mode = KN_RNN_GRU};
+    int64_t lengths[2][SEQUENCES] = {{5, 2, 3}, {1, 0, 4}};
+    kn_capture *capture = NULL;
+    KN_FRAME();
+    assert_ok(kn_capture_create(&capture, NULL));
+    kn_tensor *w = kn_affine(kn_ones(KN_SHAPE(kn_rnn_params(2, &o))), 0.1, 0), *y[2];
+    kn_tensor *in[] = {kn_ones(KN_SHAPE(STEPS, SEQUENCES, 2)), w};
+    assert_ok(kn_capture_run(y, 1, capture, in, 2, reads_lengths, lengths[0]));
+    assert_fails(kn_capture_run(y, 1, capture, in, 2, reads_lengths, lengths[1]),
+                 KN_ERR_UNSUPPORTED, "kn_rnn: lengths are of the host");
+    for (int i = 0; i < 8; i++) {
+        kn_capture_select(capture, (uint64_t)(1 + i % 2));
+        assert_ok(kn_capture_run(&y[0], 1, capture, in, 2, reads_lengths, lengths[i % 2]));
+        assert_ok(reads_lengths(&y[1], in, lengths[i % 2]));
+        assert_memory_equal(kn_data(y[0]), kn_data(y[1]), STEPS * SEQUENCES * HIDDEN * 4);
+    }
+    kn_capture_select(capture, 0);
+    for (int i = 0; i < 3; i++)
+        assert_ok(kn_capture_run(y, 1, capture, in, 2, reads_lengths, NULL));
+    kn_capture_destroy(capture);
+}
+
 /* --- errors --- */
 
 static kn_status reads_data(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
@@ -484,6 +518,7 @@ static void a_failing_allocation_leaves_a_capture_that_works(void **state) {
 int main(void) {
     return RUN_TESTS(
         OPS_TEST(a_state_may_go_round), OPS_TEST(variants_have_plans_of_their_own),
+        OPS_TEST(lengths_of_the_host_want_a_variant),
         OPS_TEST(reading_or_writing_data_inside_names_the_call), OPS_TEST(captures_dont_nest),
         OPS_TEST(a_tensor_that_lives_on_is_named), OPS_TEST(a_result_that_lives_on_is_named),
         OPS_TEST(a_state_may_be_written_in_place),

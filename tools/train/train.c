@@ -224,8 +224,9 @@ static kn_status batch_run(run *r, const kn_batch *b, int64_t i, int64_t n, kn_t
     kn_tensor *loss = NULL;
     batch_step s = {r, b, n, captures_update(r)};
     if (r->more.capture) {
-        /* The first batch overwrites gradients, later ones add to them. */
-        kn_capture_select(r->more.capture, (uint64_t)(2 * n + (i > 0)));
+        /* The first batch overwrites gradients, later ones add to them. One batch alone is variant
+         * 0, where ops refuse what replays would keep, as lengths of kn_rnn. */
+        kn_capture_select(r->more.capture, (uint64_t)(2 * (n - 1) + (i > 0)));
         KN_TRY(kn_capture_run(&loss, 1, r->more.capture, in, b->y ? 2 : 1, batch_step_run, &s));
     } else {
         KN_TRY(batch_step_run(&loss, in, &s));

@@ -36,7 +36,8 @@
  *
  * Inside, data can't be read or written by the host: kn_item, kn_data and their kin return an error
  * with their name; so do copies between devices, kn_nonzero and masks as indices, the state of
- * generators, and row-sparse gradients.
+ * generators, and row-sparse gradients. So do lengths of kn_rnn, which are data of the host, unless
+ * kn_capture_select gives each list of them a variant.
  *
  * The timer has a row for each op of a replay, in the scopes that were open around it when it was
  * recorded, so that a replay has the rows of the step, but for scopes without any; under "replay"

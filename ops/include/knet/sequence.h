@@ -34,7 +34,9 @@ typedef struct kn_rnn_options {
     double dropout;    /* probability of zeros in the input of layers 1, 2, …; as in kn_dropout */
     kn_rng *rng;       /* of dropout; else NULL */
     /* [B], each in 0 … T, in any order, on the host; NULL: all T. Steps from a sequence's length on
-     * give zeros in y and leave its state as it is; the second direction starts at the length */
+     * give zeros in y and leave its state as it is; the second direction starts at the length.
+     * Replays of a captured step keep those of the recording: inside one they are an UNSUPPORTED
+     * error, but for a variant (kn_capture_select) other than 0, one for each list of lengths */
     const int64_t *lengths;
     kn_tensor *h0;        /* [L·D,B,H]: the state before the first step; NULL: zeros */
     kn_tensor *c0;        /* the same of the LSTM's c */

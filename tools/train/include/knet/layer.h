@@ -94,7 +94,7 @@ KN_API kn_layer *kn_layer_rnn(kn_layer *parent, const char *name, int64_t n_in,
 /* What one forward of a kn_layer_rnn starts from and gives, as in kn_rnn_options; all may be NULL.
  */
 typedef struct kn_layer_rnn_state {
-    const int64_t *lengths; /* [B] */
+    const int64_t *lengths; /* [B]; UNSUPPORTED inside a captured step without a variant */
     kn_tensor *h0;          /* the state before the first step */
     kn_tensor *c0;          /* the same of the LSTM's c */
     kn_tensor **h_n;        /* set to the state after the last step, in the frame of y */
