@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <knet/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "ops_test.h"
@@ -144,6 +145,33 @@ static void what_is_written_is_read_back(void **state) {
     named[0].name = "";
     assert_ok(kn_npy_save(in_folder("a.npy"), named[0].tensor));
     assert_reads_back(in_folder("a.npy"), named, 1);
+}
+
+/* By a sorted list: searches of all names would take half a minute here. */
+static void many_names_are_found_at_once(void **state) {
+    (void)state;
+    enum { MANY = 60000, NAME_BYTES = 64 };
+    kn_named *named = malloc(MANY * sizeof *named);
+    char(*name)[NAME_BYTES] = malloc((size_t)MANY * NAME_BYTES);
+    kn_file *f = NULL;
+    KN_FRAME();
+    assert_true(named && name);
+    for (int i = 0; i < MANY; i++) {
+        snprintf(name[i], NAME_BYTES, "a/name/that/begins/as/all/of/them/do/layer%d.weight", i);
+        named[i] = (kn_named){name[i], kn_zeros(KN_SCALAR)};
+    }
+    assert_ok(kn_safetensors_save(in_folder("many.st"), named, MANY, NULL, 0));
+    assert_ok(kn_file_open(&f, in_folder("many.st")));
+    clock_t before = clock();
+    for (int i = 0; i < MANY; i++) {
+        assert_string_equal(kn_file_name(f, kn_file_find(f, name[i])), name[i]);
+        name[i][0] = 'b';
+        assert_int_equal(kn_file_find(f, name[i]), -1);
+    }
+    assert_true(clock() - before < 3 * CLOCKS_PER_SEC);
+    kn_file_close(f);
+    free(named);
+    free(name);
 }
 
 /* An open that waits for a writer would never end. */
@@ -450,6 +478,7 @@ int main(void) {
         OPS_TEST(a_dtype_without_ours_fails_when_it_is_read),
         OPS_TEST(missing_files_and_folders_are_io_errors),
         OPS_TEST(what_is_written_is_read_back),
+        OPS_TEST(many_names_are_found_at_once),
         OPS_TEST(a_pipe_is_not_a_regular_file),
         OPS_TEST(bf16_is_for_safetensors_alone),
         OPS_TEST(a_mapped_tensor_outlives_its_file_and_leaves_it_alone),

@@ -36,6 +36,7 @@ struct kn_file {
     char *path; /* for messages */
     kn__bytes *bytes;
     kn__entry *entry;
+    kn__entry **by_name; /* sorted; NULL while the entries are read, or none */
     int n, cap;
     char *(*metadata)[2];
     int n_metadata;
@@ -50,8 +51,6 @@ kn_status kn__file_bad(const char *file, int line, const kn_file *f, const char 
 kn__entry *kn__file_add(kn_file *f, char *name);
 /* Elements times bytes of one; false: negative, or too large for memory. */
 bool kn__file_size(size_t *out, kn_shape shape, size_t element_bytes);
-/* A name that occurs twice is a FORMAT error. */
-kn_status kn__file_check_names(const kn_file *f);
 
 /* The formats: each fills f's entries from its bytes. */
 kn_status kn__npy_open(kn_file *f);

@@ -76,21 +76,21 @@ bool kn__file_size(size_t *out, kn_shape shape, size_t element_bytes) {
 }
 
 static int by_name(const void *a, const void *b) {
-    return strcmp(*(char *const *)a, *(char *const *)b);
+    const kn__entry *const *x = a, *const *y = b;
+    return strcmp((*x)->name, (*y)->name);
 }
 
-kn_status kn__file_check_names(const kn_file *f) {
-    if (f->n < 2) return KN_OK;
-    char **name = malloc((size_t)f->n * sizeof *name);
-    if (!name) return KN_FAIL(KN_ERR_OOM, "%s: no memory for %d names", f->path, f->n);
-    for (int i = 0; i < f->n; i++) name[i] = f->entry[i].name;
-    qsort(name, (size_t)f->n, sizeof *name, by_name);
-    kn_status status = KN_OK;
-    for (int i = 1; i < f->n && status == KN_OK; i++)
-        if (strcmp(name[i - 1], name[i]) == 0)
-            status = KN__BAD(f, "tensor '%.100s' occurs twice", name[i]);
-    free(name);
-    return status;
+/* For kn_file_find. A name that occurs twice is an error. */
+static kn_status names_sort(kn_file *f) {
+    if (f->n == 0) return KN_OK;
+    f->by_name = malloc((size_t)f->n * sizeof *f->by_name);
+    if (!f->by_name) return KN_FAIL(KN_ERR_OOM, "%s: no memory for %d names", f->path, f->n);
+    for (int i = 0; i < f->n; i++) f->by_name[i] = &f->entry[i];
+    qsort(f->by_name, (size_t)f->n, sizeof *f->by_name, by_name);
+    for (int i = 1; i < f->n; i++)
+        if (strcmp(f->by_name[i - 1]->name, f->by_name[i]->name) == 0)
+            return KN__BAD(f, "tensor '%.100s' occurs twice", f->by_name[i]->name);
+    return KN_OK;
 }
 
 static kn_status open_entries(kn_file *f) {
@@ -119,6 +119,7 @@ static kn_status file_open(kn_file **out, const char *path, const kn__bytes *fro
     else
         status = bytes_map(bytes, path);
     if (status == KN_OK) status = open_entries(f);
+    if (status == KN_OK) status = names_sort(f);
     if (status == KN_OK) f->is_mapped = !from && !f->is_zip;
     if (status == KN_OK)
         *out = f;
@@ -146,6 +147,7 @@ void kn_file_close(kn_file *f) {
     }
     if (f->bytes) bytes_drop(f->bytes);
     free(f->metadata);
+    free(f->by_name);
     free(f->entry);
     free(f->path);
     free(f);
@@ -170,9 +172,10 @@ kn_dtype kn_file_dtype(const kn_file *f, int i) {
 }
 
 int kn_file_find(const kn_file *f, const char *name) {
-    for (int i = 0; f && name && i < f->n; i++)
-        if (strcmp(f->entry[i].name, name) == 0) return i;
-    return -1;
+    if (!f || !name || f->n == 0) return -1;
+    const kn__entry wanted = {.name = (char *)(uintptr_t)name}, *key = &wanted;
+    kn__entry *const *at = bsearch(&key, f->by_name, (size_t)f->n, sizeof *f->by_name, by_name);
+    return at ? (int)(*at - f->entry) : -1;
 }
 
 const char *kn_file_metadata(const kn_file *f, const char *key) {

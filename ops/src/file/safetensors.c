@@ -208,6 +208,5 @@ kn_status kn__safetensors_open(kn_file *f) {
     KN_TRY(read_object(&r, read_tensor, &has_metadata));
     while (r.j.at < r.j.end && *r.j.at == ' ') r.j.at++;
     if (r.j.at < r.j.end) return bad(&r, "the end or spaces");
-    KN_TRY(kn__file_check_names(f));
     return check_cover(f, LENGTH_BYTES + length);
 }

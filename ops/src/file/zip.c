@@ -287,6 +287,5 @@ kn_status kn__zip_open(kn_file *f) {
         p += n;
         left -= n;
     }
-    KN_TRY(kn__file_check_names(f));
     return check_overlaps(f);
 }
