@@ -1,3 +1,5 @@
+#include <time.h>
+
 #include "kernels_test.h"
 
 enum { PARTS = 3, TOTAL = 40000 };
@@ -157,6 +159,34 @@ static void unused_state_may_be_absent(void **state) {
     assert_values(w, 0, 0);
 }
 
+/* One of many parameters is found by its number: walks over those before it would take half a
+ * minute here. */
+static void many_parameters_take_a_step_at_once(void **state) {
+    (void)state;
+    enum { MANY = 200000 };
+    kn_optim_part *part = malloc(MANY * sizeof *part);
+    assert_non_null(part);
+    KN_FRAME(.threads = 1);
+    kn_tensor *w = kn_zeros(KN_SHAPE(MANY)), *g = kn_ones(KN_SHAPE(MANY));
+    int64_t at = 0;
+    for (int i = 0; i < MANY; i++) {
+        int64_t n = i % 3; /* none, one or two elements; those at the end have no parameter */
+        part[i] = (kn_optim_part){kn_tensor_view(w, KN_SHAPE(n), at), at, n, 1 + i % 5, 1};
+        at += n;
+    }
+    kn_attr_optim attr = {.part = part, .n_parts = MANY};
+    clock_t before = clock();
+    assert_ok(
+        kn_optim_run(KN_OP_sgd_step, &attr, g, KN_NONE, KN_NONE, F64(KN_SHAPE(4), 1, 0, 1, 0)));
+    assert_true(clock() - before < 3 * CLOCKS_PER_SEC);
+    const float *moved = kn_data(w);
+    for (int i = 0; i < MANY; i++)
+        for (int64_t j = 0; j < part[i].n; j++)
+            assert_true(moved[part[i].offset + j] == -(float)part[i].rate);
+    for (; at < MANY; at++) assert_true(moved[at] == 0);
+    free(part);
+}
+
 static void threads_change_no_bit(kn_op op) {
     KN_FRAME();
     static const float zeros[50000];
@@ -187,5 +217,6 @@ int main(void) {
         OPS_TEST(rmsprop_matches_the_reference), OPS_TEST(adadelta_matches_the_reference),
         OPS_TEST(averages_of_weights_match_the_reference), OPS_TEST(adam_matches_the_reference),
         OPS_TEST(lamb_matches_the_reference), OPS_TEST(unused_state_may_be_absent),
+        OPS_TEST(many_parameters_take_a_step_at_once),
         OPS_TEST(the_number_of_threads_changes_no_bit));
 }

@@ -16,6 +16,7 @@ typedef struct optim_work {
     optim_loop loop;
     const kn__loop_table *loops;
     const kn_attr_optim *attr;
+    const int64_t *first; /* [n_parts + 1]: each part's first chunk, of all; then their number */
     size_t element_bytes;
     const char *grad;
     char *m, *v; /* NULL where unused */
@@ -59,12 +60,25 @@ typedef struct piece {
 } piece;
 
 static piece piece_of(const optim_work *work, int64_t i) {
-    piece p = {.part = work->attr->part};
-    for (int64_t n; i >= (n = kn__chunks(p.part->n, CHUNK)); p.part++) i -= n, p.chunk += n;
-    p.first = i * CHUNK;
+    int64_t k = 0, end = work->attr->n_parts;
+    while (end - k > 1) { /* parts without elements have no chunk: the last one that begins at i */
+        int64_t middle = k + (end - k) / 2;
+        if (work->first[middle] <= i)
+            k = middle;
+        else
+            end = middle;
+    }
+    piece p = {.part = &work->attr->part[k], .chunk = work->first[k]};
+    p.first = (i - p.chunk) * CHUNK;
     int64_t left = p.part->n - p.first;
     p.n = left < CHUNK ? left : CHUNK;
     return p;
+}
+
+static void chunks_count(int64_t *first, const kn_attr_optim *attr) {
+    first[0] = 0;
+    for (int64_t k = 0; k < attr->n_parts; k++)
+        first[k + 1] = first[k] + kn__chunks(attr->part[k].n, CHUNK);
 }
 
 static kn__optim_terms terms_at(const optim_work *work, const kn_optim_part *part) {
@@ -148,14 +162,16 @@ kn_status kn__host_optim(kn_op_call *call) {
     const kn__loop_table *loops = kn__loops(grad->dtype);
     bool is_lamb = call->op == KN_OP_lamb_step;
     double *hyper = call->in[3]->data;
-    int64_t n_chunks = 0;
-    void *sums = NULL;
-    for (int64_t i = 0; i < attr->n_parts; i++) n_chunks += kn__chunks(attr->part[i].n, CHUNK);
+    void *first = NULL, *sums = NULL;
+    KN_TRY(kn__work(&first, call, ((size_t)attr->n_parts + 1) * sizeof(int64_t)));
+    chunks_count(first, attr);
+    int64_t n_chunks = ((int64_t *)first)[attr->n_parts];
     if (is_lamb) KN_TRY(kn__work(&sums, call, (size_t)n_chunks * 2 * sizeof(double)));
     hyper[1] += 1;
     optim_work work = {.loop = loop_of((kn_op)call->op, loops),
                        .loops = loops,
                        .attr = attr,
+                       .first = first,
                        .element_bytes = kn_dtype_bytes(grad->dtype),
                        .grad = grad->data,
                        .m = m == KN_NONE ? NULL : m->data,
