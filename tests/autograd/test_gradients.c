@@ -509,8 +509,43 @@ static void a_label_outside_the_classes_makes_its_gradient_nan(void **state) {
     }
 }
 
+/* Many pieces of work, which begin and end inside rows and columns. */
+static void check_sorted(kn_rng *rng, kn_dtype dtype, kn_shape shape, int axis, int64_t k) {
+    KN_TAPE();
+    kn_tensor *x = kn_watch(kn_cast(kn_normal(shape, 0, 1, rng), dtype)), *y, *index, *dx;
+    if (k == shape.dim[axis])
+        assert_ok(kn_sort_index(&y, &index, x, axis, true));
+    else
+        assert_ok(kn_topk(&y, &index, x, k, axis, true));
+    kn_tensor *w = kn_cast(kn_uniform(kn_tensor_shape(y), 1, 2, rng), dtype);
+    const kn_gradients_options keep = {.again = 1};
+    assert_ok(kn_gradients(&dx, sum_all(kn_mul(y, w)), &x, 1, &keep));
+    kn_tensor *back = kn_gather(dx, index, axis);
+    assert_memory_equal(kn_data(back), kn_data(w),
+                        (size_t)kn_tensor_numel(w) * kn_dtype_bytes(dtype));
+    kn_tensor *count = kn_cast(kn_count_nonzero(dx, KN_ALL, false), KN_F64);
+    assert_true(ops_at(count, 0) == (double)kn_tensor_numel(w));
+}
+
+static void gradients_of_sorted_elements_go_to_their_places(void **state) {
+    (void)state;
+    static const kn_dtype dtypes[] = {KN_F32, KN_F64, KN_F16};
+    kn_rng *rng = NULL;
+    assert_ok(kn_rng_create(&rng, 1));
+    for (int i = 0; i < 3; i++) {
+        check_sorted(rng, dtypes[i], KN_SHAPE(20011), 0, 20011);
+        check_sorted(rng, dtypes[i], KN_SHAPE(70, 301), 0, 70);
+        check_sorted(rng, dtypes[i], KN_SHAPE(70, 301), 1, 301);
+        check_sorted(rng, dtypes[i], KN_SHAPE(9, 33, 70), 1, 33);
+        check_sorted(rng, dtypes[i], KN_SHAPE(9, 400, 70), 1, 17);
+        check_sorted(rng, dtypes[i], KN_SHAPE(5, 9001), 1, 8000);
+    }
+    kn_rng_destroy(rng);
+}
+
 int main(void) {
     return RUN_TESTS(
+        OPS_TEST(gradients_of_sorted_elements_go_to_their_places),
         OPS_TEST(a_large_gradient_is_zero_where_nothing_was_read),
         OPS_TEST(gradients_leave_those_of_parameters_alone),
         OPS_TEST(gradients_by_values_in_the_middle),
