@@ -56,22 +56,24 @@ static double along_cosine(double a, double b, double x) {
     return b + (a - b) * (1 + cos(x * 3.14159265358979323846)) / 2;
 }
 
-/* The share of `length` steps that lies behind step t of them; 1 from the last one on. */
-static double share(int64_t t, int64_t length) {
-    return t >= length - 1 ? 1 : (double)t / (double)(length - 1);
-}
+/* The share of the way from step 0 to step `last` at step t; 1 from the last one on, but a way of
+ * one step stays where it begins, as its rate would be lr_end alone. */
+static double share(double t, double last) { return t < last ? t / last : t > 0; }
 
+/* The largest rate lies where it does in PyTorch's OneCycleLR, in general between two steps. */
 static double one_cycle(const kn_schedule *s, int64_t step) {
-    int64_t up = (int64_t)(0.3 * (double)s->steps);
+    double peak = 0.3 * (double)s->steps - 1, t = (double)step, last = (double)s->steps - 1;
     double start = s->lr_start > 0 ? s->lr_start : s->lr / 25;
-    if (step < up) return along_cosine(start, s->lr, (double)step / (double)up);
-    return along_cosine(s->lr, s->lr_end, share(step - up, s->steps - up));
+    if (peak < 0) peak = 0;
+    if (t < peak) return along_cosine(start, s->lr, t / peak);
+    return along_cosine(s->lr, s->lr_end, share(t - peak, last - peak));
 }
 
 kn_status kn_schedule_lr(double *lr, const kn_schedule *s, int64_t step) {
     if (!lr) return KN_FAIL(KN_ERR_INVALID, "kn_schedule_lr: lr is NULL");
     KN_TRY(check(s, step));
     int64_t t = step - warmup_of(s);
+    double last = (double)s->steps - 1 - (double)warmup_of(s);
     int64_t steps_done = s->kind == KN_SCHEDULE_STEP ? t / s->every : 0;
     if (s->kind == KN_SCHEDULE_ONE_CYCLE)
         *lr = one_cycle(s, step);
@@ -80,9 +82,9 @@ kn_status kn_schedule_lr(double *lr, const kn_schedule *s, int64_t step) {
     else if (s->kind == KN_SCHEDULE_STEP)
         *lr = s->lr * pow(s->gamma > 0 ? s->gamma : 0.1, (double)steps_done);
     else if (s->kind == KN_SCHEDULE_LINEAR)
-        *lr = s->lr + (s->lr_end - s->lr) * share(t, s->steps - s->warmup);
+        *lr = s->lr + (s->lr_end - s->lr) * share((double)t, last);
     else if (s->kind == KN_SCHEDULE_COSINE)
-        *lr = along_cosine(s->lr, s->lr_end, share(t, s->steps - s->warmup));
+        *lr = along_cosine(s->lr, s->lr_end, share((double)t, last));
     else
         *lr = s->lr;
     return KN_OK;

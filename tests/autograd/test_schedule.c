@@ -28,7 +28,7 @@ static void schedules_have_their_shapes(void **state) {
     assert_close(rate_of(&cosine, 100), 0, 0, 1e-15);
     kn_schedule cycle = {.kind = KN_SCHEDULE_ONE_CYCLE, .lr = 1, .lr_end = 0.001, .steps = 100};
     assert_close(rate_of(&cycle, 0), 0.04, 1e-12, 0);
-    assert_close(rate_of(&cycle, 30), 1, 1e-12, 0);
+    assert_close(rate_of(&cycle, 29), 1, 1e-12, 0);
     assert_close(rate_of(&cycle, 99), 0.001, 1e-12, 0);
     assert_close(rate_of(&(kn_schedule){.lr = 3}, 7), 3, 0, 0);
     double lr = 7;
@@ -48,10 +48,43 @@ static void schedules_count_their_warmup_and_may_have_one_step(void **state) {
     line.kind = KN_SCHEDULE_COSINE;
     assert_close(rate_of(&line, 9), 0.5, 1e-12, 0);
     assert_close(rate_of(&line, 14), 0, 0, 1e-15);
-    kn_schedule one = {.kind = KN_SCHEDULE_LINEAR, .lr = 1, .lr_end = 0.25, .steps = 1};
-    assert_close(rate_of(&one, 0), 0.25, 1e-15, 0);
+    for (int kind = KN_SCHEDULE_LINEAR; kind <= KN_SCHEDULE_ONE_CYCLE; kind++) {
+        kn_schedule few = {.kind = (kn_schedule_kind)kind, .lr = 1, .lr_end = 0.25, .steps = 1};
+        for (; few.steps <= 3; few.steps++) { /* a step at 0 would be lost */
+            assert_close(rate_of(&few, 0), 1, 1e-15, 0);
+            if (few.steps > 1) assert_close(rate_of(&few, few.steps - 1), 0.25, 1e-15, 0);
+            assert_close(rate_of(&few, few.steps), 0.25, 1e-15, 0);
+        }
+    }
+    line.warmup = 14;
+    assert_close(rate_of(&line, 14), 1, 1e-15, 0);
     assert_close(rate_of(&(kn_schedule){.kind = KN_SCHEDULE_STEP, .lr = 1, .every = 1}, 2), 0.01,
                  1e-12, 0);
+}
+
+/* Recorded with PyTorch 1.13: OneCycleLR(max_lr=1, total_steps=…, final_div_factor=40). */
+static void one_cycle_is_pytorchs(void **state) {
+    (void)state;
+    static const struct {
+        int64_t steps, first;
+        double rate[5];
+    } want[] = {
+        {5, 0, {0.04, 0.950533949517258, 0.611649206511179, 0.189066843971563, 0.001}},
+        {7,
+         1,
+         {0.980556627334959, 0.919125008393474, 0.673009844683443, 0.358378470477799,
+          0.100193895876956}},
+        {100, 27, {0.988777866740842, 0.997186219434093, 1, 0.999497036737387, 0.997989159850622}},
+        {101,
+         96,
+         {0.00886942016133899, 0.00543165238554936, 0.00297124473583883, 0.00149305453007545,
+          0.001}}};
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        kn_schedule s = {
+            .kind = KN_SCHEDULE_ONE_CYCLE, .lr = 1, .lr_end = 0.001, .steps = want[i].steps};
+        for (int64_t t = 0; t < 5; t++)
+            assert_close(rate_of(&s, want[i].first + t), want[i].rate[t], 1e-12, 1e-12);
+    }
 }
 
 static void wrong_schedules_are_refused(void **state) {
@@ -103,5 +136,6 @@ static void fields_of_other_kinds_are_ignored(void **state) {
 int main(void) {
     return RUN_TESTS(TEST(schedules_have_their_shapes),
                      TEST(schedules_count_their_warmup_and_may_have_one_step),
-                     TEST(wrong_schedules_are_refused), TEST(fields_of_other_kinds_are_ignored));
+                     TEST(one_cycle_is_pytorchs), TEST(wrong_schedules_are_refused),
+                     TEST(fields_of_other_kinds_are_ignored));
 }

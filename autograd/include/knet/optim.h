@@ -162,8 +162,8 @@ typedef enum kn_schedule_kind {
     KN_SCHEDULE_STEP,     /* lr·gamma^⌊t/every⌋; t counts from the end of the warm-up */
     KN_SCHEDULE_LINEAR,   /* from lr to lr_end, over `steps` */
     KN_SCHEDULE_COSINE,   /* the same along half a cosine: Loshchilov and Hutter 2017 */
-    /* from lr_start up to lr in the first 30 % of `steps`, then down to lr_end, along cosines:
-     * Smith and Topin 2018 */
+    /* from lr_start up to lr in the first 30 % of `steps`, then down to lr_end, along cosines, as
+     * PyTorch's OneCycleLR, but that 2 or 3 steps begin with lr: Smith and Topin 2018 */
     KN_SCHEDULE_ONE_CYCLE
 } kn_schedule_kind;
 /* A schedule: a pure function of the step. Fields that its kind doesn't use are ignored. */
@@ -171,10 +171,12 @@ typedef struct kn_schedule {
     kn_schedule_kind kind; /* its form */
     double lr;             /* the largest */
     double lr_start;       /* ONE_CYCLE: 0: lr/25 */
-    double lr_end;         /* LINEAR, COSINE, ONE_CYCLE: of the last step and of all after it */
-    double gamma;          /* STEP: 0: 0.1 */
-    int64_t steps;         /* LINEAR, COSINE, ONE_CYCLE: in all, warm-up included */
-    int64_t every;         /* STEP */
+    /* LINEAR, COSINE, ONE_CYCLE: of the last step, but of one alone after the warm-up, which has
+     * lr, and of all after it */
+    double lr_end;
+    double gamma;  /* STEP: 0: 0.1 */
+    int64_t steps; /* LINEAR, COSINE, ONE_CYCLE: in all, warm-up included */
+    int64_t every; /* STEP */
     /* first steps, during which the rate grows linearly from lr/warmup; not with ONE_CYCLE */
     int64_t warmup;
     uint64_t reserved[4]; /* zero */
