@@ -8,10 +8,11 @@ static bool options_fail(const kn_op_call *call, const kn_conv_options *o, int n
     const int64_t *fields[] = {o->stride, o->padding, o->dilation, o->padding_extra};
     for (int f = 0; f < 4; f++) {
         for (int i = 0; i < 3; i++) {
-            int64_t least = f == 3 ? -o->padding[i] : 0;
+            int64_t least = f < 3 ? 0 : call->op == KN_OP_conv_data ? -INT32_MAX : -o->padding[i];
             if (fields[f][i] < least) {
-                kn_op_fail((kn_op)call->op, KN_ERR_INVALID, "%s[%d] is %lld", names[f], i,
-                           (long long)fields[f][i]);
+                kn_op_fail((kn_op)call->op, KN_ERR_INVALID,
+                           "%s[%d] is %lld; it must be at least %lld", names[f], i,
+                           (long long)fields[f][i], (long long)least);
                 return true;
             }
             if (i >= n_spatial && fields[f][i] != 0) {
@@ -185,6 +186,19 @@ static int deconv_sizes(kn_attr_conv *attr, const kn_tensor *x, const kn_tensor 
     return -1;
 }
 
+/* Ends that no window reaches: their padding is negative, which kernels don't take. */
+static bool unreached_take(kn_shape *after, kn_attr_conv *attr) {
+    bool any = false;
+    *after = (kn_shape){.n_dims = attr->n_spatial + 2};
+    for (int i = 0; i < attr->n_spatial; i++) {
+        if (attr->padding_end[i] >= 0) continue;
+        after->dim[2 + i] = -attr->padding_end[i];
+        attr->padding_end[i] = 0;
+        any = true;
+    }
+    return any;
+}
+
 static kn_tensor *deconv_finish(kn_tensor *y, kn_tensor *b, kn_act act) {
     if (y && b != KN_NONE) {
         kn_shape shape = {.n_dims = y->n_dims - 1, .dim = {y->dim[1]}};
@@ -213,6 +227,8 @@ kn_tensor *(kn_deconv)(kn_tensor *x, kn_tensor *w, kn_tensor *b, const kn_conv_o
         return deconv_fail(x, w, "channels and groups don't fit");
     if (b != KN_NONE && (b->n_dims != 1 || b->dim[0] != w->dim[1] * attr.groups))
         return deconv_fail(x, w, "b must have an element for each channel of the result");
+    kn_shape after;
+    bool appends = unreached_take(&after, &attr);
     int bad = deconv_sizes(&attr, x, w);
     if (bad >= 0) {
         char why[256];
@@ -223,7 +239,9 @@ kn_tensor *(kn_deconv)(kn_tensor *x, kn_tensor *w, kn_tensor *b, const kn_conv_o
                  (long long)attr.padding_end[bad], (long long)attr.dilation[bad]);
         return deconv_fail(x, w, why);
     }
-    return deconv_finish(kn_op_run(&call), b, options->act);
+    kn_tensor *y = kn_op_run(&call);
+    if (y && appends) y = (kn_pad)(y, (kn_shape){.n_dims = y->n_dims}, after, KN_PAD_CONSTANT, 0);
+    return deconv_finish(y, b, options->act);
 }
 
 /* --- the gradients: shapes come from rules, which have them from kn_conv --- */

@@ -522,6 +522,29 @@ static void a_transposed_convolution_is_the_adjoint(void **state) {
                  &(kn_conv_options){.groups = 2, .dilation = {1, 2, 1}}, KN_SHAPE(2, 2, 4, 6, 3));
 }
 
+/* PyTorch's output_padding above its padding: elements that no window reaches have the bias. */
+static void a_transposed_convolution_may_end_beyond_its_windows(void **state) {
+    (void)state;
+    KN_FRAME(.dtype = KN_F32);
+    kn_tensor *x = F32(KN_SHAPE(1, 1, 3), 1, 2, 3), *w = F32(KN_SHAPE(1, 1, 3), 1, 10, 100);
+    kn_tensor *b = F32(KN_SHAPE(1), 0.5);
+    kn_conv_options o = {.stride = {2}, .padding_extra = {-2}};
+    assert_values(kn_deconv(x, w, b, &o), 1.5, 10.5, 102.5, 20.5, 203.5, 30.5, 300.5, 0.5, 0.5);
+    o.padding[0] = 1, o.act = KN_ACT_RELU;
+    assert_values(kn_deconv(x, w, KN_NONE, &o), 10, 102, 20, 203, 30, 300, 0);
+    o = (kn_conv_options){.stride = {2, 2}, .padding_extra = {-1}};
+    x = kn_ones(KN_SHAPE(2, 3, 4, 5)), w = kn_ones(KN_SHAPE(3, 4, 2, 2));
+    kn_tensor *y = kn_deconv(x, w, KN_NONE, &o);
+    assert_shape(y, KN_SHAPE(2, 4, 9, 10));
+    assert_same_bits(kn_slice(y, KN_SHAPE(0, 0, 8, 0), KN_SHAPE(2, 4, 9, 10)),
+                     kn_zeros(KN_SHAPE(2, 4, 1, 10)));
+    o.padding_extra[1] = INT64_MIN;
+    assert_op_fails(kn_deconv(x, w, KN_NONE, &o), KN_ERR_INVALID, "padding_extra[1] is -9223");
+    o.padding_extra[1] = -1;
+    assert_op_fails(kn_conv(w, w, KN_NONE, &o), KN_ERR_INVALID,
+                    "kn_conv: padding_extra[0] is -1; it must be at least 0");
+}
+
 static void a_transposed_convolution_adds_bias_and_activation(void **state) {
     (void)state;
     KN_FRAME(.dtype = KN_F32);
@@ -549,6 +572,7 @@ static void a_transposed_convolution_adds_bias_and_activation(void **state) {
 
 int main(void) {
     return RUN_TESTS(OPS_TEST(a_transposed_convolution_is_the_adjoint),
+                     OPS_TEST(a_transposed_convolution_may_end_beyond_its_windows),
                      OPS_TEST(a_transposed_convolution_adds_bias_and_activation),
                      OPS_TEST(random_convolutions_match_the_definition),
                      OPS_TEST(a_window_of_one_needs_no_copy_and_matches),

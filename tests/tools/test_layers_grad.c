@@ -140,7 +140,8 @@ static void linear(kn_layer *net) {
 }
 static void deconv(kn_layer *net) {
     kn_layer_deconv(net, "deconv", 2, 3, KN_SHAPE(2, 2),
-                    &(kn_layer_conv_options){.conv = {.stride = {2, 2}}, .act = kn_sigm});
+                    &(kn_layer_conv_options){.conv = {.stride = {2, 2}, .padding_extra = {-1}},
+                                             .act = kn_sigm});
 }
 static void conv(kn_layer *net) {
     kn_layer_conv(net, "conv", 2, 2, KN_SHAPE(2, 2), &(kn_layer_conv_options){.act = kn_sigm});

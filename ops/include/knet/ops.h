@@ -321,11 +321,12 @@ KN_API KN_MUST_CHECK kn_status kn_eigh(kn_tensor **w, kn_tensor **v, kn_tensor *
 /* Options of kn_conv. */
 typedef struct kn_conv_options {
     int64_t stride[3], padding[3], dilation[3]; /* per spatial dimension; zeros: 1, 0, 1 */
-    int64_t padding_extra[3];                   /* beyond `padding`, at the end; -padding or more */
-    int64_t groups;                             /* 0: 1 */
-    int flip;                                   /* 1: true convolution; 0: cross-correlation */
-    kn_act act;                                 /* of the result, in the same call */
-    uint64_t reserved[4];                       /* zero */
+    /* beyond `padding`, at the end; -padding or more, but of kn_deconv any number */
+    int64_t padding_extra[3];
+    int64_t groups;       /* 0: 1 */
+    int flip;             /* 1: true convolution; 0: cross-correlation */
+    kn_act act;           /* of the result, in the same call */
+    uint64_t reserved[4]; /* zero */
 } kn_conv_options;
 /* w [O,C/groups,window…], b [O] or KN_NONE → [B,O,…]; each spatial size is
  * (S + 2·padding + padding_extra - dilation·(W-1) - 1)/stride + 1, rounded down. NULL options: the
@@ -338,7 +339,8 @@ KN_API kn_tensor *kn_conv_add(kn_tensor *x, kn_tensor *w, kn_tensor *b, kn_tenso
                               const kn_conv_options *options);
 /* Transposed: x [B,O,…], w [O,C/groups,window…], b [C] or KN_NONE → [B,C,…], each spatial size
  * (S - 1)·stride - 2·padding - padding_extra + dilation·(W-1) + 1. PyTorch's output_padding n is
- * padding_extra -n; kn_pad appends what exceeds the padding. 16-bit sums are rounded before b. */
+ * padding_extra -n; elements at the end that no window reaches are b. 16-bit sums are rounded
+ * before b. */
 KN_API kn_tensor *kn_deconv(kn_tensor *x, kn_tensor *w, kn_tensor *b, const kn_conv_options *conv);
 /* Options of kn_maxpool and kn_avgpool. */
 typedef struct kn_pooling_options {
