@@ -7,7 +7,8 @@
 static bool rows_fit(const kn_op_call *call) {
     const kn_tensor *scores = call->in[0], *labels = call->in[1];
     if (scores->n_dims == 2 && labels->n_dims == 1 && scores->dim[0] == labels->dim[0]) return true;
-    return kn_op_call_fail(call, KN_ERR_SHAPE, "the shapes must be [B,C] and [B]");
+    return kn_op_call_fail(call, KN_ERR_SHAPE,
+                           "the shapes must be [B,C] and [B], or [B,C,…] and [B,…]");
 }
 
 static bool labelled(const kn_op_call *call) {
@@ -47,15 +48,38 @@ bool kn__infer_nll_back(kn_op_call *call) {
     return kn__shaped(call, 0, 2, (int64_t[]){labels->n, attr->n});
 }
 
+/* Scores [B,C,…] with labels [B,…] become rows [N,C] and [N]; others stay, for the op to name. */
+static bool rows_make(kn_tensor **scores, kn_tensor **labels) {
+    kn_tensor *x = *scores, *t = *labels;
+    if (!kn__is_whole(x) || !kn__is_whole(t) || x->n_dims < 3 || t->n_dims != x->n_dims - 1)
+        return false;
+    kn_shape order = {.n_dims = x->n_dims};
+    for (int i = 0; i < t->n_dims; i++) {
+        order.dim[i] = i ? i + 1 : 0;
+        if (t->dim[i] != x->dim[order.dim[i]]) return false;
+    }
+    order.dim[t->n_dims] = 1;
+    *scores = (kn_transpose)(x, order);
+    if (*scores) *scores = (kn_reshape)(*scores, KN_SHAPE(t->n, x->dim[1]));
+    *labels = (kn_reshape)(t, KN_SHAPE(t->n));
+    return true;
+}
+
 kn_tensor *(kn_cross_entropy)(kn_tensor *logits, kn_tensor *labels) {
+    KN__AS("cross_entropy");
     kn_attr_scalars attr = {0, 0};
+    rows_make(&logits, &labels);
     return KN_CALL(cross_entropy, &attr, logits, labels);
 }
 kn_tensor *(kn_nll)(kn_tensor *log_probs, kn_tensor *labels) {
+    KN__AS("nll");
+    rows_make(&log_probs, &labels);
     return KN_CALL(nll, NULL, log_probs, labels);
 }
 kn_tensor *(kn_accuracy)(kn_tensor *scores, kn_tensor *labels) {
+    KN__AS("accuracy");
     kn_attr_best attr = {1};
+    rows_make(&scores, &labels);
     return KN_CALL(accuracy, &attr, scores, labels);
 }
 
@@ -160,11 +184,25 @@ static kn_tensor *cross_entropy_in_f32(kn_tensor *logits, kn_tensor *labels,
     return kn__ops_self->frame->autocast ? y : (kn_cast)(y, dtype);
 }
 
+/* Of [B,C,…]: the terms of rows are put back where the labels were before they are joined. */
+static kn_tensor *cross_entropy_of_places(kn_tensor *logits, kn_tensor *labels,
+                                          const kn_cross_entropy_options *options,
+                                          const kn_tensor *places) {
+    kn_cross_entropy_options o = *options;
+    bool has_terms = o.reduction == KN_REDUCE_NONE || o.reduction == KN_REDUCE_BATCH;
+    if (has_terms) o.reduction = KN_REDUCE_NONE;
+    kn_tensor *y = (kn_cross_entropy_with)(logits, labels, &o);
+    if (!y || !has_terms) return y;
+    return kn__loss_reduced((kn_reshape)(y, kn_tensor_shape(places)), options->reduction);
+}
+
 kn_tensor *(kn_cross_entropy_with)(kn_tensor *logits, kn_tensor *labels,
                                    const kn_cross_entropy_options *options) {
     KN__AS("cross_entropy_with");
     static const kn_cross_entropy_options defaults = {.ignores = 0};
     const kn_cross_entropy_options *o = options ? options : &defaults;
+    const kn_tensor *places = labels;
+    if (rows_make(&logits, &labels)) return cross_entropy_of_places(logits, labels, o, places);
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_cross_entropy, NULL, KN_LIST_(logits, labels), 2);
     bool is_mean = o->reduction == KN_REDUCE_MEAN;
@@ -192,6 +230,7 @@ kn_tensor *(kn_zero_one)(kn_tensor *scores, kn_tensor *labels) {
 kn_tensor *(kn_topk_accuracy)(kn_tensor *scores, kn_tensor *labels, int64_t k) {
     KN__AS("topk_accuracy");
     kn_attr_best attr = {k};
+    rows_make(&scores, &labels);
     return KN_CALL(accuracy, &attr, scores, labels);
 }
 

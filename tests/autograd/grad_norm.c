@@ -80,6 +80,13 @@ F(f_class_weights) {
     return kn_cross_entropy_with(x[0], labels(),
                                  &(kn_cross_entropy_options){.weight = x[1], .smoothing = 0.3});
 }
+F(f_places) {
+    CTX;
+    kn_tensor *y = kn_cross_entropy_with(
+        x[0], kn_reshape(labels(), KN_SHAPE(2, 2)),
+        &(kn_cross_entropy_options){.smoothing = 0.2, .ignores = 1, .ignore_index = 1});
+    return kn_add(y, kn_cross_entropy(x[0], kn_reshape(labels(), KN_SHAPE(2, 2))));
+}
 F(f_mse_batch) {
     CTX;
     return kn_mse(kn_exp(x[0]), x[1], KN_REDUCE_BATCH);
@@ -131,6 +138,7 @@ const grad_case grad_norm_cases[] = {
     CASE(groupnorm, f_groupnorm, -2, 2, 3, C1(2, 4), C1(4), C1(4)),
     CASE(groupnorm, f_instancenorm, -2, 2, 3, C1(2, 3, 4), C1(3), C1(3)),
     CASE(logsoftmax, f_smoothed, -2, 2, 1, C1(4, 3)),
+    CASE(logsoftmax, f_places, -2, 2, 1, C1(2, 3, 2)),
     CASE(logsoftmax, f_class_weights, 0.5, 2, 2, C1(4, 3), C1(3)),
     CASE(avgpool, f_lrn, -2, 2, 1, C1(2, 4, 3)),
     CASE(avgpool, f_adaptive_avgpool, -2, 2, 1, C1(2, 2, 5, 3)),

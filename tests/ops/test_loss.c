@@ -100,6 +100,52 @@ static void known_value(void **state) {
                  0);
 }
 
+/* torch 1.13.1's F.cross_entropy and F.nll_loss of x [2,3,2,4] and labels [2,2,4]. */
+static void each_place_has_a_label(void **state) {
+    (void)state;
+    enum { B = 2, C = 3, H = 2, W = 4, N = B * H * W };
+    static const double terms[N] = {
+        2.73567721105955,  1.61039900246301,  1.61039900246301,  0.809847389508613,
+        0.975058460389221, 0.975058460389221, 0.609996905627751, 0.609996905627751,
+        4.13454835727034,  4.13454835727034,  3.01807998806308,  0.8560800866106,
+        0.809847389508613, 1.61039900246301,  1.61039900246301,  0};
+    double value[B * C * H * W];
+    int64_t label[N];
+    KN_FRAME();
+    for (int i = 0; i < B * C * H * W; i++)
+        value[i] = (i / 24 * 7 + i / 8 % 3 * 5 + i / 4 % 2 * 3 + i % 4 * 2) % 11 / 4.0;
+    for (int i = 0; i < N; i++) label[i] = (i / 8 + i / 4 % 2 * 2 + i % 4 * 3) % 3;
+    label[N - 1] = 0;
+    kn_tensor *x = kn_tensor_from(value, KN_F64, KN_SHAPE(B, C, H, W));
+    kn_tensor *labels = kn_tensor_from(label, KN_I64, KN_SHAPE(B, H, W));
+    assert_close(ops_at(kn_cross_entropy(x, labels), 0), 1.53669861345542, 1e-13, 0);
+    assert_close(ops_at(kn_nll(x, labels), 0), -1.046875, 1e-13, 0);
+    label[N - 1] = -100;
+    labels = kn_tensor_from(label, KN_I64, KN_SHAPE(B, H, W));
+    kn_cross_entropy_options o = {.weight = F64(KN_SHAPE(C), 1, 2, 0.5),
+                                  .smoothing = 0.1,
+                                  .ignores = 1,
+                                  .ignore_index = -100};
+    assert_close(ops_at(kn_cross_entropy_with(x, labels, &o), 0), 1.53590208948101, 1e-13, 0);
+    o.reduction = KN_REDUCE_SUM;
+    assert_close(ops_at(kn_cross_entropy_with(x, labels, &o), 0), 26.1103355211771, 1e-13, 0);
+    o.reduction = KN_REDUCE_BATCH;
+    assert_close(ops_at(kn_cross_entropy_with(x, labels, &o), 0), 26.1103355211771 / B, 1e-13, 0);
+    o.reduction = KN_REDUCE_NONE;
+    kn_tensor *each = kn_cross_entropy_with(x, labels, &o);
+    assert_shape(each, KN_SHAPE(B, H, W));
+    for (int i = 0; i < N; i++) assert_close(ops_at(each, i), terms[i], 1e-13, 0);
+    kn_tensor *best = kn_argmax(x, KN_SHAPE(1), false);
+    assert_close(ops_at(kn_accuracy(x, best), 0), 1, 0, 0);
+    assert_close(ops_at(kn_zero_one(x, best), 0), 0, 0, 0);
+    assert_close(ops_at(kn_topk_accuracy(x, kn_argmin(x, KN_SHAPE(1), false), 2), 0), 0, 0, 0);
+    assert_op_fails(kn_cross_entropy(x, kn_select(labels, 0, 1)), KN_ERR_SHAPE,
+                    "kn_cross_entropy: the shapes must be [B,C] and [B], or [B,C,…] and [B,…]");
+    assert_op_fails(
+        kn_cross_entropy(kn_zeros(KN_SHAPE(0, 3, 4)), kn_cast(kn_zeros(KN_SHAPE(0, 4)), KN_I64)),
+        KN_ERR_SHAPE, "no elements");
+}
+
 static void the_number_of_threads_changes_no_bit(void **state) {
     (void)state;
     KN_FRAME();
@@ -122,5 +168,6 @@ int main(void) {
     return RUN_TESTS(OPS_TEST(losses_and_their_gradients_match_the_reference),
                      OPS_TEST(nll_back_puts_minus_g_over_b_at_the_labels),
                      OPS_TEST(a_label_out_of_range_gives_nan), OPS_TEST(known_value),
+                     OPS_TEST(each_place_has_a_label),
                      OPS_TEST(the_number_of_threads_changes_no_bit));
 }

@@ -386,7 +386,8 @@ KN_API kn_tensor *kn_softmax(kn_tensor *x, int axis);
 KN_API kn_tensor *kn_logsoftmax(kn_tensor *x, int axis);
 /* Mean of -log softmax(logits)[label]; logits [B,C], labels [B] of KN_I64, KN_I32 or KN_U8 in 0 …
  * C-1; a label outside that range gives NaN. kn_nll takes log-probabilities in place of logits. A
- * mean of no rows is a SHAPE error. */
+ * mean of no rows is a SHAPE error. Logits [B,C,…] with labels [B,…], a label for each place as of
+ * segmentation, count as B·… rows, here and below. */
 KN_API kn_tensor *kn_cross_entropy(kn_tensor *logits, kn_tensor *labels);
 KN_API kn_tensor *kn_nll(kn_tensor *log_probs, kn_tensor *labels);
 /* Returns the share of rows whose largest score is at the label, in 0 … 1; NaN if a label is
@@ -413,7 +414,7 @@ typedef struct kn_cross_entropy_options {
     uint64_t reserved[4];   /* zero */
 } kn_cross_entropy_options;
 /* As PyTorch's cross_entropy; gradients of any order. A label out of range gives NaN, -1 as well.
- * NULL: kn_cross_entropy. */
+ * KN_REDUCE_NONE gives a term for each label. NULL: kn_cross_entropy. */
 KN_API kn_tensor *kn_cross_entropy_with(kn_tensor *logits, kn_tensor *labels,
                                         const kn_cross_entropy_options *options);
 /* One less kn_accuracy; and kn_accuracy where a label among the k largest scores is right. */
