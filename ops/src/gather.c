@@ -61,7 +61,7 @@ bool kn__infer_index_put(kn_op_call *call) {
     return kn_op_call_fail(call, KN_ERR_SHAPE, "y must be %s", kn_shape_text(text, sizeof text, y));
 }
 
-/* The index is like x beside the axis. */
+/* The index is like x beside the axis: the public functions cut x to it. */
 static bool index_fits(const kn_op_call *call, const kn_shape *x) {
     const kn_tensor *index = call->in[1];
     bool fits = index->n_dims == x->n_dims;
@@ -69,7 +69,8 @@ static bool index_fits(const kn_op_call *call, const kn_shape *x) {
         fits = i == axis_of(call) || index->dim[i] == x->dim[i];
     }
     if (fits) return has_elements(call, x);
-    return kn_op_call_fail(call, KN_ERR_SHAPE, "index is not like x beside axis %d",
+    return kn_op_call_fail(call, KN_ERR_SHAPE,
+                           "index must have x's dimensions, at most of x's sizes beside axis %d",
                            (int)axis_of(call));
 }
 
@@ -115,16 +116,52 @@ kn_tensor *(kn_index_set)(kn_tensor *x, kn_tensor *index, kn_tensor *y, int axis
     return along(KN_OP_index_set, KN_LIST_(x, index, y), 3, axis);
 }
 
+/* Whether the index, nowhere larger than x beside the axis, is smaller somewhere: it goes with the
+ * first elements of x there. *end: the sizes of that part. */
+static bool is_of_part(kn_shape *end, const kn_tensor *x, const kn_tensor *index, int axis) {
+    if (!kn__is_whole(x) || !kn__is_whole(index) || index->n_dims != x->n_dims) return false;
+    bool is_smaller = false;
+    *end = kn_tensor_shape(x);
+    if (axis < 0) axis += x->n_dims;
+    for (int i = 0; i < x->n_dims; i++) {
+        if (i == axis) continue;
+        if (index->dim[i] > x->dim[i]) return false;
+        is_smaller = is_smaller || index->dim[i] < x->dim[i];
+        end->dim[i] = index->dim[i];
+    }
+    return is_smaller && axis >= 0 && axis < x->n_dims;
+}
+
+static kn_tensor *part_of(kn_tensor *x, kn_shape end) {
+    return (kn_slice)(x, (kn_shape){.n_dims = end.n_dims}, end);
+}
+
+static kn_tensor *scattered(kn_op op, kn_tensor *x, kn_tensor *index, kn_tensor *y, int axis) {
+    kn_shape end;
+    if (!is_of_part(&end, x, index, axis)) return along(op, KN_LIST_(x, index, y), 3, axis);
+    kn_tensor *part = part_of(x, end);
+    if (part) part = along(op, KN_LIST_(part, index, y), 3, axis);
+    if (!part) return NULL;
+    kn_index_item items[KN_DIMS_MAX];
+    for (int i = 0; i < end.n_dims; i++) items[i] = KN_RANGE(0, end.dim[i], 1);
+    return (kn_set_at)(x, part, end.n_dims, items);
+}
+
 kn_tensor *(kn_gather)(kn_tensor *x, kn_tensor *index, int axis) {
+    KN__AS("gather");
+    kn_shape end;
+    if (is_of_part(&end, x, index, axis)) x = part_of(x, end);
     return along(KN_OP_gather, KN_LIST_(x, index), 2, axis);
 }
 
 kn_tensor *(kn_scatter)(kn_tensor *x, kn_tensor *index, kn_tensor *y, int axis) {
-    return along(KN_OP_scatter, KN_LIST_(x, index, y), 3, axis);
+    KN__AS("scatter");
+    return scattered(KN_OP_scatter, x, index, y, axis);
 }
 
 kn_tensor *(kn_scatter_add)(kn_tensor *x, kn_tensor *index, kn_tensor *y, int axis) {
-    return along(KN_OP_scatter_add, KN_LIST_(x, index, y), 3, axis);
+    KN__AS("scatter_add");
+    return scattered(KN_OP_scatter_add, x, index, y, axis);
 }
 
 /* --- several indices as one, and places of elements that are not zero --- */

@@ -104,6 +104,18 @@ F(f_gather) {
     CTX;
     return kn_gather(SQUARE(x[0]), I64(KN_SHAPE(3, 2), 3, 3, 0, 1, -1, 0), 1);
 }
+F(f_gather_part) {
+    CTX;
+    return kn_gather(SQUARE(x[0]), I64(KN_SHAPE(2, 2), 3, 3, 0, 1), 1);
+}
+F(f_scatter_part) {
+    CTX;
+    return kn_scatter(SQUARE(x[0]), I64(KN_SHAPE(2, 2), 3, 3, 0, 1), SQUARE(x[1]), 1);
+}
+F(f_scatter_add_part) {
+    CTX;
+    return kn_scatter_add(SQUARE(x[0]), I64(KN_SHAPE(2, 2), 3, 3, 0, 1), SQUARE(x[1]), 1);
+}
 F(f_scatter) {
     CTX;
     return kn_scatter(SQUARE(x[0]), I64(KN_SHAPE(3, 2), 3, 3, 0, 1, -1, 0), SQUARE(x[1]), 1);
@@ -174,6 +186,9 @@ const grad_case grad_move_cases[] = {
     CASE(index_add, f_index_add, -2, 2, 2, C1(2, 3, 2), C1(2, 3, 2)),
     CASE(index_set, f_index_set, -2, 2, 2, C1(2, 3, 2), C1(2, 3, 2)),
     CASE(gather, f_gather, -2, 2, 1, C1(3, 4)),
+    CASE(gather, f_gather_part, -2, 2, 1, C1(3, 4)),
+    CASE(scatter, f_scatter_part, -2, 2, 2, C1(3, 4), C1(2, 2)),
+    CASE(scatter_add, f_scatter_add_part, -2, 2, 2, C1(3, 4), C1(2, 2)),
     CASE(scatter, f_scatter, -2, 2, 2, C1(3, 4), C1(3, 2)),
     CASE(scatter_add, f_scatter_add, -2, 2, 2, C1(3, 4), C1(3, 2)),
     CASE(strided_set, f_set_at, -2, 2, 2, C1(4, 3), C1(3, 1)),

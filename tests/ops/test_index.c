@@ -165,6 +165,32 @@ static void slices_of_an_axis(void **state) {
     assert_values(kn_scatter_add(x, g, F32(KN_SHAPE(1, 3), 7, 8, 9), 0), 0, 9, 2, 10, 4, 14);
 }
 
+/* As in PyTorch it goes with the first elements of x. */
+static void an_index_may_be_smaller_than_x(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = numbered(KN_SHAPE(3, 4)), *i = I64(KN_SHAPE(2, 2), 2, 0, 2, 1);
+    kn_tensor *y = F32(KN_SHAPE(2, 2), 10, 20, 30, 40);
+    assert_values(kn_gather(x, i, 0), 8, 1, 8, 5);
+    assert_values(kn_gather(x, i, -1), 2, 0, 6, 5);
+    assert_values(kn_scatter(x, i, y, 0), 0, 20, 2, 3, 4, 40, 6, 7, 30, 9, 10, 11);
+    assert_values(kn_scatter_add(x, i, y, 0), 0, 21, 2, 3, 4, 45, 6, 7, 48, 9, 10, 11);
+    assert_values(kn_scatter_add(x, i, y, 1), 20, 1, 12, 3, 4, 45, 36, 7, 8, 9, 10, 11);
+    kn_tensor *cube = numbered(KN_SHAPE(2, 2, 2)), *one = I64(KN_SHAPE(1, 3, 1), 1, 0, -1);
+    assert_values(kn_gather(cube, one, 1), 2, 0, 2);
+    assert_values(kn_scatter(cube, one, kn_ones(KN_SHAPE(1, 3, 1)), 1), 1, 1, 1, 3, 4, 5, 6, 7);
+    kn_tensor *none = kn_cast(kn_zeros(KN_SHAPE(2, 0)), KN_I64);
+    assert_shape(kn_gather(x, none, 0), KN_SHAPE(2, 0));
+    assert_values(kn_scatter(x, none, kn_zeros(KN_SHAPE(2, 0)), 0), 0, 1, 2, 3, 4, 5, 6, 7, 8, 9,
+                  10, 11);
+    assert_op_fails(kn_gather(x, I64(KN_SHAPE(2, 2), 3, 0, 0, 0), 0), KN_ERR_INVALID,
+                    "kn_gather: index 3 is outside 3 elements (element 0 of [2,2])");
+    assert_op_fails(kn_scatter(x, i, x, 0), KN_ERR_SHAPE, "kn_scatter: y must be like index");
+    assert_op_fails(kn_gather(x, i, 2), KN_ERR_SHAPE, "no axis 2");
+    assert_op_fails(kn_gather(y, kn_cast(x, KN_I64), 1), KN_ERR_SHAPE,
+                    "index must have x's dimensions, at most of x's sizes beside axis 1");
+}
+
 static void sums_of_halves_round_once(void **state) {
     (void)state;
     KN_FRAME();
@@ -209,7 +235,7 @@ static void what_is_wrong_is_named(void **state) {
                     KN_ERR_INVALID, "index -4 is outside 3 elements (element 1 of [2,1])");
     assert_op_fails(kn_scatter_add(x, I64(KN_SHAPE(1, 3), 0, 0, 2), kn_ones(KN_SHAPE(1, 3)), 0),
                     KN_ERR_INVALID, "kn_scatter_add: index 2 is outside 2 elements");
-    assert_op_fails(kn_gather(x, i, 0), KN_ERR_SHAPE, "index is not like x beside axis 0");
+    assert_op_fails(kn_gather(x, i, 0), KN_ERR_SHAPE, "kn_gather: index must have x's dimensions");
     assert_op_fails(kn_scatter(x, I64(KN_SHAPE(1, 3), 0, 0, 0), f, 0), KN_ERR_SHAPE,
                     "y must be like index");
     assert_op_fails(kn_index_add(x, i, f, 1), KN_ERR_SHAPE, "y must be [2,2]");
@@ -242,6 +268,7 @@ int main(void) {
         OPS_TEST(plain_items_select_as_in_numpy), OPS_TEST(ranges_equal_those_by_hand),
         OPS_TEST(tensors_of_indices_select_as_in_numpy), OPS_TEST(masks_select_what_is_true),
         OPS_TEST(places_take_the_memory_of_what_is_true), OPS_TEST(parts_are_set_and_added_to),
-        OPS_TEST(slices_of_an_axis), OPS_TEST(sums_of_halves_round_once),
-        OPS_TEST(what_is_wrong_is_named), OPS_TEST(many_rows_keep_what_is_not_written));
+        OPS_TEST(slices_of_an_axis), OPS_TEST(an_index_may_be_smaller_than_x),
+        OPS_TEST(sums_of_halves_round_once), OPS_TEST(what_is_wrong_is_named),
+        OPS_TEST(many_rows_keep_what_is_not_written));
 }

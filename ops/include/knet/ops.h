@@ -583,7 +583,8 @@ KN_API kn_tensor *kn_embedding(kn_tensor *w, kn_tensor *index);
 KN_API kn_tensor *kn_index_add(kn_tensor *x, kn_tensor *index, kn_tensor *y, int axis);
 KN_API kn_tensor *kn_index_set(kn_tensor *x, kn_tensor *index, kn_tensor *y, int axis);
 /* An index for each element: x [B,A,I], index [B,N,I] → y [B,N,I]: y[b,n,i] = x[b,index[b,n,i],i].
- * kn_scatter and kn_scatter_add: copies of x with y [B,N,I] in those places, or added there. */
+ * kn_scatter and kn_scatter_add: copies of x with y [B,N,I] in those places, or added there. Beside
+ * the axis the index may be smaller than x: it goes with x's first elements. */
 KN_API kn_tensor *kn_gather(kn_tensor *x, kn_tensor *index, int axis);
 KN_API kn_tensor *kn_scatter(kn_tensor *x, kn_tensor *index, kn_tensor *y, int axis);
 KN_API kn_tensor *kn_scatter_add(kn_tensor *x, kn_tensor *index, kn_tensor *y, int axis);
