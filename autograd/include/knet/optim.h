@@ -99,6 +99,11 @@ KN_API KN_MUST_CHECK kn_status kn_optim_lr(kn_optim *optim, double lr);
  * finite. */
 KN_API KN_MUST_CHECK kn_status kn_optim_group(kn_optim *optim, const char *prefix, double lr_scale,
                                               double decay_scale);
+/* The i-th group in force, oldest first: its prefix, borrowed until the next kn_optim_group, and
+ * its factors. A call of kn_optim_group ends the groups whose prefixes begin with its own. False
+ * beyond the last. */
+KN_API bool kn_optim_group_at(const kn_optim *optim, int i, const char **prefix, double *lr_scale,
+                              double *decay_scale);
 /* Destroys the optimiser. No-op on NULL. */
 KN_API void kn_optim_destroy(kn_optim *optim);
 

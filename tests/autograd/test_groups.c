@@ -1,0 +1,84 @@
+/* Groups of parameters: rates of their own, and parameters that stand still. */
+#include <math.h>
+
+#include "autograd_test.h"
+
+typedef struct net {
+    kn_params *set;
+    kn_tensor *a, *b;
+} net;
+
+static net net_make(void) {
+    net n = {.set = params_f32()};
+    n.a = PARAM(n.set, KN_SHAPE(1), "trunk.a", 1);
+    n.b = PARAM(n.set, KN_SHAPE(1), "head.b", 1);
+    return n;
+}
+
+/* Gradients 2a and 2b. */
+static void train_step(const net *n, kn_optim *optim) {
+    KN_TAPE();
+    assert_ok(kn_backward(sum_all(kn_add(kn_square(n->a), kn_square(n->b)))));
+    assert_ok(kn_optim_step(optim));
+}
+
+static int count_groups(const kn_optim *optim) {
+    const char *prefix;
+    double rate, decay;
+    int n = 0;
+    while (kn_optim_group_at(optim, n, &prefix, &rate, &decay)) n++;
+    return n;
+}
+
+static void groups_that_are_set_before_each_step_do_not_gather(void **state) {
+    (void)state;
+    KN_FRAME();
+    net n = net_make();
+    kn_optim *optim = NULL;
+    const char *prefix = NULL;
+    double rate = 0, decay = 0;
+    assert_ok(kn_sgd_create(&optim, n.set, 0.25, NULL));
+    for (int t = 1; t <= 100; t++) {
+        assert_ok(kn_optim_group(optim, "trunk", 1.0 / t, 1));
+        assert_ok(kn_optim_group(optim, "head", 0.5 / t, 0.25));
+        assert_int_equal(count_groups(optim), 2);
+        double a = ops_at(n.a, 0), b = ops_at(n.b, 0);
+        train_step(&n, optim);
+        assert_close(ops_at(n.a, 0), a * (1 - 0.5 / t), 1e-6, 1e-30);
+        assert_close(ops_at(n.b, 0), b * (1 - 0.25 / t), 1e-6, 1e-30);
+    }
+    assert_true(kn_optim_group_at(optim, 1, &prefix, &rate, &decay));
+    assert_string_equal(prefix, "head");
+    assert_true(rate == 0.005 && decay == 0.25);
+    assert_false(kn_optim_group_at(optim, -1, &prefix, &rate, &decay));
+    assert_ok(kn_optim_group(optim, "", 1, 1));
+    assert_int_equal(count_groups(optim), 1);
+    kn_optim_destroy(optim);
+    kn_params_destroy(n.set);
+}
+
+static void the_last_call_holds_where_prefixes_overlap(void **state) {
+    (void)state;
+    KN_FRAME();
+    net n = net_make();
+    kn_optim *optim = NULL;
+    assert_ok(kn_sgd_create(&optim, n.set, 0.25, NULL));
+    assert_ok(kn_optim_group(optim, "", 0.5, 1));
+    assert_ok(kn_optim_group(optim, "trunk.a", 1, 1));
+    assert_ok(kn_optim_group(optim, "t", 0.25, 1)); /* instead of the one before */
+    assert_int_equal(count_groups(optim), 2);
+    train_step(&n, optim);
+    assert_values(n.a, 1 - 0.125);
+    assert_values(n.b, 1 - 0.25);
+    assert_ok(kn_optim_group(optim, "head", 0, 1)); /* t stays as it is */
+    train_step(&n, optim);
+    assert_values(n.a, 0.875 * 0.875);
+    assert_values(n.b, 0.75);
+    kn_optim_destroy(optim);
+    kn_params_destroy(n.set);
+}
+
+int main(void) {
+    return RUN_TESTS(OPS_TEST(groups_that_are_set_before_each_step_do_not_gather),
+                     OPS_TEST(the_last_call_holds_where_prefixes_overlap));
+}
