@@ -1,4 +1,5 @@
 /* Groups of parameters: rates of their own, and parameters that stand still. */
+#include <knet/capture.h>
 #include <math.h>
 
 #include "autograd_test.h"
@@ -78,7 +79,78 @@ static void the_last_call_holds_where_prefixes_overlap(void **state) {
     kn_params_destroy(n.set);
 }
 
+typedef kn_status (*momentum_fn)(kn_optim **, kn_params *, double, double, const kn_sgd_options *);
+static const momentum_fn momentums[] = {kn_momentum_create, kn_nesterov_create};
+
+static void a_rate_of_zero_stops_momentum(void **state) {
+    (void)state;
+    KN_FRAME();
+    for (int k = 0; k < 2; k++) {
+        net n = net_make(), other = net_make();
+        kn_optim *optim = NULL, *whole = NULL;
+        assert_ok(momentums[k](&optim, n.set, 0.1, 0.9, NULL));
+        assert_ok(momentums[k](&whole, other.set, 0.1, 0.9, NULL));
+        for (int t = 0; t < 3; t++) train_step(&n, optim), train_step(&other, whole);
+        double a = ops_at(n.a, 0), b = ops_at(n.b, 0);
+        assert_ok(kn_optim_group(optim, "trunk", 0, 1));
+        train_step(&n, optim);
+        assert_true(ops_at(n.a, 0) == a && ops_at(n.b, 0) != b);
+        assert_ok(kn_optim_lr(optim, 0));
+        b = ops_at(n.b, 0);
+        train_step(&n, optim);
+        assert_true(ops_at(n.a, 0) == a && ops_at(n.b, 0) == b);
+        assert_ok(kn_optim_lr(optim, 0.1)); /* from where it stood, with its momentum */
+        assert_ok(kn_optim_group(optim, "trunk", 1, 1));
+        train_step(&n, optim);
+        train_step(&other, whole);
+        assert_true(ops_at(n.a, 0) == ops_at(other.a, 0));
+        kn_optim_destroy(optim);
+        kn_optim_destroy(whole);
+        kn_params_destroy(n.set);
+        kn_params_destroy(other.set);
+    }
+}
+
+typedef struct step_of {
+    const net *n;
+    kn_optim *optim;
+} step_of;
+
+static kn_status captured_step(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
+    const step_of *s = ctx;
+    (void)out, (void)in;
+    train_step(s->n, s->optim);
+    return kn_check();
+}
+
+/* Captured: the rate is read at each replay. */
+static void a_rate_of_zero_stops_replays(void **state) {
+    (void)state;
+    KN_FRAME();
+    net n = net_make();
+    kn_optim *optim = NULL;
+    kn_capture *capture = NULL;
+    kn_capture_stats stats;
+    assert_ok(kn_momentum_create(&optim, n.set, 0.1, 0.9, NULL));
+    assert_ok(kn_capture_create(&capture, NULL));
+    step_of step = {&n, optim};
+    for (int t = 0; t < 5; t++) {
+        bool stands = t == 3;
+        double a = ops_at(n.a, 0);
+        if (t == 3) assert_ok(kn_optim_lr(optim, 0));
+        if (t == 4) assert_ok(kn_optim_lr(optim, 0.1));
+        assert_ok(kn_capture_run(NULL, 0, capture, NULL, 0, captured_step, &step));
+        assert_true((ops_at(n.a, 0) == a) == stands);
+    }
+    kn_capture_stats_read(&stats, sizeof stats, capture);
+    assert_true(stats.n_launches >= 3);
+    kn_capture_destroy(capture);
+    kn_optim_destroy(optim);
+    kn_params_destroy(n.set);
+}
+
 int main(void) {
-    return RUN_TESTS(OPS_TEST(groups_that_are_set_before_each_step_do_not_gather),
+    return RUN_TESTS(OPS_TEST(a_rate_of_zero_stops_momentum), OPS_TEST(a_rate_of_zero_stops_replays),
+                     OPS_TEST(groups_that_are_set_before_each_step_do_not_gather),
                      OPS_TEST(the_last_call_holds_where_prefixes_overlap));
 }

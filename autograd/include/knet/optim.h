@@ -30,12 +30,12 @@ typedef struct kn_sgd_options {
 /* Stochastic gradient descent: w -= lr·g */
 KN_API KN_MUST_CHECK kn_status kn_sgd_create(kn_optim **out, kn_params *params, double lr,
                                              const kn_sgd_options *options);
-/* Momentum: v = momentum·v - lr·g; w += v   (Knet's form) */
+/* Momentum: v = momentum·v - lr·g; w += v   (Knet's form). With a rate of 0 neither moves. */
 KN_API KN_MUST_CHECK kn_status kn_momentum_create(kn_optim **out, kn_params *params, double lr,
                                                   double momentum, const kn_sgd_options *options);
 
 /* Nesterov's accelerated gradient, as in Sutskever et al. 2013:
- * v = momentum·v - lr·g; w += momentum·v - lr·g */
+ * v = momentum·v - lr·g; w += momentum·v - lr·g. With a rate of 0 neither moves. */
 KN_API KN_MUST_CHECK kn_status kn_nesterov_create(kn_optim **out, kn_params *params, double lr,
                                                   double momentum, const kn_sgd_options *options);
 
@@ -75,7 +75,8 @@ KN_API KN_MUST_CHECK kn_status kn_adam_create(kn_optim **out, kn_params *params,
 KN_API KN_MUST_CHECK kn_status kn_lamb_create(kn_optim **out, kn_params *params, double lr,
                                               const kn_adam_options *options);
 
-/* Updates all parameters by their gradients. A step that fails for lack of memory moves no
+/* Updates all parameters by their gradients: those that the loss didn't reach by gradients of 0, so
+ * that they decay and go on by their momentum; a group of rate 0 stands still. A step that fails for lack of memory moves no
  * parameter of that device; repeated, it has the bits of one that didn't fail. */
 KN_API KN_MUST_CHECK kn_status kn_optim_step(kn_optim *optim);
 /* Moves the tensor w by its gradient g, of the same shape, as Knet's update!(w, g, optim): an
@@ -93,8 +94,8 @@ KN_API KN_MUST_CHECK kn_status kn_optim_update(kn_optim *optim, kn_tensor *w, kn
 /* Sets the learning rate, which is finite and 0 or more; else INVALID. */
 KN_API KN_MUST_CHECK kn_status kn_optim_lr(kn_optim *optim, double lr);
 /* Parameters whose names begin with `prefix` learn at `lr_scale` times the learning rate and decay
- * by `decay_scale` times the weight decay, from the next step on. Where prefixes overlap the last
- * call holds. Replays of a step that was captured before keep the factors that they were recorded
+ * by `decay_scale` times the weight decay, from the next step on. With an lr_scale of 0 they stand
+ * still, and clip_norm doesn't count their gradients. Where prefixes overlap the last call holds. Replays of a step that was captured before keep the factors that they were recorded
  * with. Errors: INVALID when no parameter has such a name, and for factors that are negative or not
  * finite. */
 KN_API KN_MUST_CHECK kn_status kn_optim_group(kn_optim *optim, const char *prefix, double lr_scale,

@@ -48,6 +48,9 @@ constexpr bool HAS_V =
 // Both use Adam's averages.
 template <int KIND>
 constexpr bool HAS_BIAS = KIND == KN__OPTIM_ADAM || KIND == KN__OPTIM_LAMB;
+// Weights would go on without a rate.
+template <int KIND>
+constexpr bool HAS_VELOCITY = KIND == KN__OPTIM_MOMENTUM || KIND == KN__OPTIM_NESTEROV;
 template <int KIND>
 constexpr int CHUNK_OF = KIND == KN__OPTIM_LAMB ? (int)KN__LAMB_CHUNK : (int)CHUNK;
 
@@ -268,6 +271,7 @@ __global__ void __launch_bounds__(BLOCK, 1)
     for (uint32_t c = blockIdx.x; c < t.first_chunk[t.n_parts]; c += gridDim.x) {
         int k = part_of(t, c);
         set_part<KIND>(r, s, t.rate[k], t.decay[k]);
+        if (HAS_VELOCITY<KIND> && s.hyper[0] * t.rate[k] == 0) continue;
         int64_t begin = (int64_t)(c - t.first_chunk[k]) * CHUNK_OF<KIND>, at = t.offset[k] + begin;
         if (KIND == KN__OPTIM_LAMB && t.n[k] > 0)
             r.lr *=

@@ -22,6 +22,7 @@ typedef struct optim_work {
     char *m, *v; /* NULL where unused */
     kn__optim_terms terms;
     bool decay_has_rate; /* terms.decay is times the rate already */
+    bool has_velocity;   /* weights would go on without a rate */
     double *sums;        /* LAMB: [chunks][2], of squares of weights and of steps */
 } optim_work;
 
@@ -98,6 +99,7 @@ static void optim_chunk(void *ctx, int64_t i) {
     piece p = piece_of(work, i);
     int64_t at_arena = p.part->offset + p.first;
     kn__optim_terms terms = terms_at(work, p.part);
+    if (work->has_velocity && terms.rate == 0) return;
     work->loop(weight_at(work, &p), at(work->m, work, at_arena), at(work->v, work, at_arena),
                work->grad + (size_t)at_arena * work->element_bytes, p.n, &terms);
 }
@@ -179,6 +181,7 @@ kn_status kn__host_optim(kn_op_call *call) {
                        .decay_has_rate = call->op == KN_OP_adam_step,
                        .sums = sums,
                        .terms = terms_of((kn_op)call->op, attr, hyper)};
+    work.has_velocity = call->op == KN_OP_momentum_step || call->op == KN_OP_nesterov_step;
     if (is_lamb) {
         kn__parallel_for(call->threads, n_chunks, lamb_state_chunk, &work);
         trusts_make(&work);
