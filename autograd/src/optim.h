@@ -63,6 +63,8 @@ int kn__turn_of(const kn_optim *optim, const kn__param *p);
 void kn__turns_free(char **turn, int n);
 /* Sets its rate and decay as the groups say. */
 void kn__part_scale(kn_optim_part *part, const kn_optim *optim, const kn__param *p);
+/* Whether a step moves it: its group may stand still. */
+bool kn__param_moves(const kn_optim *optim, const kn__param *p);
 /* The parameter of parts[i], where that is a view. */
 const kn__param *kn__part_param(const kn_optim *optim, int i);
 /* State i, 1 or 2, of kn_optim_update. */

@@ -29,11 +29,49 @@ kn_status kn__clip_to(kn_optim *optim, kn_tensor *sum, double limit) {
     return kn_op_run(&cast) ? KN_OK : kn_check();
 }
 
+static int by_offset(const void *a, const void *b) {
+    const kn__param *p = *(const kn__param *const *)a, *q = *(const kn__param *const *)b;
+    return (p->offset > q->offset) - (p->offset < q->offset);
+}
+
+/* Of the slices of parameters that move; those side by side are one sum. slice: room for all. */
+static kn_tensor *moving_square_sum(const kn_optim *optim, const kn__param *slice[]) {
+    const kn_params *set = optim->set;
+    kn_tensor *sum = kn_cast(kn_zeros(KN_SCALAR), set->dtype);
+    int n = 0;
+    for (int i = 0; i < set->n; i++)
+        if (!set->param[i]->is_sparse && set->param[i]->w->n) slice[n++] = set->param[i];
+    qsort(slice, (size_t)n, sizeof *slice, by_offset);
+    for (int i = 0; i < n; i++) {
+        if (!kn__param_moves(optim, slice[i])) continue;
+        int64_t begin = slice[i]->offset;
+        while (i < n && kn__param_moves(optim, slice[i])) i++;
+        int64_t end = i < n ? slice[i]->offset : set->flat->n;
+        kn_tensor *g = kn_tensor_view(set->flat, KN_SHAPE(end - begin), begin);
+        sum = kn_add(sum, kn_sum(kn_mul(g, g), KN_ALL, false));
+    }
+    return sum;
+}
+
+static kn_tensor *dense_square_sum(const kn_optim *optim) {
+    const kn_params *set = optim->set;
+    bool all_move = true;
+    for (int i = 0; i < set->n; i++) all_move &= kn__param_moves(optim, set->param[i]);
+    if (all_move) return kn_sum(kn_mul(set->flat, set->flat), KN_ALL, false);
+    const kn__param **slice = calloc((size_t)set->n, sizeof *slice);
+    if (!slice) return KN_FAIL_NULL(KN_ERR_OOM, "no host memory for %d parameters", set->n);
+    kn_tensor *sum = moving_square_sum(optim, slice);
+    free(slice);
+    return sum;
+}
+
 kn_status kn__clip(kn_optim *optim) {
-    kn_tensor *g = optim->set->flat;
-    kn_tensor *sum = kn_sum(kn_mul(g, g), KN_ALL, false);
-    for (int i = optim->n_dense; sum && !optim->part_grad && i < optim->set->n; i++)
-        sum = kn_add(sum, rows_square_sum(optim->parts[i].w));
+    const kn_params *set = optim->set;
+    kn_tensor *sum = dense_square_sum(optim);
+    for (int i = 0; sum && i < set->n; i++) {
+        const kn__param *p = set->param[i];
+        if (p->is_sparse && kn__param_moves(optim, p)) sum = kn_add(sum, rows_square_sum(p->w));
+    }
     return kn__clip_to(optim, sum, optim->clip_norm);
 }
 
@@ -70,7 +108,8 @@ kn_status kn__clip_each(kn_optim *optim) {
     if (!scale) return KN_FAIL(KN_ERR_OOM, "no host memory for %d parameters", set->n);
     kn_status status = KN_OK;
     for (int i = 0; i < set->n && status == KN_OK; i++)
-        status = scale_make(&scale[i], optim, set->param[i]);
+        if (kn__param_moves(optim, set->param[i]))
+            status = scale_make(&scale[i], optim, set->param[i]);
     for (int i = 0; i < set->n && status == KN_OK; i++)
         if (scale[i]) status = multiply(kn__param_grad(set->param[i]), scale[i]);
     free(scale);

@@ -13,6 +13,12 @@ void kn__part_scale(kn_optim_part *part, const kn_optim *optim, const kn__param 
     }
 }
 
+bool kn__param_moves(const kn_optim *optim, const kn__param *p) {
+    kn_optim_part part = {.rate = 1};
+    kn__part_scale(&part, optim, p);
+    return part.rate != 0;
+}
+
 /* Groups whose parameters are all in the new one say nothing any more: a program that sets a group
  * before each step would gather them. */
 static void covered_remove(kn_optim *optim, const char *prefix) {

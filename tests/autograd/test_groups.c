@@ -149,8 +149,75 @@ static void a_rate_of_zero_stops_replays(void **state) {
     kn_params_destroy(n.set);
 }
 
+/* Five parameters of one element, w.0 to w.4: of 10^i the gradient of w.i. */
+static void powers_of_ten(kn_params *set, kn_tensor *w[5], kn_dtype dtype) {
+    KN_TAPE(.dtype = dtype);
+    kn_tensor *loss = NULL;
+    for (int i = 0; i < 5; i++) {
+        kn_tensor *part = sum_all(kn_affine(w[i], pow(10, i), 0));
+        loss = loss ? kn_add(loss, part) : part;
+    }
+    assert_ok(kn_backward(loss));
+    assert_non_null(kn_params_grad(set));
+}
+
+/* Where a step of rate 1, clipped to a norm of 1, leaves them, of which `stand` stand still. */
+static void clipped_step(double out[5], const char *const stand[], kn_dtype dtype, bool is_sparse) {
+    KN_FRAME();
+    kn_params *set = NULL;
+    kn_tensor *w[5];
+    kn_optim *optim = NULL;
+    assert_ok(kn_params_create(&set, &(kn_params_options){.dtype = dtype}));
+    for (int i = 0; i < 5; i++) w[i] = kn_param(set, KN_SHAPE(1), (kn_init){0}, "w.%d", i);
+    if (is_sparse) assert_ok(kn_param_sparse(w[4]));
+    assert_ok(kn_sgd_create(&optim, set, 1, &(kn_sgd_options){.clip_norm = 1}));
+    for (; *stand; stand++) assert_ok(kn_optim_group(optim, *stand, 0, 1));
+    powers_of_ten(set, w, dtype);
+    assert_ok(kn_optim_step(optim));
+    for (int i = 0; i < 5; i++) out[i] = ops_at(w[i], 0);
+    kn_optim_destroy(optim);
+    kn_params_destroy(set);
+}
+
+static void a_norm_does_not_count_what_stands_still(void **state) {
+    (void)state;
+    static const kn_dtype dtypes[] = {KN_F32, KN_F64};
+    for (int k = 0; k < 4; k++) {
+        double w[5], norm = sqrt(100 + 1e6) + 1e-6;
+        bool is_sparse = k / 2;
+        clipped_step(w, (const char *const[]){"w.0", "w.2", "w.4", NULL}, dtypes[k % 2], is_sparse);
+        assert_true(w[0] == 0 && w[2] == 0 && w[4] == 0);
+        assert_close(w[1], -10 / norm, 1e-6, 0);
+        assert_close(w[3], -1000 / norm, 1e-6, 0);
+        norm = sqrt(1 + 1e4 + 1e8) + 1e-6;
+        clipped_step(w, (const char *const[]){"w.1", "w.3", NULL}, dtypes[k % 2], is_sparse);
+        assert_true(w[1] == 0 && w[3] == 0);
+        assert_close(w[0], -1 / norm, 1e-6, 0);
+        assert_close(w[4], -1e4 / norm, 1e-6, 0);
+        clipped_step(w, (const char *const[]){"w", NULL}, dtypes[k % 2], is_sparse);
+        for (int i = 0; i < 5; i++) assert_true(w[i] == 0);
+    }
+}
+
+static void a_gradient_of_what_stands_still_is_not_clipped(void **state) {
+    (void)state;
+    KN_FRAME();
+    net n = net_make();
+    kn_optim *optim = NULL;
+    assert_ok(kn_sgd_create(&optim, n.set, 1, &(kn_sgd_options){.clip_each = 1}));
+    assert_ok(kn_optim_group(optim, "trunk", 0, 1));
+    train_step(&n, optim);
+    assert_values(kn_grad(n.a), 2);
+    assert_close(ops_at(kn_grad(n.b), 0), 1, 1e-5, 0);
+    kn_optim_destroy(optim);
+    kn_params_destroy(n.set);
+}
+
 int main(void) {
-    return RUN_TESTS(OPS_TEST(a_rate_of_zero_stops_momentum), OPS_TEST(a_rate_of_zero_stops_replays),
+    return RUN_TESTS(OPS_TEST(a_norm_does_not_count_what_stands_still),
+                     OPS_TEST(a_gradient_of_what_stands_still_is_not_clipped),
+                     OPS_TEST(a_rate_of_zero_stops_momentum),
+                     OPS_TEST(a_rate_of_zero_stops_replays),
                      OPS_TEST(groups_that_are_set_before_each_step_do_not_gather),
                      OPS_TEST(the_last_call_holds_where_prefixes_overlap));
 }
