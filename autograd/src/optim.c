@@ -225,7 +225,7 @@ static kn_optim_part part_of(const kn_optim *optim, const kn__param *p) {
 /* Dense parameters first, by turns: they alone are in the step of all. */
 static kn_status make_parts(kn_optim *optim) {
     const kn_params *set = optim->set;
-    kn_optim_part *parts = calloc((size_t)set->n + 1, sizeof *parts);
+    kn_optim_part *parts = calloc(2 * (size_t)set->n + 1, sizeof *parts);
     if (!parts) return KN_FAIL(KN_ERR_OOM, "no host memory for %d parameters", set->n);
     int n = 0;
     for (int t = 0; t < optim->n_turns; t++) {
@@ -239,8 +239,8 @@ static kn_status make_parts(kn_optim *optim) {
     for (int i = 0; i < set->n; i++)
         if (set->param[i]->is_sparse) parts[n++] = part_of(optim, set->param[i]);
     KN_ASSERT(n == set->n && !optim->parts);
-    optim->attr.part = optim->parts = parts;
-    optim->attr.n_parts = optim->n_dense;
+    optim->parts = parts;
+    optim->moving = parts + n;
     return KN_OK;
 }
 
@@ -274,7 +274,7 @@ kn_status kn__optim_prepare(kn_optim *optim) {
     KN_SCOPE("optimizer state");
     kn_params *set = optim->set;
     KN_TRY(check_sparse(optim->op, set));
-    KN_TRY(kn__params_freeze(set));
+    KN_TRY(kn__params_fix(set));
     if (optim->has_m && optim->m == KN_NONE) KN_TRY(kn__optim_state_make(&optim->m, set->flat));
     if (optim->has_v && optim->v == KN_NONE) KN_TRY(kn__optim_state_make(&optim->v, set->flat));
     if (!optim->parts) KN_TRY(make_parts(optim));
@@ -286,7 +286,8 @@ kn_status kn__optim_prepare(kn_optim *optim) {
 
 static kn_status run_dense(kn_optim *optim) {
     kn_tensor *grad = optim->part_grad ? optim->part_grad : optim->set->flat;
-    return kn_optim_run(optim->op, &optim->attr, grad, optim->m, optim->v, optim->hyper);
+    kn_attr_optim attr = kn__parts_attr(optim, 0, optim->n_dense);
+    return kn_optim_run(optim->op, &attr, grad, optim->m, optim->v, optim->hyper);
 }
 
 /* All memory is taken before the first parameter is written: a failed step may be repeated. */
@@ -299,6 +300,7 @@ static kn_status run(kn_optim *optim) {
     kn_status status = KN_OK;
     for (int i = 0; i < n && status == KN_OK; i++) {
         const kn_optim_part *part = &optim->parts[optim->n_dense + i];
+        if (kn__edge_param(part->w->grad)->is_frozen) continue;
         u[i] = (kn__rows_update){.w = part->w, .m = optim->row_m[i], .v = optim->row_v[i]};
         status = kn__rows_step(&u[i], optim->op, &optim->attr, part, optim->hyper);
     }

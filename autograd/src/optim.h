@@ -20,7 +20,8 @@ struct kn_optim {
     int n_groups;
     kn_op op;
     kn_attr_optim attr;
-    kn_optim_part *parts; /* made at the first step: dense parameters, then sparse ones */
+    kn_optim_part *parts;  /* made at the first step: dense parameters, then sparse ones */
+    kn_optim_part *moving; /* room for as many, behind them */
     int n_dense;
     kn_tensor *m, *v;           /* like the gradient arena; KN_NONE where the method has none */
     kn_tensor **row_m, **row_v; /* of each sparse parameter, like it; NULL before the first step */
@@ -63,10 +64,12 @@ int kn__turn_of(const kn_optim *optim, const kn__param *p);
 void kn__turns_free(char **turn, int n);
 /* Sets its rate and decay as the groups say. */
 void kn__part_scale(kn_optim_part *part, const kn_optim *optim, const kn__param *p);
-/* Whether a step moves it: its group may stand still. */
+/* Whether a step moves it: it may be frozen, its group stand still. */
 bool kn__param_moves(const kn_optim *optim, const kn__param *p);
-/* The parameter of parts[i], where that is a view. */
+/* The parameter of parts[i]. */
 const kn__param *kn__part_param(const kn_optim *optim, int i);
+/* Of a step of the parts from `first` up to `end`: without those that are frozen. */
+kn_attr_optim kn__parts_attr(const kn_optim *optim, int first, int end);
 /* State i, 1 or 2, of kn_optim_update. */
 kn_tensor *kn__update_state_at(kn_optim *optim, int i, char *name, size_t name_bytes);
 /* Copies the gradients of the ranges, where the caller doesn't write them. */

@@ -16,7 +16,20 @@ void kn__part_scale(kn_optim_part *part, const kn_optim *optim, const kn__param 
 bool kn__param_moves(const kn_optim *optim, const kn__param *p) {
     kn_optim_part part = {.rate = 1};
     kn__part_scale(&part, optim, p);
-    return part.rate != 0;
+    return part.rate != 0 && !p->is_frozen;
+}
+
+kn_attr_optim kn__parts_attr(const kn_optim *optim, int first, int end) {
+    kn_attr_optim attr = optim->attr;
+    attr.part = optim->parts + first;
+    attr.n_parts = end - first;
+    if (!optim->set->has_frozen) return attr;
+    int n = 0;
+    for (int i = first; i < end; i++)
+        if (!kn__part_param(optim, i)->is_frozen) optim->moving[n++] = optim->parts[i];
+    attr.part = optim->moving;
+    attr.n_parts = n;
+    return attr;
 }
 
 /* Groups whose parameters are all in the new one say nothing any more: a program that sets a group
@@ -44,9 +57,7 @@ static kn_status group_add(kn_optim *optim, const char *prefix, double lr_scale,
     groups[optim->n_groups++] = (kn__param_group){own, lr_scale, decay_scale};
     int n_parts = optim->part_grad ? optim->n_dense : optim->set->n;
     for (int i = 0; optim->parts && i < n_parts; i++) {
-        const kn__param *p =
-            optim->part_grad ? kn__part_param(optim, i) : kn__edge_param(optim->parts[i].w->grad);
-        if (!kn__has_prefix(p, prefix)) continue;
+        if (!kn__has_prefix(kn__part_param(optim, i), prefix)) continue;
         optim->parts[i].rate = lr_scale;
         optim->parts[i].decay = decay_scale;
     }

@@ -38,7 +38,7 @@ static void parts_release(kn_optim_part *parts, int n) {
 
 static kn_status parts_cut(kn_optim_part **out, int *n, const kn_optim *optim) {
     size_t most = (size_t)optim->set->n + (size_t)optim->n_ranges + 1;
-    kn_optim_part *parts = calloc(most, sizeof *parts);
+    kn_optim_part *parts = calloc(2 * most, sizeof *parts);
     if (!parts) return KN_FAIL(KN_ERR_OOM, "no host memory for %d parameters", optim->set->n);
     kn_status status = KN_OK;
     int64_t at = 0;
@@ -56,6 +56,7 @@ static kn_status parts_cut(kn_optim_part **out, int *n, const kn_optim *optim) {
 
 const kn__param *kn__part_param(const kn_optim *optim, int i) {
     const kn_tensor *w = optim->parts[i].w;
+    if (!optim->part_grad) return kn__edge_param(w->grad);
     int k = 0;
     while (optim->set->param[k]->w->storage != w->storage) k++;
     return optim->set->param[k];
@@ -115,8 +116,9 @@ static kn_status cut(kn_optim *optim) {
     optim->m = m;
     optim->v = v;
     optim->part_grad = kn_tensor_detach_frame(grad);
-    optim->attr.part = optim->parts = parts;
-    optim->attr.n_parts = optim->n_dense = n;
+    optim->parts = parts;
+    optim->moving = parts + n;
+    optim->n_dense = n;
     optim->is_ready = true;
     return KN_OK;
 }
@@ -145,7 +147,7 @@ static kn_status shard_check(const kn_optim *optim, const kn_optim_range range[]
         if (optim->set->param[i]->is_sparse)
             return KN_FAIL(KN_ERR_UNSUPPORTED, "kn_optim_shard: the gradient of %s is row-sparse",
                            optim->set->param[i]->name);
-    KN_TRY(kn__params_freeze(optim->set));
+    KN_TRY(kn__params_fix(optim->set));
     return ranges_check(optim, range, n);
 }
 

@@ -83,10 +83,7 @@ kn_status kn_optim_turn_step(kn_optim *optim, int i) {
     KN_TRY(kn_check());
     if (!optim->is_ready) KN_TRY(kn__optim_prepare(optim));
     KN_TRY(kn__params_settle(optim->set));
-    kn_attr_optim attr = optim->attr;
-    int first = i ? optim->turn_end[i - 1] : 0;
-    attr.part = optim->parts + first;
-    attr.n_parts = optim->turn_end[i] - first;
+    kn_attr_optim attr = kn__parts_attr(optim, i ? optim->turn_end[i - 1] : 0, optim->turn_end[i]);
     kn_tensor *hyper = kn_tensor_view(optim->hyper, KN_SHAPE(HYPERS), (int64_t)i * HYPERS);
     if (!hyper) return kn_check();
     KN_TRY(kn_optim_run(optim->op, &attr, optim->set->flat, optim->m, optim->v, hyper));

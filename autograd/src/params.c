@@ -381,7 +381,7 @@ kn_status kn__params_layout(kn_params *set) {
     return status;
 }
 
-kn_status kn__params_freeze(kn_params *set) {
+kn_status kn__params_fix(kn_params *set) {
     set->ordered = true;
     return kn__params_layout(set);
 }
@@ -502,7 +502,7 @@ static kn_status settle(kn__param *p) {
 
 /* What a plan reads stays where it is. */
 static kn_status layout_to_read(kn_params *set) {
-    return kn_capture_records() ? kn__params_freeze(set) : kn__params_layout(set);
+    return kn_capture_records() ? kn__params_fix(set) : kn__params_layout(set);
 }
 
 kn_status kn__params_settle(kn_params *set) {

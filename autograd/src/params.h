@@ -23,6 +23,7 @@ struct kn__param {
     int n_users;      /* in a hooked pass: edges to it that are left */
     uint64_t counted; /* the serial of that pass */
     uint64_t reached; /* the serial of the last hooked pass that gave it a gradient */
+    bool is_frozen;   /* a constant: neither recorded nor moved */
     bool is_sparse;   /* its gradient is in `rows`; its slice is empty */
     kn__rows rows;
     int order; /* of first use in the first backward; INT_MAX: unused */
@@ -44,6 +45,7 @@ struct kn_params {
     bool stepped;       /* the next backward begins a cycle; so does the first one */
     bool ordered;       /* the layout is final */
     int n_used;         /* in the first backward */
+    bool has_frozen;    /* parameters, or had: steps look for them */
     bool in_pass;       /* linked in the running pass */
     bool is_scaled;     /* a loss scale divides the gradients */
     kn_params *touched; /* next set of the running pass */
@@ -71,7 +73,7 @@ kn_status kn__params_together(const char *name, const kn_params *params);
 /* Makes the arena if it isn't there. */
 kn_status kn__params_layout(kn_params *set);
 /* The layout is final from here on: optimiser state goes by its offsets. */
-kn_status kn__params_freeze(kn_params *set);
+kn_status kn__params_fix(kn_params *set);
 /* Begins a cycle if a step ended the last one. */
 void kn__params_cycle_begin(kn_params *set);
 /* Counts a parameter as used by the first backward, for the order of slices. */

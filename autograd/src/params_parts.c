@@ -60,18 +60,20 @@ void kn_params_on_void(kn_params *params, kn_grad_void_fn fn, void *ctx) {
 /* --- sets that a tape keeps --- */
 
 /* Without host memory it keeps none more. */
-void kn__param_recorded(kn__param *p, kn__tape *tape) {
+bool kn__param_recorded(kn__param *p, kn__tape *tape) {
     kn_params *head = p->set->head;
+    if (p->is_frozen) return false;
     for (int i = tape->n_sets - 1; i >= 0; i--)
-        if (tape->set[i] == head) return;
+        if (tape->set[i] == head) return true;
     if (tape->n_sets == tape->sets_cap) {
         int cap = tape->sets_cap ? 2 * tape->sets_cap : 4;
         kn_params **set = realloc(tape->set, (size_t)cap * sizeof(kn_params *));
-        if (!set) return;
+        if (!set) return true;
         tape->set = set;
         tape->sets_cap = cap;
     }
     tape->set[tape->n_sets++] = kn__params_retain(head);
+    return true;
 }
 
 void kn__tape_sets_release(kn__tape *tape) {
@@ -130,7 +132,7 @@ kn_status kn_params_order_set(kn_params *params, const int order[], int n) {
                            first, first + part->n - 1);
         first += part->n;
     }
-    KN_EACH_PART(part, params) KN_TRY(kn__params_freeze(part));
+    KN_EACH_PART(part, params) KN_TRY(kn__params_fix(part));
     return KN_OK;
 }
 
@@ -175,6 +177,7 @@ static void part_change(kn__param *p, kn_params *to) {
         from->param[i]->index = i;
     }
     from->numel -= p->w->n;
+    to->has_frozen |= p->is_frozen;
     p->set = to;
     p->index = to->n;
     to->param[to->n++] = p;
@@ -200,6 +203,31 @@ kn_status kn_param_to(kn_tensor *w, kn_device *device) {
     kn__tensor_swap_place(w, moved);
     part_change(p, to);
     return KN_OK;
+}
+
+/* --- frozen parameters --- */
+
+kn_status kn_params_freeze(kn_params *params, const char *prefix, bool frozen) {
+    KN_TRY(kn_check());
+    if (!params || !prefix)
+        return KN_FAIL(KN_ERR_INVALID, "kn_params_freeze: %s is NULL",
+                       params ? "prefix" : "params");
+    if (kn_capture_records())
+        return KN_FAIL(KN_ERR_INVALID,
+                       "kn_params_freeze: inside a captured step, whose replays would not do it: "
+                       "call it before the step");
+    int n = 0;
+    KN_EACH_PART(part, params)
+    for (int i = 0; i < part->n; i++) {
+        kn__param *p = part->param[i];
+        if (strncmp(p->name, prefix, strlen(prefix)) != 0) continue;
+        p->is_frozen = frozen;
+        part->has_frozen |= frozen;
+        n++;
+    }
+    if (n) return KN_OK;
+    return KN_FAIL(KN_ERR_INVALID, "kn_params_freeze: no parameter's name begins with '%s'",
+                   prefix);
 }
 
 void kn_params_grad_begin(kn_params *params) {

@@ -163,14 +163,15 @@ void *kn__tape_take(kn__tape *tape, size_t size_bytes);
 /* A node of one result, which is t, with room for edges and attributes, appended. NULL: no memory,
  * the error is recorded. */
 kn__node *kn__tape_node(kn__tape *tape, int op, kn_tensor *t, int n_in, size_t attr_bytes);
-/* The tape has an edge to the parameter: it keeps the set, which the user may destroy before
- * backward. */
-void kn__param_recorded(kn__param *p, kn__tape *tape);
+/* Whether the tape gets an edge to the parameter, which a frozen one has none of. It keeps the set,
+ * which the user may destroy before backward. */
+bool kn__param_recorded(kn__param *p, kn__tape *tape);
 void kn__tape_sets_release(kn__tape *tape);
-/* The edge to what made t, for a node of this tape: 0 for another thread's. */
+/* The edge to what made t, for a node of this tape: 0 for another thread's, and for constants. */
 static inline kn_edge kn__edge_from(kn__tape *tape, const kn_tensor *t) {
     const kn__node *from = kn__edge_node(t->grad);
-    if (kn__edge_param(t->grad)) kn__param_recorded(kn__edge_param(t->grad), tape);
+    kn__param *p = kn__edge_param(t->grad);
+    if (p && !kn__param_recorded(p, tape)) return 0;
     return from && from->tape != tape ? 0 : t->grad;
 }
 /* Empties the tape: survivors become constants. `retired`: a pass has been through all nodes. */

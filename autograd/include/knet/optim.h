@@ -76,8 +76,9 @@ KN_API KN_MUST_CHECK kn_status kn_lamb_create(kn_optim **out, kn_params *params,
                                               const kn_adam_options *options);
 
 /* Updates all parameters by their gradients: those that the loss didn't reach by gradients of 0, so
- * that they decay and go on by their momentum; a group of rate 0 stands still. A step that fails for lack of memory moves no
- * parameter of that device; repeated, it has the bits of one that didn't fail. */
+ * that they decay and go on by their momentum; a group of rate 0 stands still, and so do parameters
+ * that kn_params_freeze froze. A step that fails for lack of memory moves no parameter of that
+ * device; repeated, it has the bits of one that didn't fail. */
 KN_API KN_MUST_CHECK kn_status kn_optim_step(kn_optim *optim);
 /* Moves the tensor w by its gradient g, of the same shape, as Knet's update!(w, g, optim): an
  * optimiser of a set without parameters belongs to the first tensor it moves, and keeps its state.
@@ -95,9 +96,10 @@ KN_API KN_MUST_CHECK kn_status kn_optim_update(kn_optim *optim, kn_tensor *w, kn
 KN_API KN_MUST_CHECK kn_status kn_optim_lr(kn_optim *optim, double lr);
 /* Parameters whose names begin with `prefix` learn at `lr_scale` times the learning rate and decay
  * by `decay_scale` times the weight decay, from the next step on. With an lr_scale of 0 they stand
- * still, and clip_norm doesn't count their gradients. Where prefixes overlap the last call holds. Replays of a step that was captured before keep the factors that they were recorded
- * with. Errors: INVALID when no parameter has such a name, and for factors that are negative or not
- * finite. */
+ * still, and clip_norm doesn't count their gradients, which kn_params_freeze saves too. Where
+ * prefixes overlap the last call holds. Replays of a step that was captured before keep the factors
+ * that they were recorded with. Errors: INVALID when no parameter has such a name, and for factors
+ * that are negative or not finite. */
 KN_API KN_MUST_CHECK kn_status kn_optim_group(kn_optim *optim, const char *prefix, double lr_scale,
                                               double decay_scale);
 /* The i-th group in force, oldest first: its prefix, borrowed until the next kn_optim_group, and

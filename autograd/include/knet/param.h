@@ -130,6 +130,17 @@ KN_API bool kn_param_is_sparse(const kn_tensor *w);
  * of a row has its whole sum. Errors: INVALID for a dense gradient. */
 KN_API KN_MUST_CHECK kn_status kn_grad_rows(kn_tensor **rows, kn_tensor **values, kn_tensor *w);
 
+/* --- frozen parameters --- */
+/* From now on the parameters whose names begin with `prefix` are constants, as for the pretrained
+ * part of a model that is fine-tuned: tapes don't record them, so that backward computes no
+ * gradient by them, and optimisers leave them and their state as they are, and out of norms.
+ * Gradients flow through the ops that read them. Not `frozen`: they learn again. Call it between
+ * steps, not between forward and backward; captured steps stay as they were recorded. With Adam
+ * parameters that learn only after many steps begin with up to six times the rate, as the step
+ * count is of all: make a new optimiser then. kn_freeze and kn_layer_freeze are something else, a
+ * form for inference. Errors: INVALID when no parameter has such a name, and in a captured step. */
+KN_API KN_MUST_CHECK kn_status kn_params_freeze(kn_params *params, const char *prefix, bool frozen);
+
 /* Calls fn(ctx, w, gradient of w) in each kn_backward for each parameter that it reaches, as soon
  * as its gradient is complete. fn reads or changes the gradient in place, by ops that write into
  * it, such as kn_axpy_into; it must not call kn_backward. An error that fn leaves pending ends the
