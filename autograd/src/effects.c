@@ -80,6 +80,13 @@ void kn__params_effect_begin(kn_params *set) {
     kn_capture_effect_add((kn_capture_effect){apply_begin, release, undo, fits_backward, set, e});
 }
 
+void kn__params_effect_zero(kn_params *set) {
+    if (!kn_capture_records()) return;
+    effect *e = effect_new(set, true);
+    if (e) e->begins = true, e->stepped = false;
+    kn_capture_effect_add((kn_capture_effect){apply_begin, release, NULL, NULL, set, e});
+}
+
 void kn__params_effect_read(kn_params *set) {
     if (!kn_capture_records()) return;
     effect *e = effect_new(set, false);

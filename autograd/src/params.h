@@ -99,6 +99,8 @@ kn_status kn__params_settle(kn_params *set);
 /* While a step is captured, before a backward writes: replays begin a cycle if one begins now, and
  * are possible where the backward adds to the gradients of the same parameters as now. */
 void kn__params_effect_begin(kn_params *set);
+/* The same where gradients become zeros, whatever they are. */
+void kn__params_effect_zero(kn_params *set);
 /* The same before gradients are read: where the same parameters have gradients of the cycle. */
 void kn__params_effect_read(kn_params *set);
 /* While a step is captured: its replays bring the set to the state that it has now. */

@@ -234,6 +234,15 @@ void kn_params_grad_begin(kn_params *params) {
     KN_EACH_PART(set, params) kn__params_cycle_begin(set);
 }
 
+void kn_params_grad_zero(kn_params *params) {
+    KN_EACH_PART(set, params) {
+        kn__params_effect_zero(set);
+        set->cycle++;
+        set->n_begun++;
+        set->stepped = false;
+    }
+}
+
 void kn__params_void(kn_params *set) {
     if (set->on_void) set->on_void(set->on_void_ctx);
     set->cycle++;

@@ -1,3 +1,4 @@
+#include <knet/capture.h>
 #include <math.h>
 
 #include "autograd_test.h"
@@ -320,6 +321,96 @@ static void an_order_is_set_before_gradients_lie_anywhere(void **state) {
     }
 }
 
+/* --- gradients become zeros --- */
+
+/* Two sets of one weight each, whose product is the loss: of d, then of g. */
+typedef struct pair {
+    kn_params *set[2];
+    kn_tensor *w[2];
+    kn_optim *optim[2];
+} pair;
+
+static void pair_open(pair *p) {
+    for (int i = 0; i < 2; i++) {
+        p->set[i] = params_f32();
+        p->w[i] = PARAM(p->set[i], KN_SHAPE(1), "w", (float)(2 + i));
+        assert_ok(kn_sgd_create(&p->optim[i], p->set[i], 0.125, NULL));
+    }
+}
+
+static void pair_close(pair *p) {
+    for (int i = 0; i < 2; i++) {
+        kn_optim_destroy(p->optim[i]);
+        kn_params_destroy(p->set[i]);
+    }
+}
+
+static kn_status pair_step(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
+    pair *p = ctx;
+    (void)out, (void)in;
+    for (int i = 0; i < 2; i++) {
+        KN_TAPE();
+        for (int k = 0; k < 2; k++) kn_params_grad_zero(p->set[k]);
+        KN_TRY(kn_backward(sum_all(kn_mul(p->w[0], p->w[1]))));
+        KN_TRY(kn_optim_step(p->optim[i]));
+    }
+    return kn_check();
+}
+
+static void sets_of_one_loss_step_by_its_gradients_alone(void **state) {
+    (void)state;
+    KN_FRAME();
+    for (int captured = 0; captured < 2; captured++) {
+        pair p;
+        kn_capture *capture = NULL;
+        kn_capture_stats stats;
+        float w[2] = {2, 3};
+        pair_open(&p);
+        assert_ok(kn_capture_create(&capture, NULL));
+        for (int t = 0; t < 5; t++) {
+            for (int i = 0; i < 2; i++) w[i] -= 0.125f * w[1 - i];
+            assert_ok(captured ? kn_capture_run(NULL, 0, capture, NULL, 0, pair_step, &p)
+                               : pair_step(NULL, NULL, &p));
+            for (int i = 0; i < 2; i++) assert_values(p.w[i], (double)w[i]);
+        }
+        kn_capture_stats_read(&stats, sizeof stats, capture);
+        assert_true(stats.n_launches >= (captured ? 3 : 0));
+        kn_capture_destroy(capture);
+        pair_close(&p);
+    }
+}
+
+static void gradients_that_no_step_used_become_zeros(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_params *set = params_f32();
+    kn_optim *optim = NULL;
+    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 1, 2);
+    kn_tensor *table = PARAM(set, KN_SHAPE(3, 1), "table", 1, 2, 3), *rows, *values;
+    assert_ok(kn_param_sparse(table));
+    assert_ok(kn_sgd_create(&optim, set, 0.5, &(kn_sgd_options){.clip_each = 100}));
+    for (int t = 0; t < 3; t++) {
+        int64_t index[] = {1};
+        KN_TAPE();
+        kn_tensor *row = kn_embedding(table, kn_tensor_from(index, KN_I64, KN_SHAPE(1)));
+        assert_ok(kn_backward(kn_add(sum_all(kn_square(w)), sum_all(row))));
+        if (t < 2) kn_params_grad_zero(set);
+        if (t == 0) assert_values(kn_grad(w), 0, 0);
+        assert_ok(kn_grad_rows(&rows, &values, table));
+        assert_int_equal(kn_tensor_numel(values), t == 2);
+        assert_ok(kn_optim_step(optim)); /* by zeros, then by one gradient alone */
+        if (t < 2) assert_values(w, 1, 2);
+    }
+    assert_values(w, 0, 0);
+    assert_values(table, 1, 1.5, 3);
+    kn_params_grad_zero(set); /* twice, and after a step */
+    kn_params_grad_zero(set);
+    assert_values(kn_grad(w), 0, 0);
+    kn_params_grad_zero(NULL);
+    kn_optim_destroy(optim);
+    kn_params_destroy(set);
+}
+
 int main(void) {
     return RUN_TESTS(
         OPS_TEST(names_are_formatted_and_unique), OPS_TEST(bad_sets_and_parameters_say_why),
@@ -331,6 +422,8 @@ int main(void) {
         OPS_TEST(a_tape_keeps_the_sets_that_it_has_recorded),
         OPS_TEST(an_error_that_a_hook_leaves_pending_ends_the_pass),
         OPS_TEST(a_hook_is_not_called_where_the_pass_brings_no_gradient),
+        OPS_TEST(sets_of_one_loss_step_by_its_gradients_alone),
+        OPS_TEST(gradients_that_no_step_used_become_zeros),
         OPS_TEST(gradients_lie_in_the_order_of_use),
         OPS_TEST(gradients_stay_where_a_view_reads_them),
         OPS_TEST(an_order_is_set_before_gradients_lie_anywhere));

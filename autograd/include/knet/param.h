@@ -8,10 +8,11 @@
  *
  * A parameter belongs to its set and is borrowed until the set is destroyed. An optimiser shares
  * the set, and so does a tape that has recorded a parameter: they may be destroyed in any order.
- * Backward adds to gradients; the first backward after kn_optim_step starts from zero; until then
- * the last gradients can be read. Values, gradients and optimiser state come from the pool of the
- * frame in which the set was created. Create all parameters before the first backward, step or
- * kn_grad. Threads: any number may read; backward, step and load need exclusive access.
+ * Backward adds to gradients of all sets that it reaches; the first backward after kn_optim_step or
+ * kn_params_grad_zero starts from zero; until then the last gradients of a step can be read.
+ * Values, gradients and optimiser state come from the pool of the frame in which the set was
+ * created. Create all parameters before the first backward, step or kn_grad. Threads: any number
+ * may read; backward, step and load need exclusive access.
  */
 #ifndef KNET_PARAM_H
 #define KNET_PARAM_H
@@ -158,6 +159,10 @@ KN_API kn_tensor *kn_params_grad(kn_params *params);
 /* Makes all gradients zeros if there was no backward since the last step, as the next backward
  * would; otherwise a no-op. */
 KN_API void kn_params_grad_begin(kn_params *params);
+/* Makes all gradients zeros, also those that no step has used: before a backward whose loss reaches
+ * several sets, of which another one's step used the last gradients, as of adversarial networks, or
+ * to leave out a batch. */
+KN_API void kn_params_grad_zero(kn_params *params);
 
 #ifdef __cplusplus
 }
