@@ -12,6 +12,7 @@ struct kn_ema {
     kn_optim_part *parts; /* weights, and their places in the arena */
     int n;                /* parameters at creation */
     double decay;
+    bool swapped; /* it has the weights, the parameters the averages */
 };
 
 static int64_t lay_out(kn_ema *ema) {
@@ -84,6 +85,7 @@ static kn_status check(const char *name, const kn_ema *ema) {
 
 kn_status kn_ema_update(kn_ema *ema) {
     KN_TRY(check("kn_ema_update", ema));
+    KN_TRY(kn__params_own("kn_ema_update", ema->set));
     KN_SCOPE("ema_update");
     KN_FRAME(.device = ema->set->device, .pool = ema->set->pool, .record = KN_OFF);
     KN_TRY(kn_check());
@@ -124,8 +126,12 @@ kn_status kn_ema_swap(kn_ema *ema) {
     kn_tensor *scratch = kn_tensor_new(ema->set->device, ema->set->dtype, KN_SHAPE(n_max));
     if (!scratch) return kn_check();
     for (int i = 0; i < ema->n; i++) KN_TRY(swap_one(ema, &ema->parts[i], scratch));
+    ema->swapped = !ema->swapped;
+    ema->set->n_swapped += ema->swapped ? 1 : -1;
     return KN_OK;
 }
+
+bool kn_ema_is_swapped(const kn_ema *ema) { return ema && ema->swapped; }
 
 kn_params *kn_ema_params(const kn_ema *ema) { return ema->set; }
 
@@ -136,6 +142,7 @@ kn_tensor *kn_ema_at(kn_ema *ema, int i) {
 
 void kn_ema_destroy(kn_ema *ema) {
     if (!ema) return;
+    ema->set->n_swapped -= ema->swapped; /* the averages become the weights */
     kn_tensor_release(ema->mean);
     kn_tensor_release(ema->hyper);
     kn__params_release(ema->set);

@@ -344,6 +344,7 @@ kn_status kn_optim_step(kn_optim *optim) {
         return KN_FAIL(KN_ERR_INVALID,
                        "kn_optim_step: the optimiser has %d turns; use kn_optim_turn_step",
                        optim->n_turns);
+    KN_TRY(kn__params_own("kn_optim_step", optim->set));
     KN_SCOPE("optim_step");
     for (kn_optim *o = optim->next; o; o = o->next) KN_TRY(prepare(o)); /* before any has moved */
     for (; optim; optim = optim->next) KN_TRY(step_part(optim));

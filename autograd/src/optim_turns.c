@@ -78,6 +78,7 @@ kn_status kn_optim_turn_step(kn_optim *optim, int i) {
     if (!optim || i < 0 || i >= kn_optim_turn_count(optim))
         return KN_FAIL(KN_ERR_INVALID, "kn_optim_turn_step: turn %d of %d", i,
                        optim ? kn_optim_turn_count(optim) : 0);
+    KN_TRY(kn__params_own("kn_optim_turn_step", optim->set));
     KN_SCOPE("optim_step");
     KN_FRAME(.device = optim->set->device, .pool = optim->set->pool, .record = KN_OFF);
     KN_TRY(kn_check());

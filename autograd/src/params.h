@@ -44,6 +44,7 @@ struct kn_params {
     uint64_t n_begun;   /* 1 + how many passes have begun to write gradients */
     bool stepped;       /* the next backward begins a cycle; so does the first one */
     bool ordered;       /* the layout is final */
+    int n_swapped;      /* averages that are in place of the weights */
     int n_used;         /* in the first backward */
     bool has_frozen;    /* parameters, or had: steps look for them */
     bool in_pass;       /* linked in the running pass */
@@ -69,6 +70,9 @@ void kn__tensor_swap_place(kn_tensor *a, kn_tensor *b);
 kn_status kn__params_movable(const char *name, const kn_params *params);
 /* Fails where the parameters lie on several devices. */
 kn_status kn__params_together(const char *name, const kn_params *params);
+
+/* Fails where averages are in place of the weights. */
+kn_status kn__params_own(const char *name, const kn_params *params);
 
 /* Makes the arena if it isn't there. */
 kn_status kn__params_layout(kn_params *set);

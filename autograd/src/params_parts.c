@@ -151,6 +151,14 @@ kn_status kn__params_together(const char *name, const kn_params *params) {
                    kn_device_name(params->device), kn_device_name(params->next->device));
 }
 
+kn_status kn__params_own(const char *name, const kn_params *params) {
+    if (!params->n_swapped) return KN_OK;
+    return KN_FAIL(KN_ERR_INVALID,
+                   "%s: the weights are averages, which kn_ema_swap put there: exchange them again "
+                   "before",
+                   name);
+}
+
 static kn_status part_find(kn_params **out, kn_params *head, kn_device *device) {
     kn_params *last = head;
     KN_EACH_PART(part, head) {

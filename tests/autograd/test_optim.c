@@ -472,7 +472,12 @@ static void averages_follow_the_weights_and_change_places_with_them(void **state
     compare(w, b, &ref);
     assert_ok(kn_ema_swap(ema));
     compare(w, b, &mean);
+    assert_true(kn_ema_is_swapped(ema));
+    assert_fails(kn_ema_update(ema), KN_ERR_INVALID, "kn_ema_update: the weights are averages");
+    assert_fails(kn_optim_step(optim), KN_ERR_INVALID, "kn_optim_step: the weights are averages");
+    compare(w, b, &mean);
     assert_ok(kn_ema_swap(ema));
+    assert_false(kn_ema_is_swapped(ema) || kn_ema_is_swapped(NULL));
     compare(w, b, &ref);
     assert_fails(kn_ema_update(NULL), KN_ERR_INVALID, "ema is NULL");
     kn_params_destroy(set); /* the averages share it */
@@ -493,6 +498,33 @@ static void two_swaps_give_the_bits_of_before(void **state) {
     for (int i = 0; i < 2; i++) assert_ok(kn_ema_swap(ema));
     assert_memory_equal(kn_data(w), before, sizeof before);
     kn_ema_destroy(ema);
+    kn_params_destroy(set);
+}
+
+static void averages_that_end_in_place_of_the_weights_are_the_weights(void **state) {
+    (void)state;
+    kn_params *set;
+    kn_tensor *w, *b;
+    model ref;
+    kn_optim *optim = NULL;
+    kn_ema *ema = NULL, *other = NULL;
+    const char *const all[] = {""};
+    start(&set, &w, &b, &ref);
+    assert_ok(kn_sgd_create(&optim, set, 0.05, NULL));
+    assert_ok(kn_optim_turns(optim, all, 1));
+    assert_ok(kn_ema_create(&ema, set, 0.9));
+    assert_ok(kn_ema_create(&other, set, 0.9));
+    assert_ok(kn_ema_swap(ema));
+    assert_ok(gradients_make(w, b));
+    assert_fails(kn_optim_turn_step(optim, 0), KN_ERR_INVALID, "the weights are averages");
+    assert_fails(kn_ema_update(other), KN_ERR_INVALID, "the weights are averages");
+    kn_ema_destroy(ema);
+    assert_ok(kn_optim_turn_step(optim, 0));
+    assert_ok(kn_ema_update(other));
+    for (int i = 0; i < N; i++) ref.w[i] -= 0.05 * slope(i) * ref.w[i];
+    compare(w, b, &ref);
+    kn_ema_destroy(other);
+    kn_optim_destroy(optim);
     kn_params_destroy(set);
 }
 
@@ -543,6 +575,7 @@ int main(void) {
         OPS_TEST(two_swaps_give_the_bits_of_before),
         OPS_TEST(averages_are_of_the_parameters_at_their_creation),
         OPS_TEST(averages_only_read_the_weights),
+        OPS_TEST(averages_that_end_in_place_of_the_weights_are_the_weights),
         OPS_TEST(averages_follow_the_weights_and_change_places_with_them),
         OPS_TEST(clipping_scales_all_gradients_together),
         OPS_TEST(a_clipped_step_has_the_norm_that_was_asked_for),

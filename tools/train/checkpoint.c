@@ -93,9 +93,10 @@ static kn_status optimizer_settle(kn_checkpoint *c) {
 static kn_status list_fill(list *l, kn_checkpoint *c) {
     const char *name = NULL;
     char state[NAME_BYTES];
+    bool swapped = kn_ema_is_swapped(c->ema);
     for (int i = 0; i < kn_params_count(c->params); i++) {
         kn_tensor *w = kn_params_at(c->params, i, &name);
-        KN_TRY(list_add(l, "", name, w));
+        KN_TRY(list_add(l, "", name, swapped ? kn_ema_at(c->ema, i) : w));
     }
     state_list layers = {l, KN_OK};
     kn_layer *net = c->net ? c->net : c->state;
@@ -106,8 +107,8 @@ static kn_status list_fill(list *l, kn_checkpoint *c) {
         KN_TRY(list_add(l, OPTIMIZER, state, t));
     }
     for (int i = 0; c->ema && i < kn_params_count(c->params); i++) {
-        (void)kn_params_at(c->params, i, &name);
-        KN_TRY(list_add(l, AVERAGE, name, kn_ema_at(c->ema, i)));
+        kn_tensor *w = kn_params_at(c->params, i, &name);
+        KN_TRY(list_add(l, AVERAGE, name, swapped ? w : kn_ema_at(c->ema, i)));
     }
     KN_TRY(kn_check());
     for (int i = 0; i < c->n_extra; i++)

@@ -200,16 +200,22 @@ KN_API KN_MUST_CHECK kn_status kn_schedule_lr(double *lr, const kn_schedule *sch
 typedef struct kn_ema kn_ema;
 /* Starts from the weights as they are. decay in (0, 1), such as 0.999. Shares params. */
 KN_API KN_MUST_CHECK kn_status kn_ema_create(kn_ema **out, kn_params *params, double decay);
-/* average = decay·average + (1 - decay)·weight, for all weights in one launch; after each step. */
+/* average = decay·average + (1 - decay)·weight, for all weights in one launch; after each step.
+ * Errors: INVALID while weights and averages are exchanged. */
 KN_API KN_MUST_CHECK kn_status kn_ema_update(kn_ema *ema);
-/* Exchanges weights and averages: once before an evaluation, once after it. */
+/* Exchanges weights and averages: once before an evaluation, once after it. In between a step of an
+ * optimiser of the set is INVALID too (replays of a captured one don't notice), and a checkpoint
+ * with the averages has each under its own name. */
 KN_API KN_MUST_CHECK kn_status kn_ema_swap(kn_ema *ema);
+/* Whether they are exchanged. */
+KN_API bool kn_ema_is_swapped(const kn_ema *ema);
 /* The parameters that it averages; borrowed. */
 KN_API kn_params *kn_ema_params(const kn_ema *ema);
 /* The average of the set's i-th parameter, a view of it in the frame; NULL without an error beyond
- * the last. For checkpoints. */
+ * the last; while they are exchanged, the weight. For checkpoints. */
 KN_API kn_tensor *kn_ema_at(kn_ema *ema, int i);
-/* Destroys the averages. No-op on NULL. */
+/* Destroys the averages; where they are exchanged, they are the weights from now on. No-op on NULL.
+ */
 KN_API void kn_ema_destroy(kn_ema *ema);
 
 #ifdef __cplusplus

@@ -40,7 +40,7 @@ typedef struct kn_checkpoint {
     kn_named *extra;      /* tensors of your own, which load writes into */
     int n_extra;          /* how many */
     uint64_t number[8];   /* of your own, such as the step; load fills them */
-    kn_ema *ema;          /* averages of the weights, as "ema/conv1.weight" */
+    kn_ema *ema;          /* averages of the weights, as "ema/conv1.weight", also while exchanged */
     kn_loss_scale *scale; /* the factor of mixed precision */
     uint64_t reserved[2]; /* zero */
 } kn_checkpoint;
