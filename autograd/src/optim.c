@@ -376,6 +376,12 @@ const char *kn_optim_name(const kn_optim *optim) {
     }
 }
 
+kn_optim_settings kn_optim_settings_get(const kn_optim *optim) {
+    const kn_attr_optim *attr = &optim->attr;
+    return (kn_optim_settings){attr->momentum,     attr->beta1,      attr->beta2,     attr->eps,
+                               attr->weight_decay, optim->clip_norm, optim->clip_each};
+}
+
 kn_status kn_optim_prepare(kn_optim *optim) {
     KN_TRY(kn_check());
     if (!optim) return KN_FAIL(KN_ERR_INVALID, "kn_optim_prepare: optim is NULL");

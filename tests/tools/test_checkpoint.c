@@ -454,7 +454,7 @@ static void other_programs_files_are_refused_and_change_nothing(void **state) {
     assert_close(first_weight(&b), first_weight(&a), 0, 0);
     assert_fails(kn_checkpoint_load(&(kn_checkpoint){.reserved = {1}}, path), KN_ERR_INVALID,
                  "params is NULL");
-    c.reserved[1] = 1;
+    c.reserved[0] = 1;
     assert_fails(kn_checkpoint_load(&c, path), KN_ERR_INVALID, "a reserved field is not zero");
     kn_loader_destroy(small);
     kn_optim_destroy(sgd);

@@ -4,7 +4,6 @@
 #include <knet/op.h>
 #include <knet/tape.h>
 #include <math.h>
-#include <sys/stat.h>
 
 #include "checkpoint_dir.h"
 #include "test.h"
@@ -27,22 +26,6 @@ static kn_checkpoint pair_open(pair *p) {
 static void pair_close(pair *p) {
     kn_optim_destroy(p->optim);
     kn_params_destroy(p->params);
-}
-
-/* Changes the first text in the file that is `from` to `to`, of the same length. */
-static void file_change(const char *from, const char *to) {
-    struct stat file;
-    assert_int_equal(stat(path, &file), 0);
-    char *bytes = malloc((size_t)file.st_size);
-    FILE *f = fopen(path, "r+b");
-    assert_non_null(f);
-    assert_int_equal(fread(bytes, 1, (size_t)file.st_size, f), file.st_size);
-    char *at = memmem(bytes, (size_t)file.st_size, from, strlen(from));
-    assert_non_null(at);
-    assert_int_equal(fseek(f, at - bytes, SEEK_SET), 0);
-    assert_int_equal(fwrite(to, 1, strlen(to), f), strlen(to));
-    assert_int_equal(fclose(f), 0);
-    free(bytes);
 }
 
 static void a_scale_that_none_has_is_refused_before_anything_changes(void **state) {

@@ -67,7 +67,137 @@ static void averages_have_their_names_also_while_exchanged(void **state) {
     }
 }
 
+/* --- settings --- */
+
+typedef kn_status (*optim_fn)(kn_optim **, kn_params *, double number[4]);
+
+static kn_status momentum(kn_optim **out, kn_params *p, double x[4]) {
+    return kn_momentum_create(
+        out, p, 0.1, x[0],
+        &(kn_sgd_options){.weight_decay = x[1], .clip_norm = x[2], .clip_each = x[3]});
+}
+static kn_status rmsprop(kn_optim **out, kn_params *p, double x[4]) {
+    return kn_rmsprop_create(out, p, 0.1, &(kn_adaptive_options){.rho = x[0], .eps = x[1]});
+}
+static kn_status adam(kn_optim **out, kn_params *p, double x[4]) {
+    return kn_adam_create(out, p, 0.1,
+                          &(kn_adam_options){.beta1 = x[0], .beta2 = x[1], .eps = x[2]});
+}
+
+/* Loads what an optimiser of x saved into one whose number i is another. */
+static void settings_refused(optim_fn fn, int i, const char *name) {
+    double x[4] = {0.5, 0.25, 0.125, 0.75}, y[4] = {0.5, 0.25, 0.125, 0.75};
+    char text[128];
+    pair p, q;
+    pair_open(&p);
+    pair_open(&q);
+    y[i] = 0.0625;
+    assert_ok(fn(&p.c.optim, p.params, x));
+    assert_ok(fn(&q.c.optim, q.params, y));
+    assert_ok(kn_fill_into(p.w[0], 3));
+    assert_ok(kn_checkpoint_save(path, &p.c, NULL));
+    snprintf(text, sizeof text, "is of a run with %s %g; the optimiser's is 0.0625", name, x[i]);
+    assert_fails(kn_checkpoint_load(&q.c, path), KN_ERR_INVALID, text);
+    assert_close(first_of(q.w[0]), 1, 0, 0);
+    q.c.keep_settings = 1;
+    assert_ok(kn_checkpoint_load(&q.c, path));
+    assert_close(first_of(q.w[0]), 3, 0, 0);
+    pair_close(&p);
+    pair_close(&q);
+}
+
+static void other_settings_are_refused(void **state) {
+    (void)state;
+    KN_FRAME();
+    const char *const of_momentum[] = {"momentum", "weight_decay", "clip_norm", "clip_each"};
+    for (int i = 0; i < 4; i++) settings_refused(momentum, i, of_momentum[i]);
+    settings_refused(rmsprop, 0, "rho");
+    settings_refused(adam, 1, "beta2");
+    settings_refused(adam, 2, "eps");
+}
+
+static void a_file_of_an_older_version_has_no_settings(void **state) {
+    (void)state;
+    KN_FRAME();
+    double x[4] = {0.5}, y[4] = {0.75};
+    pair p, q;
+    pair_open(&p);
+    pair_open(&q);
+    assert_ok(momentum(&p.c.optim, p.params, x));
+    assert_ok(momentum(&q.c.optim, q.params, y));
+    assert_ok(kn_optim_group(q.c.optim, "w1", 0.5, 1));
+    assert_ok(kn_checkpoint_save(path, &p.c, NULL));
+    file_change("knet.settings", "else.settings");
+    file_change("knet.groups", "else.groups");
+    assert_ok(kn_checkpoint_load(&q.c, path));
+    q.c.keep_settings = 2;
+    assert_fails(kn_checkpoint_load(&q.c, path), KN_ERR_INVALID, "keep_settings is 2");
+    pair_close(&p);
+    pair_close(&q);
+}
+
+/* --- groups --- */
+
+static void step(pair *p) {
+    KN_TAPE();
+    assert_ok(kn_backward(kn_sum(kn_add(p->w[0], p->w[1]), KN_ALL, false)));
+    assert_ok(kn_optim_step(p->c.optim));
+}
+
+static void groups_are_those_of_the_file(void **state) {
+    (void)state;
+    KN_FRAME();
+    pair p, q;
+    pair_open(&p);
+    pair_open(&q);
+    assert_ok(kn_sgd_create(&p.c.optim, p.params, 1, NULL));
+    assert_ok(kn_sgd_create(&q.c.optim, q.params, 1, NULL));
+    assert_ok(kn_optim_group(p.c.optim, "", 0.5, 0.25));
+    assert_ok(kn_optim_group(p.c.optim, "w1", 0, 1));
+    assert_ok(kn_checkpoint_save(path, &p.c, NULL));
+    assert_ok(kn_checkpoint_load(&q.c, path));
+    step(&q);
+    assert_close(first_of(q.w[0]), 0.5, 0, 0);
+    assert_close(first_of(q.w[1]), 2, 0, 0);
+    assert_ok(kn_checkpoint_load(&q.c, path)); /* into the same groups */
+    assert_ok(kn_optim_group(q.c.optim, "w0", 0.75, 0.25));
+    assert_fails(kn_checkpoint_load(&q.c, path), KN_ERR_INVALID,
+                 "has the factors 0.5 and 0.25 of kn_optim_group for 'w0'; the optimiser has 0.75 "
+                 "and 0.25");
+    q.c.keep_settings = 1;
+    assert_ok(kn_checkpoint_load(&q.c, path));
+    step(&q);
+    assert_close(first_of(q.w[0]), 0.25, 0, 0);
+    pair_close(&p);
+    pair_close(&q);
+}
+
+static void groups_of_parameters_that_are_not_there_are_left_out(void **state) {
+    (void)state;
+    KN_FRAME();
+    pair p, q;
+    pair_open(&p);
+    pair_open(&q);
+    assert_non_null(kn_param(p.params, KN_SHAPE(1), (kn_init){0}, "other"));
+    assert_ok(kn_sgd_create(&p.c.optim, p.params, 1, NULL));
+    assert_ok(kn_sgd_create(&q.c.optim, q.params, 1, NULL));
+    assert_ok(kn_optim_group(p.c.optim, "other", 0.5, 1));
+    assert_ok(kn_optim_group(p.c.optim, "w0", 0.25, 1));
+    assert_ok(kn_checkpoint_save(path, &p.c, NULL));
+    assert_ok(kn_checkpoint_load(&q.c, path));
+    step(&q);
+    assert_close(first_of(q.w[0]), 0.75, 0, 0);
+    assert_close(first_of(q.w[1]), 1, 0, 0);
+    file_change("2 w0", "9 w0"); /* more bytes than there are */
+    assert_fails(kn_checkpoint_load(&q.c, path), KN_ERR_INVALID, "knet.groups of the metadata is");
+    pair_close(&p);
+    pair_close(&q);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {TEST(averages_have_their_names_also_while_exchanged)};
+    const struct CMUnitTest tests[] = {
+        TEST(averages_have_their_names_also_while_exchanged), TEST(other_settings_are_refused),
+        TEST(a_file_of_an_older_version_has_no_settings), TEST(groups_are_those_of_the_file),
+        TEST(groups_of_parameters_that_are_not_there_are_left_out)};
     return cmocka_run_group_tests_name("test_checkpoint_state", tests, dir_make, dir_remove);
 }

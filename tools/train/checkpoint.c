@@ -16,7 +16,7 @@
 #include "replace.h"
 #include "text.h"
 
-enum { NAME_BYTES = 320, KEYS_MAX = 8, LINKS_MAX = 40 };
+enum { NAME_BYTES = 320, KEYS_MAX = 10, LINKS_MAX = 40 };
 #define OPTIMIZER "optimizer/"
 #define AVERAGE "ema/"
 #define VOCAB "knet.vocab"
@@ -162,8 +162,10 @@ static kn_status options_check(const kn_checkpoint *c, const char *path, const c
     KN_TRY(kn_check());
     if (!c || !c->params || !path)
         return KN_FAIL(KN_ERR_INVALID, "%s: %s is NULL", who, path ? "params" : "path");
-    for (int i = 0; i < 2; i++)
-        if (c->reserved[i]) return KN_FAIL(KN_ERR_INVALID, "%s: a reserved field is not zero", who);
+    if (c->keep_settings > 1)
+        return KN_FAIL(KN_ERR_INVALID, "%s: keep_settings is %" PRIu64 "; 0 or 1 are possible", who,
+                       c->keep_settings);
+    if (c->reserved[0]) return KN_FAIL(KN_ERR_INVALID, "%s: a reserved field is not zero", who);
     KN_TRY(sets_check(c, who));
     KN_TRY(extra_check(c, who));
     return path_check(path, who);
@@ -202,6 +204,8 @@ static kn_status metadata_fill(metadata *m, kn_checkpoint *c) {
     if (c->optim) {
         kn__text_puts(key_add(m, "knet.optimizer"), kn_optim_name(c->optim));
         KN_TRY(order_put(key_add(m, "knet.order"), c->params));
+        kn__settings_put(key_add(m, "knet.settings"), c->optim);
+        kn__groups_put(key_add(m, "knet.groups"), c->optim);
     }
     if (c->net && kn_layer_rng(c->net)) {
         KN_TRY(kn_rng_state_get(&seed, &offset, kn_layer_rng(c->net)));
@@ -349,7 +353,7 @@ static bool numbers_read(uint64_t out[], int n, const char *text) {
     return text && !*text;
 }
 
-static kn_status numbers_get(uint64_t out[], int n, kn_file *f, const char *path, const char *key) {
+kn_status kn__numbers_get(uint64_t out[], int n, kn_file *f, const char *path, const char *key) {
     const char *text = kn_file_metadata(f, key);
     if (text && numbers_read(out, n, text)) return KN_OK;
     if (text)
@@ -380,7 +384,7 @@ static kn_status scale_read(state *s, kn_loss_scale *scale, kn_file *f, const ch
     uint64_t numbers[3];
     if (!kn_file_metadata(f, "knet.scale"))
         return KN_FAIL(KN_ERR_INVALID, "%s has no loss scale: it is of a run without one", path);
-    KN_TRY(numbers_get(numbers, 3, f, path, "knet.scale"));
+    KN_TRY(kn__numbers_get(numbers, 3, f, path, "knet.scale"));
     s->scale = (kn_loss_scale_state){0, (int64_t)numbers[1], (int64_t)numbers[2]};
     memcpy(&s->scale.factor, &numbers[0], sizeof s->scale.factor);
     return scale_check(scale, &s->scale, path);
@@ -390,7 +394,7 @@ static kn_status scale_read(state *s, kn_loss_scale *scale, kn_file *f, const ch
 static kn_status data_check(state *s, kn_checkpoint *c, kn_file *f, const char *path) {
     const kn_loader *l = c->train;
     const char *vocab = kn_file_metadata(f, VOCAB), *own = l->data->vocab;
-    KN_TRY(numbers_get(s->data, 5, f, path, "knet.data"));
+    KN_TRY(kn__numbers_get(s->data, 5, f, path, "knet.data"));
     if (s->data[3] != (uint64_t)l->data->n || s->data[4] != (uint64_t)l->options.batch)
         return KN_FAIL(KN_ERR_INVALID,
                        "%s is of %" PRIu64 " samples in batches of %" PRIu64
@@ -426,13 +430,14 @@ static kn_status lost_check(const kn_checkpoint *c, kn_file *f, const char *path
 }
 
 static kn_status state_check(state *s, kn_checkpoint *c, kn_file *f, const char *path) {
-    if (c->net && kn_layer_rng(c->net)) KN_TRY(numbers_get(s->random, 2, f, path, "knet.random"));
+    if (c->net && kn_layer_rng(c->net))
+        KN_TRY(kn__numbers_get(s->random, 2, f, path, "knet.random"));
     if (c->train) KN_TRY(data_check(s, c, f, path));
     if (c->scale) KN_TRY(scale_read(s, c->scale, f, path));
     if (c->optim) KN_TRY(lost_check(c, f, path));
     bool whole = c->optim || c->train;
     if (whole || kn_file_metadata(f, "knet.numbers"))
-        KN_TRY(numbers_get(s->numbers, 8, f, path, "knet.numbers"));
+        KN_TRY(kn__numbers_get(s->numbers, 8, f, path, "knet.numbers"));
     return KN_OK;
 }
 
@@ -471,6 +476,7 @@ static kn_status optimizer_plan(list *l, kn_checkpoint *c, kn_file *f, const cha
     if (!method || strcmp(method, name) != 0)
         return KN_FAIL(KN_ERR_INVALID, "%s has the state of %s; the optimiser is %s", path,
                        method ? method : "no optimiser", name);
+    KN_TRY(kn__settings_check(c, f, path));
     bool whole = order_text(c, f) && has_state(f);
     for (int i = 0; i == 0 || whole; i++) {
         kn_tensor *t = kn_optim_state_like(c->optim, i, part, sizeof part);
@@ -509,6 +515,7 @@ static kn_status tensor_load(kn_file *f, const kn_named *to) {
 static kn_status apply(kn_checkpoint *c, kn_file *f, const list *l, const state *s) {
     for (int i = 0; i < l->n; i++) KN_TRY(tensor_load(f, &l->at[i]));
     if (c->optim) kn_optim_state_written(c->optim);
+    if (c->optim) KN_TRY(kn__groups_restore(c, f));
     if (c->net && kn_layer_rng(c->net))
         KN_TRY(kn_rng_state_set(kn_layer_rng(c->net), s->random[0], s->random[1]));
     if (c->train)

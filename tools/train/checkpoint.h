@@ -2,10 +2,24 @@
 #ifndef KN_CHECKPOINT_H
 #define KN_CHECKPOINT_H
 
-#include <knet/status.h>
+#include <knet/checkpoint.h>
+
+#include "text.h"
 
 /* Whether a checkpoint can be saved there, before there is anything to save: creates and removes
  * PATH.new. Errors: INVALID for "", a folder, a device and the like; IO. */
 kn_status kn__checkpoint_can_save(const char *path);
+
+/* n numbers of the metadata's key. Errors: INVALID for a file without it, or with other text. */
+kn_status kn__numbers_get(uint64_t out[], int n, kn_file *f, const char *path, const char *key);
+
+/* --- checkpoint_settings.c --- */
+/* The texts of an optimiser's settings and of its groups. */
+void kn__settings_put(kn__text *out, const kn_optim *optim);
+void kn__groups_put(kn__text *out, const kn_optim *optim);
+/* Whether those of the file are the optimiser's, as far as it has them; nothing is written. */
+kn_status kn__settings_check(const kn_checkpoint *c, kn_file *f, const char *path);
+/* Takes the file's groups where the optimiser has none. */
+kn_status kn__groups_restore(kn_checkpoint *c, kn_file *f);
 
 #endif

@@ -150,6 +150,18 @@ KN_API kn_tensor *kn_optim_shard_whole(kn_optim *optim, int i);
 KN_API kn_params *kn_optim_params(const kn_optim *optim);
 /* Its method: "sgd", "adam", … */
 KN_API const char *kn_optim_name(const kn_optim *optim);
+/* What an optimiser was created with; 0 where its method has no such number. */
+typedef struct kn_optim_settings {
+    double momentum;     /* as given to it */
+    double beta1;        /* Adam's and LAMB's */
+    double beta2;        /* the same; rho of the adaptive methods */
+    double eps;          /* theirs all */
+    double weight_decay; /* as in the options */
+    double clip_norm;    /* the same */
+    double clip_each;    /* the same */
+} kn_optim_settings;
+/* Its settings. */
+KN_API kn_optim_settings kn_optim_settings_get(const kn_optim *optim);
 /* Makes the state, as the first step would; no-op after it. */
 KN_API KN_MUST_CHECK kn_status kn_optim_prepare(kn_optim *optim);
 /* The i-th part of the state, a view of it in the frame, and its name in `name`: "hyper", f64 [4]

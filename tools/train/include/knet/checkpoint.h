@@ -42,7 +42,8 @@ typedef struct kn_checkpoint {
     uint64_t number[8];   /* of your own, such as the step; load fills them */
     kn_ema *ema;          /* averages of the weights, as "ema/conv1.weight", also while exchanged */
     kn_loss_scale *scale; /* the factor of mixed precision */
-    uint64_t reserved[2]; /* zero */
+    uint64_t keep_settings; /* 1: load leaves optim's settings and groups as they are */
+    uint64_t reserved[1];   /* zero */
 } kn_checkpoint;
 
 /* Options of kn_checkpoint_save; may be NULL. */
@@ -60,9 +61,11 @@ KN_API KN_MUST_CHECK kn_status kn_checkpoint_save(const char *path, kn_checkpoin
 /* Loads into existing objects. Everything is checked before anything is written. Errors: IO,
  * FORMAT; INVALID for objects that kn_checkpoint_save refuses; for a file that lacks a tensor or a
  * value, or has one of another shape, dtype, method, seed or vocabulary, or is of a loader with
- * another number of samples or another batch: each names it; and, with an optimiser, for averages
- * or a loss scale that the file has and the run hasn't. Data sets of the same size are not told
- * apart. */
+ * another number of samples or another batch, or of an optimiser with other settings
+ * (kn_optim_settings) or other factors of kn_optim_group: each names it; and, with an optimiser,
+ * for averages or a loss scale that the file has and the run hasn't. Data sets of the same size are
+ * not told apart. The rate becomes the file's, and so do the groups where optim has none: to change
+ * them call kn_optim_lr and kn_optim_group afterwards. Frozen parameters are in no file. */
 KN_API KN_MUST_CHECK kn_status kn_checkpoint_load(kn_checkpoint *checkpoint, const char *path);
 
 #ifdef __cplusplus
