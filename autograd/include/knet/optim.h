@@ -19,7 +19,8 @@ extern "C" {
 /* An optimiser. */
 typedef struct kn_optim kn_optim;
 
-/* Options of kn_sgd_create, kn_momentum_create and kn_nesterov_create. An f32 norm above 1.8e19
+/* Options of kn_sgd_create, kn_momentum_create and kn_nesterov_create. Gradients whose norm is
+ * above a limit are multiplied by limit/(norm + 1e-6), as PyTorch does. An f32 norm above 1.8e19
  * counts as infinite: gradients that it clips become 0. clip_norm sums in the order of
  * kn_params_order. */
 typedef struct kn_sgd_options {
