@@ -51,6 +51,10 @@ static void a_recurrent_layer_is_kn_rnn_with_states(void **state) {
     o.h_n = &want;
     assert_near(y, kn_rnn(x, w, &o), 0);
     assert_near(h, want, 0);
+    assert_null(kn_layer_rnn_forward(rnn, kn_zeros(KN_SHAPE(4, 2, 6)), NULL));
+    assert_fails(kn_check(), KN_ERR_SHAPE, "gru: kn_layer_rnn: x is [4,2,6]; expected [T,B,5]");
+    assert_null(kn_layer_rnn_forward(rnn, kn_zeros(KN_SHAPE(4, 5)), &at));
+    assert_fails(kn_check(), KN_ERR_SHAPE, "x is [4,5]; expected [T,B,5]");
     kn_layer_rnn(f.net, "bad", 5, &o);
     assert_fails(kn_check(), KN_ERR_INVALID, "bad: lengths, states and rng are of a forward");
     kn_layer_rnn(f.net, "none", 0, &o);

@@ -8,6 +8,7 @@
 typedef struct recurrent {
     kn_layer base;
     kn_tensor *weight;
+    int64_t n_in;
     kn_rnn_options options;
 } recurrent;
 
@@ -16,11 +17,16 @@ static kn_tensor *placed(const kn_layer *layer, kn_tensor *h) {
     return h && layer->device ? kn_to(h, layer->device) : h;
 }
 
-/* ctx: a kn_layer_rnn_state, or NULL. */
+/* ctx: a kn_layer_rnn_state, or NULL. Of another x kn_rnn could name the elements of w alone. */
 static kn_tensor *recurrent_run(kn_layer *layer, kn_tensor *x, const void *ctx) {
     const recurrent *l = (recurrent *)layer;
     const kn_layer_rnn_state *state = ctx;
     kn_rnn_options o = l->options;
+    kn_shape shape = kn_tensor_shape(x);
+    char text[128];
+    if (shape.n_dims != 3 || shape.dim[2] != l->n_in)
+        return KN_FAIL_NULL(KN_ERR_SHAPE, "kn_layer_rnn: x is %s; expected [T,B,%lld]",
+                            kn_shape_text(text, sizeof text, shape), (long long)l->n_in);
     if (!kn_layer_is_training(layer)) o.dropout = 0;
     o.rng = o.dropout > 0 ? layer->root->rng : NULL;
     if (!state) return kn_rnn(x, l->weight, &o);
@@ -59,6 +65,7 @@ kn_layer *kn_layer_rnn(kn_layer *parent, const char *name, int64_t n_in,
     if (!l) return NULL;
     double bound = 1 / sqrt((double)options->hidden);
     l->options = *options;
+    l->n_in = n_in;
     if (!(options->dropout > 0) || kn__layer_rng(&l->base))
         l->weight =
             kn__layer_param_add(&l->base, "weight", KN_SHAPE(n), kn_init_uniform(-bound, bound));
