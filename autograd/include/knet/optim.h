@@ -31,7 +31,8 @@ typedef struct kn_sgd_options {
 /* Stochastic gradient descent: w -= lr·g */
 KN_API KN_MUST_CHECK kn_status kn_sgd_create(kn_optim **out, kn_params *params, double lr,
                                              const kn_sgd_options *options);
-/* Momentum: v = momentum·v - lr·g; w += v   (Knet's form). With a rate of 0 neither moves. */
+/* Momentum: v = momentum·v - lr·g; w += v   (Knet's form). With a rate of 0 neither moves. PyTorch
+ * has the rate outside of v: the same as long as the rate is. */
 KN_API KN_MUST_CHECK kn_status kn_momentum_create(kn_optim **out, kn_params *params, double lr,
                                                   double momentum, const kn_sgd_options *options);
 
