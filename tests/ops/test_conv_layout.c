@@ -141,6 +141,56 @@ static void winograd_convolves_in_blocks(void **state) {
     }
 }
 
+static kn_tensor *wide(kn_tensor *t) { return t == KN_NONE ? t : kn_cast(t, KN_F64); }
+
+/* conv(x, w), then with the same weights if they fit, in blocks; and the definition. */
+static void assert_weights(kn_tensor *x, kn_tensor *w, int layout, const kn_conv_options *o) {
+    KN_FRAME(.threads = 2, .layout = KN_OFF);
+    kn_tensor *want = kn_conv(wide(x), wide(w), KN_NONE, o), *got;
+    {
+        KN_FRAME(.layout = layout);
+        got = kn_keep(kn_conv(x, w, KN_NONE, o));
+    }
+    assert_near(got, want);
+}
+
+/* Views of one storage that begin at the same element: some outputs of more, and another shape. */
+static void kept_weights_are_those_of_the_shape(void **state) {
+    (void)state;
+    KN_FRAME(.threads = 2);
+    kn_tensor *all = weight(128, 64), *x = random_tensor(KN_F32, KN_SHAPE(16, 64, 14, 14));
+    kn_tensor *half = kn_slice(x, KN_SHAPE(0, 0, 0, 0), KN_SHAPE(16, 32, 14, 14));
+    for (int i = 0; i < 3; i++) {
+        assert_weights(x, all, 2, &same);
+        for (int64_t n = 16; n <= 64; n += 16)
+            assert_weights(x, kn_slice(all, KN_SHAPE(0, 0, 0, 0), KN_SHAPE(n, 64, 3, 3)), 2, &same);
+        assert_weights(half, kn_reshape(all, KN_SHAPE(256, 32, 3, 3)), 2, &same);
+        assert_weights(x, kn_slice(all, KN_SHAPE(32, 0, 0, 0), KN_SHAPE(96, 64, 3, 3)), 2, &same);
+    }
+}
+
+/* More channels and outputs than a unit and a part take, and what Winograd's way can't do. */
+static void all_sizes_convolve_in_blocks(void **state) {
+    (void)state;
+    static const int64_t shapes[][5] = {/* batch, channels, outputs, sides */
+                                        {16, 300, 272, 9, 10},
+                                        {8, 64, 48, 30, 17},
+                                        {32, 48, 80, 14, 14},
+                                        {16, 144, 256, 7, 7}};
+    for (size_t i = 0; i < 2 * sizeof shapes / sizeof *shapes; i++) {
+        KN_FRAME(.threads = 2);
+        const int64_t *n = shapes[i / 2];
+        kn_tensor *x = random_tensor(KN_F32, KN_SHAPE(n[0], n[1], n[3], n[4]));
+        kn_tensor *w = weight(n[2], n[1]);
+        for (int again = 0; again < 2; again++) assert_weights(x, w, 1 + i % 2, &same);
+        if (n[2] == 272) continue; /* slow in f64 */
+        const kn_conv_options flipped = {.padding = {1, 1}, .flip = 1};
+        const kn_conv_options steps = {.padding = {1, 1}, .stride = {1, 2}};
+        assert_weights(x, w, 1 + i % 2, &flipped);
+        assert_weights(x, w, 1 + i % 2, &steps);
+    }
+}
+
 static void a_result_stays_in_blocks_until_it_is_read(void **state) {
     (void)state;
     if (!kn__layout_block()) skip();
@@ -266,7 +316,8 @@ int main(void) {
         OPS_TEST(a_chain_gives_what_plain_layouts_give),
         OPS_TEST(pools_of_blocks_give_what_plain_pools_give),
         OPS_TEST(pointwise_ops_and_batchnorm_stay_in_blocks),
-        OPS_TEST(winograd_convolves_in_blocks), OPS_TEST(a_result_stays_in_blocks_until_it_is_read),
+        OPS_TEST(winograd_convolves_in_blocks), OPS_TEST(kept_weights_are_those_of_the_shape),
+        OPS_TEST(all_sizes_convolve_in_blocks), OPS_TEST(a_result_stays_in_blocks_until_it_is_read),
         OPS_TEST(threads_and_order_change_no_bit_in_blocks),
         OPS_TEST(kept_weights_follow_a_change_of_the_weight),
         OPS_TEST(weights_are_kept_for_layout_2_alone),

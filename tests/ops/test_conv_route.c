@@ -1,4 +1,5 @@
 /* Who convolves, by shape; and what Winograd's way costs in precision and memory. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -119,7 +120,8 @@ static void uneven_padding_is_right_by_each_way(void **state) {
     static const int64_t shapes[][5] = {
         {4, 16, 16, 8, 9}, {5, 17, 32, 13, 6}, {16, 32, 64, 28, 28}};
     static const int64_t paddings[][4] = {{0, 1},       {1, 0},       {0, 2},       {2, 1},
-                                          {0, 0, 0, 1}, {1, 1, 1, 0}, {0, 1, 1, 0}, {0, 0, 2, 1}};
+                                          {0, 0, 0, 1}, {1, 1, 1, 0}, {0, 1, 1, 0}, {0, 0, 2, 1},
+                                          {9, 1},       {1, 14},      {0, 0, 9, 1}, {11, 9, 1, 13}};
     for (size_t i = 0; i < 3 * sizeof paddings / sizeof *paddings; i++) {
         KN_FRAME();
         const int64_t *n = shapes[i % 3], *pad = paddings[i / 3]; /* top, bottom, left, right */
@@ -209,6 +211,152 @@ static void winograd_is_for_windows_of_3(void **state) {
     }
 }
 
+/* NMSE of all three passes of x [B,C,in…] by a way. */
+static void assert_passes(kn__conv_route way, const kn_attr_conv *attr, kn_shape in,
+                          kn_shape window, const char *name) {
+    KN_FRAME(.threads = 2);
+    kn_tensor *x[3] = {random_tensor(KN_F32, in), random_tensor(KN_F32, window), NULL};
+    x[2] = random_tensor(KN_F32, kn_tensor_shape(op_conv_attr(x[0], x[1], KN_NONE, attr)));
+    for (int which = 0; which < 3; which++) {
+        double error = error_of(way, which, x, attr);
+        if (!(error < 1e-11)) fail_msg("pass %d of %s: %g", which, name, error);
+    }
+}
+
+/* What is one step or one element away from a window of 3x3 goes another way. */
+static void other_windows_are_right_by_winograd(void **state) {
+    (void)state;
+    const kn_shape in = KN_SHAPE(2, 16, 12, 11), window = KN_SHAPE(16, 16, 3, 3);
+    static const kn__conv_route way = KN_CONV_WINOGRAD;
+    kn_attr_conv attr = window_of_3(1);
+    attr.stride[0] = 2;
+    assert_passes(way, &attr, in, window, "steps down");
+    attr = window_of_3(1), attr.stride[1] = 2;
+    assert_passes(way, &attr, in, window, "steps to the right");
+    attr = window_of_3(1), attr.dilation[0] = 2;
+    assert_passes(way, &attr, in, window, "dilation down");
+    attr = window_of_3(1), attr.dilation[1] = 2;
+    assert_passes(way, &attr, in, window, "dilation to the right");
+    attr = window_of_3(1), attr.flip = 1;
+    assert_passes(way, &attr, in, window, "a flip");
+    attr = window_of_3(1);
+    assert_passes(way, &attr, in, KN_SHAPE(16, 16, 1, 3), "1x3");
+    assert_passes(way, &attr, in, KN_SHAPE(16, 16, 3, 1), "3x1");
+    assert_passes(way, &attr, in, KN_SHAPE(16, 16, 2, 3), "2x3");
+    attr.groups = 2;
+    assert_passes(way, &attr, in, KN_SHAPE(16, 8, 3, 3), "groups");
+    kn_attr_conv deep = {.stride = {1, 1, 1},
+                         .dilation = {1, 1, 1},
+                         .padding = {0, 1, 1},
+                         .padding_end = {0, 1, 1},
+                         .groups = 1,
+                         .n_spatial = 3};
+    assert_passes(way, &deep, KN_SHAPE(2, 16, 3, 7, 6), KN_SHAPE(16, 16, 1, 3, 3), "three planes");
+    assert_passes(way, &deep, KN_SHAPE(2, 16, 1, 7, 6), KN_SHAPE(16, 16, 1, 3, 3), "one plane");
+    deep.padding[0] = 1;
+    assert_passes(way, &deep, KN_SHAPE(2, 16, 1, 7, 6), KN_SHAPE(16, 16, 1, 3, 3),
+                  "padding before");
+    deep.padding[0] = 0, deep.padding_end[0] = 1;
+    assert_passes(way, &deep, KN_SHAPE(2, 16, 1, 7, 6), KN_SHAPE(16, 16, 1, 3, 3), "padding after");
+    deep.padding[0] = deep.padding_end[0] = 1;
+    assert_passes(way, &deep, KN_SHAPE(2, 16, 3, 7, 6), KN_SHAPE(16, 16, 3, 3, 3), "3x3x3");
+}
+
+/* act(conv + b + residual), of channels and outputs that fill no vector, a panel, two parts. */
+static void winograd_finishes_as_direct_sums_do(void **state) {
+    (void)state;
+    static const int64_t shapes[][5] = {/* batch, channels, outputs, sides */
+                                        {2, 9, 11, 5, 7},
+                                        {3, 16, 48, 9, 6},
+                                        {2, 20, 37, 13, 13},
+                                        {1, 300, 260, 6, 5}};
+    for (size_t i = 0; i < 16 * sizeof shapes / sizeof *shapes; i++) {
+        KN_FRAME(.threads = 2);
+        const int64_t *n = shapes[i / 16];
+        const kn_conv_options o = {.padding = {1, 1}, .act = (kn_act)(i % 4 >> 1)};
+        kn_tensor *x = random_tensor(KN_F32, KN_SHAPE(n[0], n[1], n[3], n[4]));
+        kn_tensor *w = random_tensor(KN_F32, KN_SHAPE(n[2], n[1], 3, 3));
+        kn_tensor *b = i % 2 ? random_tensor(KN_F32, KN_SHAPE(n[2])) : KN_NONE;
+        kn_tensor *r = random_tensor(KN_F32, KN_SHAPE(n[0], n[2], n[3], n[4]));
+        kn_tensor *b64 = b == KN_NONE ? b : kn_cast(b, KN_F64);
+        r = i % 16 & 4 ? r : KN_NONE;
+        kn_tensor *r64 = r == KN_NONE ? r : kn_cast(r, KN_F64);
+        kn__conv_prefer(KN_CONV_WINOGRAD);
+        kn_tensor *y = kn_conv_add(x, w, b, r, &o);
+        kn__conv_prefer(KN_CONV_TABLED);
+        kn_tensor *want = kn_conv_add(kn_cast(x, KN_F64), kn_cast(w, KN_F64), b64, r64, &o);
+        double tol = 1e-5 * sqrt(9.0 * (double)n[1]);
+        for (int64_t j = 0; j < kn_tensor_numel(want); j++)
+            assert_close(ops_at(y, j), ops_at(want, j), tol, tol);
+    }
+}
+
+/* Whether the tile of 4x4 results at (r, q) reads element (at_r, at_q) with padding 1. */
+static bool tile_reads(int64_t r, int64_t q, int64_t at_r, int64_t at_q) {
+    int64_t row = r / 4 * 4, column = q / 4 * 4;
+    return at_r >= row - 1 && at_r <= row + 4 && at_q >= column - 1 && at_q <= column + 4;
+}
+
+/* y of x, or dx of dy: element (r, q) of image 1 is not finite. Others than the tiles that read it
+ * are, and its neighbours are not. */
+static void assert_stays_in_tiles(kn_tensor *y, int64_t r, int64_t q) {
+    const kn_shape s = kn_tensor_shape(y);
+    int64_t image = s.dim[1] * s.dim[2] * s.dim[3];
+    for (int64_t i = 0; i < kn_tensor_numel(y); i++) {
+        int64_t at_r = i / s.dim[3] % s.dim[2], at_q = i % s.dim[3];
+        bool finite = isfinite(ops_at(y, i));
+        if (i / image != 1 || !tile_reads(at_r, at_q, r, q)) assert_true(finite);
+        if (i / image == 1 && llabs(at_r - r) <= 1 && llabs(at_q - q) <= 1) assert_false(finite);
+    }
+}
+
+/* 1 and 3 vectors of 16 outputs, so that panels have lanes beyond them. */
+static void what_is_not_finite_stays_in_its_tiles(void **state) {
+    (void)state;
+    static const int64_t shapes[][4] = {
+        {3, 9, 13, 17}, {3, 12, 4, 4}, {4, 40, 3, 30}, {3, 16, 9, 9}};
+    for (size_t i = 0; i < 4 * sizeof shapes / sizeof *shapes; i++) {
+        KN_FRAME(.threads = 2);
+        const int64_t *n = shapes[i / 4], c = n[1], r = n[2] / 2, q = (int64_t)(i % 2) * (n[3] - 1);
+        const kn_attr_conv attr = window_of_3(1);
+        kn_tensor *x = random_tensor(KN_F32, KN_SHAPE(n[0], c, n[2], n[3]));
+        kn_tensor *w = random_tensor(KN_F32, KN_SHAPE(c, c, 3, 3));
+        kn_tensor *dy = random_tensor(KN_F32, kn_tensor_shape(x));
+        float bad = i % 4 > 1 ? NAN : INFINITY;
+        float *at = x->data;
+        at[((c + c - 1) * n[2] + r) * n[3] + q] = bad; /* the last channel of image 1 */
+        kn__conv_prefer(KN_CONV_WINOGRAD);
+        kn_tensor *y = conv_pass(0, x, w, dy, &attr, 2), *dx = conv_pass(1, dy, w, x, &attr, 2);
+        kn_tensor *dw = conv_pass(2, x, w, dy, &attr, 2);
+        kn__conv_prefer(KN_CONV_TABLED);
+        assert_stays_in_tiles(y, r, q);
+        assert_stays_in_tiles(dx, r, q);
+        for (int64_t j = 0; j < c * c * 9; j++)
+            if (j / 9 % c != c - 1) assert_true(isfinite(ops_at(dw, j)));
+    }
+}
+
+/* One more sum into a gradient, of outputs in several parts and of few. */
+static void winograd_adds_to_gradients(void **state) {
+    (void)state;
+    static const int64_t shapes[][5] = {{2, 9, 11, 5, 7}, {2, 300, 260, 6, 5}, {40, 20, 37, 9, 9}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        KN_FRAME(.threads = 2);
+        const int64_t *n = shapes[i];
+        const kn_attr_conv attr = window_of_3(1);
+        const kn_shape w_shape = KN_SHAPE(n[2], n[1], 3, 3);
+        kn_tensor *x = random_tensor(KN_F32, KN_SHAPE(n[0], n[1], n[3], n[4]));
+        kn_tensor *dy = random_tensor(KN_F32, KN_SHAPE(n[0], n[2], n[3], n[4]));
+        kn_tensor *into = random_tensor(KN_F32, w_shape);
+        kn__conv_prefer(KN_CONV_WINOGRAD);
+        kn_tensor *want = kn_add(into, op_conv_weight(x, dy, w_shape, &attr, NULL));
+        assert_non_null(kn_data(want));
+        assert_ptr_equal(op_conv_weight(x, dy, w_shape, &attr, into), into);
+        kn__conv_prefer(KN_CONV_TABLED);
+        assert_same_bits(into, want);
+    }
+}
+
 /* Bytes beyond the result that a call needs; dx goes over dy if `over`. */
 static size_t work_bytes(int which, kn_tensor *const x[3], const kn_attr_conv *attr, bool over) {
     kn_pool *pool = kn_frame_pool();
@@ -288,6 +436,27 @@ static void dx_may_go_over_dy(void **state) {
     }
 }
 
+/* Fewer tiles of rows than blocks of them, and no whole number: the last blocks are empty. */
+static void gradients_of_few_channels_and_many_outputs_are_right(void **state) {
+    (void)state;
+    kn__conv_prefer(KN_CONV_OURS);
+    for (int64_t channels = 1; channels <= 24; channels += 11) {
+        KN_FRAME(.threads = 2);
+        const kn_attr_conv attr = window_of_3(1);
+        kn_tensor *x = random_tensor(KN_F64, KN_SHAPE(18, channels, 5, 5));
+        kn_tensor *dy = random_tensor(KN_F64, KN_SHAPE(18, 8192 / channels, 5, 5));
+        kn_tensor *dw =
+            conv_pass(2, x, kn_zeros(KN_SHAPE(8192 / channels, channels, 3, 3)), dy, &attr, 2);
+        kn_tensor *last = op_conv_weight(
+            x, kn_slice(dy, KN_SHAPE(0, 8192 / channels - 8, 0, 0), kn_tensor_shape(dy)),
+            KN_SHAPE(8, channels, 3, 3), &attr, NULL); /* in parts */
+        int64_t n = kn_tensor_numel(last), first = kn_tensor_numel(dw) - n;
+        for (int64_t i = 0; i < n; i++)
+            assert_close(ops_at(dw, first + i), ops_at(last, i), 1e-10, 1e-10);
+    }
+    kn__conv_prefer(KN_CONV_TABLED);
+}
+
 /* Not one part of 9 MiB an image. */
 static void gradients_of_large_weights_take_few_parts(void **state) {
     (void)state;
@@ -350,6 +519,10 @@ int main(void) {
         OPS_TEST(many_channels_are_not_summed_by_us_and_few_are),
         OPS_TEST(one_way_is_measured_and_kept), OPS_TEST(winograd_errs_by_1e_11_at_most),
         OPS_TEST(uneven_padding_is_right_by_each_way), OPS_TEST(winograd_takes_all_sizes),
+        OPS_TEST(other_windows_are_right_by_winograd),
+        OPS_TEST(winograd_finishes_as_direct_sums_do),
+        OPS_TEST(what_is_not_finite_stays_in_its_tiles), OPS_TEST(winograd_adds_to_gradients),
+        OPS_TEST(gradients_of_few_channels_and_many_outputs_are_right),
         OPS_TEST(winograd_is_for_windows_of_3), OPS_TEST(winograd_takes_little_memory),
         OPS_TEST(dx_may_go_over_dy), OPS_TEST(gradients_of_large_weights_take_few_parts),
         OPS_TEST(the_environment_chooses_the_route));
