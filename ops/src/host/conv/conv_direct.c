@@ -465,7 +465,9 @@ static kn_status weight_by_rows(kn_op_call *call, direct_work *k) {
     int64_t fit = (int64_t)(RUN_BYTES / ((size_t)(packed + padded) * k->bytes));
     k->n_together = fit < 1 ? 1 : (fit < s->batch ? fit : s->batch);
     k->x_image = is_padded(s) ? padded : s->groups * s->channels * s->in_plane;
+    int64_t tiles = kn__chunks(k->product.n_rows, k->loops->tile_rows);
     k->row_blocks = kn__chunks(WEIGHT_PARTS, s->groups);
+    if (k->row_blocks > tiles) k->row_blocks = tiles; /* none is empty */
     k->parts = 1;
     size_t table_bytes = weight_table_bytes(k);
     size_t dw_bytes = (size_t)(s->groups * part_elements(k)) * k->bytes;

@@ -8,6 +8,7 @@ typedef struct kept {
     struct kept *next;
     uint32_t version;
     const void *from;
+    int64_t dim[2];    /* views of one storage may begin there */
     kn__layout layout; /* NULL: Winograd's numbers */
     void *data;
 } kept;
@@ -66,6 +67,7 @@ static kn_status add(keeper *k, const kn_tensor *w, kn__layout_ref layout, size_
     if (!one) return KN_FAIL(KN_ERR_OOM, "weights: no %zu bytes", sizeof *one);
     one->version = s->version;
     one->from = w->data;
+    one->dim[0] = w->dim[0], one->dim[1] = w->dim[1];
     kn_status status = kn_alloc(&one->data, k->pool, bytes, s->stream);
     if (status == KN_OK && layout && kn__layout_copy(&one->layout, layout) != dnnl_success)
         status = KN_FAIL(KN_ERR_OOM, "weights: no memory for a layout");
@@ -79,7 +81,8 @@ static kn_status add(keeper *k, const kn_tensor *w, kn__layout_ref layout, size_
     return KN_OK;
 }
 
-static bool is_like(const kept *one, kn__layout_ref layout) {
+static bool is_of(const kept *one, const kn_tensor *w, kn__layout_ref layout) {
+    if (one->from != w->data || one->dim[0] != w->dim[0] || one->dim[1] != w->dim[1]) return false;
     if (!layout || !one->layout) return !layout && !one->layout;
     return dnnl_memory_desc_equal(one->layout, layout);
 }
@@ -92,7 +95,7 @@ static kn_status find_locked(char **out, const kn_tensor *w, kn__layout_ref layo
     if (k->closed) return KN_OK;
     drop_old(k, s->version);
     const kept *one = k->first;
-    while (one && (one->from != w->data || !is_like(one, layout))) one = one->next;
+    while (one && !is_of(one, w, layout)) one = one->next;
     if (!one) {
         KN_TRY(add(k, w, layout, bytes, make, ctx));
         one = k->first;
