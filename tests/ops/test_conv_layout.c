@@ -165,6 +165,8 @@ static void kept_weights_are_those_of_the_shape(void **state) {
         for (int64_t n = 16; n <= 64; n += 16)
             assert_weights(x, kn_slice(all, KN_SHAPE(0, 0, 0, 0), KN_SHAPE(n, 64, 3, 3)), 2, &same);
         assert_weights(half, kn_reshape(all, KN_SHAPE(256, 32, 3, 3)), 2, &same);
+        kn_tensor *first = kn_slice(all, KN_SHAPE(0, 0, 0, 0), KN_SHAPE(64, 64, 3, 3));
+        assert_weights(half, kn_reshape(first, KN_SHAPE(128, 32, 3, 3)), 2, &same);
         assert_weights(x, kn_slice(all, KN_SHAPE(32, 0, 0, 0), KN_SHAPE(96, 64, 3, 3)), 2, &same);
     }
 }
