@@ -141,6 +141,26 @@ static void winograd_convolves_in_blocks(void **state) {
     }
 }
 
+/* One NaN reaches its neighbours alone where the route is another: frame.h. */
+static void other_routes_keep_winograd_from_blocks(void **state) {
+    (void)state;
+    KN_FRAME(.threads = 2);
+    kn_tensor *x = kn_ones(KN_SHAPE(32, 64, 14, 14)), *w = weight(64, 64);
+    float bad = NAN;
+    memcpy(x->data, &bad, sizeof bad);
+    for (int way = KN_CONV_OURS; way <= KN_CONV_DNNL; way++)
+        for (int layout = 1; layout <= 2; layout++) {
+            KN_FRAME(.layout = layout);
+            kn__conv_prefer((kn__conv_route)way);
+            kn_tensor *y = kn_conv(x, w, KN_NONE, &same);
+            assert_non_null(kn_data(y));
+            kn__conv_prefer(KN_CONV_TABLED);
+            for (int64_t i = 0; i < kn_tensor_numel(y); i++)
+                assert_int_equal(isnan(ops_at(y, i)) != 0,
+                                 i < 64 * 196 && i % 196 / 14 < 2 && i % 14 < 2);
+        }
+}
+
 static kn_tensor *wide(kn_tensor *t) { return t == KN_NONE ? t : kn_cast(t, KN_F64); }
 
 /* conv(x, w), then with the same weights if they fit, in blocks; and the definition. */
@@ -318,8 +338,9 @@ int main(void) {
         OPS_TEST(a_chain_gives_what_plain_layouts_give),
         OPS_TEST(pools_of_blocks_give_what_plain_pools_give),
         OPS_TEST(pointwise_ops_and_batchnorm_stay_in_blocks),
-        OPS_TEST(winograd_convolves_in_blocks), OPS_TEST(kept_weights_are_those_of_the_shape),
-        OPS_TEST(all_sizes_convolve_in_blocks), OPS_TEST(a_result_stays_in_blocks_until_it_is_read),
+        OPS_TEST(winograd_convolves_in_blocks), OPS_TEST(other_routes_keep_winograd_from_blocks),
+        OPS_TEST(kept_weights_are_those_of_the_shape), OPS_TEST(all_sizes_convolve_in_blocks),
+        OPS_TEST(a_result_stays_in_blocks_until_it_is_read),
         OPS_TEST(threads_and_order_change_no_bit_in_blocks),
         OPS_TEST(kept_weights_follow_a_change_of_the_weight),
         OPS_TEST(weights_are_kept_for_layout_2_alone),

@@ -195,8 +195,10 @@ kn_status kn__host_conv_blocks(bool *taken, kn_op_call *call, bool from_blocks, 
     kn__conv_sizes s = sizes_of(call->attr, call->in[0], call->in[1], call->out[0]);
     unsigned flags = KN_PLAN_TO_BLOCKS | (from_blocks ? KN_PLAN_FROM_BLOCKS : 0) |
                      (frozen ? KN_PLAN_RELU | KN_PLAN_KEEP : 0);
-    bool winograd = call->in[0]->dtype == KN_F32 && kn__layout_block() == KN_WINOGRAD_BLOCK;
-    if (winograd && kn__conv_winograd_pays(&s)) {
+    bool winograd = false;
+    if (call->in[0]->dtype == KN_F32 && kn__layout_block() == KN_WINOGRAD_BLOCK)
+        KN_TRY(kn__conv_winograd_pays(&winograd, &s));
+    if (winograd) {
         *taken = true;
         return kn__winograd_conv(call, KN_PASS_FORWARD, &s, flags);
     }

@@ -119,11 +119,6 @@ static kn__conv_route tabled(const kn__conv_sizes *s, kn__conv_pass pass) {
     return dnnl < ours ? KN_CONV_DNNL : KN_CONV_OURS;
 }
 
-bool kn__conv_winograd_pays(const kn__conv_sizes *s) {
-    problem p = problem_of(s, KN_PASS_FORWARD, kn__loops(KN_F32) == kn__loops_isa(KN_F32, 4));
-    return winograd_pays(&p, &avx512, dnnl_cost(&p, &avx512));
-}
-
 /* --- measured routes --- */
 
 enum { ROUTES_MAX = 256 }; /* the oldest goes first */
@@ -188,6 +183,15 @@ static kn_status preference(kn__conv_route *out) {
         atomic_store_explicit(&preferred, way, memory_order_relaxed);
     }
     *out = (kn__conv_route)way;
+    return KN_OK;
+}
+
+kn_status kn__conv_winograd_pays(bool *out, const kn__conv_sizes *s) {
+    kn__conv_route way = KN_CONV_TABLED;
+    KN_TRY(preference(&way));
+    problem p = problem_of(s, KN_PASS_FORWARD, kn__loops(KN_F32) == kn__loops_isa(KN_F32, 4));
+    *out = way != KN_CONV_OURS && way != KN_CONV_DNNL &&
+           winograd_pays(&p, &avx512, dnnl_cost(&p, &avx512));
     return KN_OK;
 }
 
