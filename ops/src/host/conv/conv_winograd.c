@@ -46,7 +46,7 @@ typedef struct winograd {
     float *to;
     int64_t out[2];
     bool to_blocks;
-    bool in_place;            /* the result is written over what it is of: units are whole images */
+    bool in_place;            /* dx is written over dy: units are whole images */
     kn__conv_epilogue finish; /* y: NULL where there is none */
 } winograd;
 
@@ -201,7 +201,7 @@ static void results(const winograd *k, float *m, float *space, int64_t row, int6
     int64_t step = step_of((end - row) * k->tile_columns * k->n);
     for (strip p; row < end; row += p.n_rows, m += p.n_rows * k->tile_columns * k->n) {
         p = strip_at(k, row, end, 4, 0, k->out[0]);
-        for (int64_t at = 0; at < k->n && k->first + at < k->n_to; at += LANES)
+        for (int64_t at = 0; at < k->n; at += LANES)
             result(k, &p, k->first + at, (numbers){m + at, step, k->n}, space);
     }
 }
@@ -337,7 +337,7 @@ static void numbers_body(void *ctx, int64_t i) {
                 k, k->loops->winograd_windows, &k->from, &p, c, space,
                 (numbers){g->windows + tile * g->depth + c, step_of(all * g->depth), g->depth});
         p = strip_at(k, row, end, 4, 0, g->dy.size[0]);
-        for (int64_t c = 0; c < k->n && k->first + c < k->n_to; c += LANES) {
+        for (int64_t c = 0; c < k->n; c += LANES) {
             float *z = g->gradients + (c / k->width * all + tile) * k->width + c % k->width;
             transform(k, k->loops->winograd_gradients, &g->dy, &p, k->first + c, space,
                       (numbers){z, z_step, k->width});
