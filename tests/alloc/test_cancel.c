@@ -236,6 +236,7 @@ typedef struct scene {
     fixture f;
     kn_stream home, other;
     void *blocks[N_BLOCKS]; /* by turns slots and blocks, of `home`, which is at work on them */
+    kn_pool_graph *graph;   /* of a call whose thread ended before it destroyed that */
 } scene;
 
 static scene scene_make(bool plain, bool by_id) {
@@ -347,22 +348,22 @@ static void preallocate(void *at) {
 }
 
 static void run_graph(void *at) {
-    const scene *s = at;
-    kn_pool_graph *graph = NULL;
-    assert_ok(kn_pool_graph_create(&graph, s->f.pool));
-    assert_ok(kn_pool_graph_begin(graph, s->home));
-    assert_ok(kn_pool_graph_end(graph, s->home));
-    kn_pool_graph_destroy(graph, s->other);
+    scene *s = at;
+    assert_ok(kn_pool_graph_create(&s->graph, s->f.pool));
+    assert_ok(kn_pool_graph_begin(s->graph, s->home));
+    assert_ok(kn_pool_graph_end(s->graph, s->home));
+    kn_pool_graph_destroy(s->graph, s->other);
+    s->graph = NULL;
 }
 
 static void alloc_for_graph(void *at) {
-    const scene *s = at;
-    kn_pool_graph *graph = NULL;
+    scene *s = at;
     void *ptr = NULL;
-    assert_ok(kn_pool_graph_create(&graph, s->f.pool));
-    assert_ok(kn_pool_graph_alloc(&ptr, graph, 1000, s->other));
-    assert_ok(kn_pool_graph_alloc(&ptr, graph, 5 * MiB, s->other));
-    kn_pool_graph_destroy(graph, s->home);
+    assert_ok(kn_pool_graph_create(&s->graph, s->f.pool));
+    assert_ok(kn_pool_graph_alloc(&ptr, s->graph, 1000, s->other));
+    assert_ok(kn_pool_graph_alloc(&ptr, s->graph, 5 * MiB, s->other));
+    kn_pool_graph_destroy(s->graph, s->home);
+    s->graph = NULL;
 }
 
 static void synchronize(void *at) {
@@ -464,6 +465,7 @@ static void a_thread_that_ends_at_an_id_keeps_no_lock(void **state) {
         test_cancelled(&(cancelled_call){calls[i / N_TOLD].fn, &s, false});
         kn_sim_capture(s.f.sim, s.other, false);
         assert_nothing_is_locked(&s, calls[i / N_TOLD].name);
+        kn_pool_graph_destroy(s.graph, s.home);
     }
 }
 
