@@ -27,18 +27,18 @@ typedef struct costs { /* by pass */
 
 /* Fitted by bench/nn/routes.py to 195 convolutions on two threads of a Zen 4 and of a Xeon and one
  * of a Zen 5 (gcc 12, oneDNN 2.6.3, 2026-11), in the first one's ns; Winograd's to the Zen 5's.
- * With AVX-512 their routes take 1.02 to 1.03 times the best one's time on average. `few`: less
+ * Their routes take 1.01 to 1.03 times the best one's time on average. `few`: less
  * than 8 channels or outputs. */
-static const costs avx512 = {.ours = {{9.4, 0, 454}, {10.4, 0, 378}, {8.7, 95, 213}},
-                             .ours_few = {{8.2, 73, 239}, {10.8, 160, 51}, {7.5, 208, 44}},
-                             .dnnl = {{7.9, 157, 27}, {7.8, 171, 33}, {8.5, 118, 185}},
-                             .dnnl_few = {{8.2, 169, 0}, {43.0, 234, 0}, {9.0, 123, 0}},
-                             .winograd = {{9.9, 76, 109}, {10.0, 70, 97}, {10.4, 85, 110}}};
-static const costs avx2 = {.ours = {{9.7, 8, 339}, {10.8, 0, 298}, {9.3, 79, 192}},
-                           .ours_few = {{9.4, 51, 152}, {12.8, 102, 0}, {8.4, 181, 7}},
-                           .dnnl = {{8.8, 154, 79}, {8.7, 175, 62}, {9.7, 107, 131}},
-                           .dnnl_few = {{8.5, 119, 1034}, {7.7, 716, 0}, {11.7, 109, 0}},
-                           .winograd = {{12.2, 103, 55}, {13.0, 90, 50}, {12.7, 127, 52}}};
+static const costs avx512 = {.ours = {{9.3, 14, 464}, {10.1, 0, 368}, {8.5, 97, 230}},
+                             .ours_few = {{8.3, 67, 239}, {11.0, 168, 35}, {7.8, 191, 38}},
+                             .dnnl = {{8.0, 165, 24}, {7.9, 171, 34}, {8.6, 119, 175}},
+                             .dnnl_few = {{8.2, 170, 98}, {42.9, 258, 0}, {8.9, 140, 0}},
+                             .winograd = {{10.2, 79, 82}, {10.4, 73, 77}, {10.6, 90, 101}}};
+static const costs avx2 = {.ours = {{10.0, 12, 337}, {10.9, 6, 299}, {9.4, 81, 161}},
+                           .ours_few = {{9.4, 45, 182}, {12.6, 109, 0}, {9.0, 147, 0}},
+                           .dnnl = {{9.1, 145, 69}, {9.1, 151, 48}, {10.2, 92, 133}},
+                           .dnnl_few = {{8.8, 112, 730}, {8.3, 701, 0}, {12.2, 96, 0}},
+                           .winograd = {{12.0, 137, 90}, {13.5, 50, 58}, {12.5, 160, 92}}};
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
