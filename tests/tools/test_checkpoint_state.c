@@ -67,6 +67,44 @@ static void averages_have_their_names_also_while_exchanged(void **state) {
     }
 }
 
+/* A parameter whose name begins as those of averages do is none, nor is a tensor of the program. */
+static void parameters_may_be_named_as_averages_are(void **state) {
+    (void)state;
+    const char *const named[] = {"ema/teacher", "ema/w0"};
+    for (int k = 0; k < 2; k++) {
+        KN_FRAME();
+        pair p;
+        pair_open(&p);
+        kn_named own = {"ema/mine", kn_ones(KN_SHAPE(1))};
+        kn_tensor *w = kn_param(p.params, KN_SHAPE(1), (kn_init){0}, "%s", named[k]);
+        assert_ok(kn_sgd_create(&p.c.optim, p.params, 0.1, NULL));
+        p.c.extra = &own;
+        p.c.n_extra = 1;
+        assert_ok(kn_checkpoint_save(path, &p.c, NULL));
+        assert_ok(kn_fill_into(w, 5));
+        assert_ok(kn_checkpoint_load(&p.c, path));
+        assert_close(first_of(w), 0, 0, 0);
+        pair_close(&p);
+    }
+}
+
+static void averages_are_named_where_they_lack_or_would_be_lost(void **state) {
+    (void)state;
+    KN_FRAME();
+    pair p;
+    pair_open(&p);
+    (void)kn_param(p.params, KN_SHAPE(1), (kn_init){0}, "ema/teacher");
+    assert_ok(kn_checkpoint_save(path, &p.c, NULL));
+    assert_ok(kn_ema_create(&p.c.ema, p.params, 0.5));
+    assert_fails(kn_checkpoint_load(&p.c, path), KN_ERR_INVALID, "has no averages of the weights");
+    assert_ok(kn_sgd_create(&p.c.optim, p.params, 0.1, NULL));
+    assert_ok(kn_checkpoint_save(path, &p.c, NULL));
+    kn_checkpoint without = p.c;
+    without.ema = NULL;
+    assert_fails(kn_checkpoint_load(&without, path), KN_ERR_INVALID, "has averages of the weights");
+    pair_close(&p);
+}
+
 /* --- settings --- */
 
 typedef kn_status (*optim_fn)(kn_optim **, kn_params *, double number[4]);
@@ -195,9 +233,12 @@ static void groups_of_parameters_that_are_not_there_are_left_out(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(averages_have_their_names_also_while_exchanged), TEST(other_settings_are_refused),
-        TEST(a_file_of_an_older_version_has_no_settings), TEST(groups_are_those_of_the_file),
-        TEST(groups_of_parameters_that_are_not_there_are_left_out)};
+    const struct CMUnitTest tests[] = {TEST(averages_have_their_names_also_while_exchanged),
+                                       TEST(parameters_may_be_named_as_averages_are),
+                                       TEST(averages_are_named_where_they_lack_or_would_be_lost),
+                                       TEST(other_settings_are_refused),
+                                       TEST(a_file_of_an_older_version_has_no_settings),
+                                       TEST(groups_are_those_of_the_file),
+                                       TEST(groups_of_parameters_that_are_not_there_are_left_out)};
     return cmocka_run_group_tests_name("test_checkpoint_state", tests, dir_make, dir_remove);
 }

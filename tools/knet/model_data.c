@@ -51,7 +51,7 @@ static bool has_averages(kn_file *f, kn_params *params) {
     if (!kn_params_count(params)) return false;
     (void)kn_params_at(params, 0, &first);
     snprintf(name, sizeof name, "ema/%s", first);
-    return kn_file_find(f, name) >= 0;
+    return kn_file_find(f, name) >= 0 && !kn_params_find(params, name);
 }
 
 kn_status kn__model_weights(bool *averaged, kn_model *model, const char *path) {

@@ -313,16 +313,23 @@ static bool begins_with(const char *name, const char *prefix) {
     return strncmp(name, prefix, strlen(prefix)) == 0;
 }
 
-static bool has_averages(kn_file *f) {
+/* A parameter's own name, or that of another tensor, may begin as those of averages do. */
+static bool is_average(const char *name, kn_params *params) {
+    return begins_with(name, AVERAGE) && kn_params_find(params, name + strlen(AVERAGE)) &&
+           !kn_params_find(params, name);
+}
+
+static bool has_averages(kn_file *f, kn_params *params) {
     bool has = false;
-    for (int i = 0; i < kn_file_count(f); i++) has |= begins_with(kn_file_name(f, i), AVERAGE);
+    for (int i = 0; i < kn_file_count(f) && !has; i++) has = is_average(kn_file_name(f, i), params);
     return has;
 }
 
-static kn_status tensor_check(kn_file *f, const char *path, const kn_named *want) {
+static kn_status tensor_check(const kn_checkpoint *c, kn_file *f, const char *path,
+                              const kn_named *want) {
     char has[128], wants[128], other[NAME_BYTES];
     int i = kn_file_find(f, name_in(other, f, want->name));
-    if (i < 0 && begins_with(want->name, AVERAGE) && !has_averages(f))
+    if (i < 0 && is_average(want->name, c->params) && !has_averages(f, c->params))
         return KN_FAIL(KN_ERR_INVALID,
                        "%s has no averages of the weights: it is of a run without them (--ema)",
                        path);
@@ -415,7 +422,7 @@ static kn_status data_check(state *s, kn_checkpoint *c, kn_file *f, const char *
 
 /* A run that continues without them would save a file that lacks them. */
 static kn_status lost_check(const kn_checkpoint *c, kn_file *f, const char *path) {
-    if (!c->ema && has_averages(f))
+    if (!c->ema && has_averages(f, c->params))
         return KN_FAIL(
             KN_ERR_INVALID,
             "%s has averages of the weights, which this run would lose: continue it with "
@@ -528,8 +535,8 @@ static kn_status apply(kn_checkpoint *c, kn_file *f, const list *l, const state 
     return c->scale ? kn_loss_scale_state_set(c->scale, &s->scale) : KN_OK;
 }
 
-static kn_status list_check(kn_file *f, const char *path, const list *l) {
-    for (int i = 0; i < l->n; i++) KN_TRY(tensor_check(f, path, &l->at[i]));
+static kn_status list_check(const kn_checkpoint *c, kn_file *f, const char *path, const list *l) {
+    for (int i = 0; i < l->n; i++) KN_TRY(tensor_check(c, f, path, &l->at[i]));
     return KN_OK;
 }
 
@@ -539,16 +546,16 @@ static kn_status load(kn_checkpoint *c, kn_file *f, const char *path, list *l) {
     kn_checkpoint without = *c;
     without.optim = NULL;
     KN_TRY(list_fill(l, &without));
-    KN_TRY(list_check(f, path, l));
+    KN_TRY(list_check(c, f, path, l));
     KN_TRY(state_check(&s, c, f, path));
     if (!c->optim) return apply(c, f, l, &s);
     KN_TRY(optimizer_plan(l, c, f, path));
-    KN_TRY(list_check(f, path, l));
+    KN_TRY(list_check(c, f, path, l));
     KN_TRY(optimizer_ready(c, f, path));
     list_release(l);
     *l = (list){0};
     KN_TRY(list_fill(l, c));
-    KN_TRY(list_check(f, path, l));
+    KN_TRY(list_check(c, f, path, l));
     return apply(c, f, l, &s);
 }
 
