@@ -111,6 +111,87 @@ static void a_rate_of_zero_stops_momentum(void **state) {
     }
 }
 
+typedef kn_status (*create_fn)(kn_optim **, kn_params *);
+static kn_status sgd(kn_optim **out, kn_params *p) { return kn_sgd_create(out, p, 0.25, NULL); }
+static kn_status momentum(kn_optim **out, kn_params *p) {
+    return kn_momentum_create(out, p, 0.25, 0.5, NULL);
+}
+static kn_status nesterov(kn_optim **out, kn_params *p) {
+    return kn_nesterov_create(out, p, 0.25, 0.5, NULL);
+}
+static const kn_adaptive_options adaptive = {.weight_decay = 0.5};
+static kn_status adagrad(kn_optim **out, kn_params *p) {
+    return kn_adagrad_create(out, p, 0.25, &adaptive);
+}
+static kn_status rmsprop(kn_optim **out, kn_params *p) {
+    return kn_rmsprop_create(out, p, 0.25, &adaptive);
+}
+static kn_status adadelta(kn_optim **out, kn_params *p) {
+    return kn_adadelta_create(out, p, 1, &adaptive);
+}
+static const kn_adam_options decoupled = {.weight_decay = 0.5};
+static kn_status adam(kn_optim **out, kn_params *p) {
+    return kn_adam_create(out, p, 0.25, &decoupled);
+}
+static kn_status lamb(kn_optim **out, kn_params *p) {
+    return kn_lamb_create(out, p, 0.25, &decoupled);
+}
+static const create_fn methods[] = {sgd,     momentum, nesterov, adagrad,
+                                    rmsprop, adadelta, adam,     lamb};
+enum { N_METHODS = sizeof methods / sizeof methods[0] };
+
+/* Steps by gradients of x for trunk.a, whose elements are 1 to n, and of 1 for head.b. */
+static void step_by(const net *n, kn_optim *optim, double x) {
+    KN_TAPE();
+    assert_ok(kn_backward(kn_add(sum_all(kn_affine(n->a, x, 0)), sum_all(n->b))));
+    assert_ok(kn_optim_step(optim));
+}
+
+/* 0·∞ is no number. */
+static void a_group_of_rate_zero_stands_still_by_infinite_gradients(void **state) {
+    (void)state;
+    enum { N = 3000 }; /* more than one copy of the host's */
+    KN_FRAME();
+    float counts[N], now[N];
+    for (int i = 0; i < N; i++) counts[i] = (float)(i + 1);
+    for (int k = 0; k < N_METHODS; k++) {
+        net n = {.set = params_f32()};
+        kn_optim *optim = NULL;
+        n.a = kn_param(n.set, KN_SHAPE(N), (kn_init){0}, "trunk.a");
+        n.b = PARAM(n.set, KN_SHAPE(1), "head.b", 1);
+        assert_ok(kn_copy_into(n.a, counts, sizeof counts));
+        assert_ok(methods[k](&optim, n.set));
+        assert_ok(kn_optim_group(optim, "trunk", 0, 1));
+        step_by(&n, optim, 1);
+        step_by(&n, optim, INFINITY);
+        assert_ok(kn_copy_out(now, sizeof now, n.a));
+        assert_memory_equal(now, counts, sizeof now);
+        assert_true(ops_at(n.b, 0) < 1);
+        kn_optim_destroy(optim);
+        kn_params_destroy(n.set);
+    }
+}
+
+/* As PyTorch's do: the rate is of the weights alone. */
+static void averages_of_a_group_of_rate_zero_go_on(void **state) {
+    (void)state;
+    KN_FRAME();
+    for (int k = 3; k < N_METHODS; k++) {
+        net n = net_make();
+        kn_optim *optim = NULL;
+        char name[64];
+        assert_ok(methods[k](&optim, n.set));
+        assert_ok(kn_optim_group(optim, "trunk", 0, 0));
+        for (int t = 0; t < 3; t++) step_by(&n, optim, 1);
+        assert_values(n.a, 1);
+        for (int i = 1; kn_optim_state_at(optim, i, name, sizeof name); i++)
+            if (strcmp(name, "v/trunk.a") == 0)
+                assert_true(ops_at(kn_optim_state_at(optim, i, name, sizeof name), 0) > 0);
+        kn_optim_destroy(optim);
+        kn_params_destroy(n.set);
+    }
+}
+
 typedef struct step_of {
     const net *n;
     kn_optim *optim;
@@ -216,6 +297,8 @@ static void a_gradient_of_what_stands_still_is_not_clipped(void **state) {
 int main(void) {
     return RUN_TESTS(OPS_TEST(a_norm_does_not_count_what_stands_still),
                      OPS_TEST(a_gradient_of_what_stands_still_is_not_clipped),
+                     OPS_TEST(a_group_of_rate_zero_stands_still_by_infinite_gradients),
+                     OPS_TEST(averages_of_a_group_of_rate_zero_go_on),
                      OPS_TEST(a_rate_of_zero_stops_momentum),
                      OPS_TEST(a_rate_of_zero_stops_replays),
                      OPS_TEST(groups_that_are_set_before_each_step_do_not_gather),

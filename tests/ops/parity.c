@@ -221,14 +221,15 @@ static bool make_buffers(buffer *b, const parity_case *c, const parity_mode *mod
     return true;
 }
 
-/* Optimiser steps: each extra operand is a weight; many small ones share the first. */
+/* Optimiser steps: each extra operand is a weight; many small ones share the first. The third one
+ * stands still. */
 static void point_parts_at(kn_attr_optim *attr, kn_optim_part *part, const buffer *b,
                            const parity_case *c) {
     int64_t offset = 0;
     for (int i = 0; i < attr->n_parts; i++) {
         int k = c->n_in + (i < c->n_extra ? i : 0);
-        part[i] =
-            (kn_optim_part){.w = b[k].view, .offset = offset, .n = b[k].n, .rate = 1, .decay = 1};
+        part[i] = (kn_optim_part){
+            .w = b[k].view, .offset = offset, .n = b[k].n, .rate = i != 2, .decay = 1};
         offset += b[k].n;
     }
     attr->part = part;

@@ -37,6 +37,7 @@ template <class T>
 struct rates {  // what all elements of a step share
     T scale, lr, decay, keep, a, b, one_a, one_b, eps, root_scale, m_scale;
     double bias;
+    bool stands;  // of a part without a rate: also where the step is infinite
 };
 
 template <int KIND>
@@ -48,9 +49,10 @@ constexpr bool HAS_V =
 // Both use Adam's averages.
 template <int KIND>
 constexpr bool HAS_BIAS = KIND == KN__OPTIM_ADAM || KIND == KN__OPTIM_LAMB;
-// Weights would go on without a rate.
+// The kernel moves nothing without a rate: there is no state, or it has the rate, or moved already.
 template <int KIND>
-constexpr bool HAS_VELOCITY = KIND == KN__OPTIM_MOMENTUM || KIND == KN__OPTIM_NESTEROV;
+constexpr bool STOPS = KIND == KN__OPTIM_SGD || KIND == KN__OPTIM_MOMENTUM ||
+                       KIND == KN__OPTIM_NESTEROV || KIND == KN__OPTIM_LAMB;
 template <int KIND>
 constexpr int CHUNK_OF = KIND == KN__OPTIM_LAMB ? (int)KN__LAMB_CHUNK : (int)CHUNK;
 
@@ -85,6 +87,7 @@ template <int KIND, class T>
 __device__ void set_part(rates<T> &r, const state<T> &s, double rate, double decay) {
     double lr = s.hyper[0];
     r.lr = (T)(lr * rate);
+    r.stands = lr * rate == 0;
     r.decay = (T)(s.weight_decay * decay);
     if (KIND == KN__OPTIM_ADAM) {
         r.keep = (T)(1 - lr * rate * s.weight_decay * decay);
@@ -154,7 +157,7 @@ __device__ void update_at(int64_t i, T *__restrict__ w, const T *__restrict__ gr
     if (HAS_V<KIND>) vp = *reinterpret_cast<P *>(v + i);
 #pragma unroll
     for (int k = 0; k < V; k++) update<KIND>(wp.v[k], gp.v[k], mp.v[k], vp.v[k], r);
-    if (KIND != KN__OPTIM_EMA) *reinterpret_cast<P *>(w + i) = wp;
+    if (KIND != KN__OPTIM_EMA && (STOPS<KIND> || !r.stands)) *reinterpret_cast<P *>(w + i) = wp;
     if (HAS_M<KIND> && KIND != KN__OPTIM_LAMB) *reinterpret_cast<P *>(m + i) = mp;
     if (HAS_V<KIND> && KIND != KN__OPTIM_LAMB) *reinterpret_cast<P *>(v + i) = vp;
 }
@@ -271,7 +274,7 @@ __global__ void __launch_bounds__(BLOCK, 1)
     for (uint32_t c = blockIdx.x; c < t.first_chunk[t.n_parts]; c += gridDim.x) {
         int k = part_of(t, c);
         set_part<KIND>(r, s, t.rate[k], t.decay[k]);
-        if (HAS_VELOCITY<KIND> && s.hyper[0] * t.rate[k] == 0) continue;
+        if (STOPS<KIND> && r.stands) continue;
         int64_t begin = (int64_t)(c - t.first_chunk[k]) * CHUNK_OF<KIND>, at = t.offset[k] + begin;
         if (KIND == KN__OPTIM_LAMB && t.n[k] > 0)
             r.lr *=

@@ -6,8 +6,9 @@
 #include "kernel.h"
 
 #include <math.h>
+#include <string.h>
 
-enum { CHUNK = 16384 };
+enum { CHUNK = 16384, COPY = 1024 }; /* elements */
 
 typedef void (*optim_loop)(void *w, void *m, void *v, const void *g, int64_t n,
                            const kn__optim_terms *terms);
@@ -22,8 +23,9 @@ typedef struct optim_work {
     char *m, *v; /* NULL where unused */
     kn__optim_terms terms;
     bool decay_has_rate; /* terms.decay is times the rate already */
-    bool has_velocity;   /* weights would go on without a rate */
-    double *sums;        /* LAMB: [chunks][2], of squares of weights and of steps */
+    bool stops;          /* nothing moves without a rate: there is no state, or it has the rate */
+    bool moves_weights;
+    double *sums; /* LAMB: [chunks][2], of squares of weights and of steps */
 } optim_work;
 
 static optim_loop loop_of(kn_op op, const kn__loop_table *loops) {
@@ -93,13 +95,29 @@ static void *weight_at(const optim_work *work, const piece *p) {
     return (char *)p->part->w->data + (size_t)p->first * work->element_bytes;
 }
 
+/* Without a rate weights stand still, also where the step is infinite: the state goes on beside a
+ * copy of them. */
+static void state_move(const optim_work *work, const piece *p, const kn__optim_terms *terms) {
+    _Alignas(64) char copy[COPY * sizeof(double)];
+    const char *w = weight_at(work, p);
+    int64_t at_arena = p->part->offset + p->first;
+    for (int64_t i = 0; i < p->n; i += COPY) {
+        int64_t n = p->n - i < COPY ? p->n - i : COPY;
+        memcpy(copy, w + (size_t)i * work->element_bytes, (size_t)n * work->element_bytes);
+        work->loop(copy, at(work->m, work, at_arena + i), at(work->v, work, at_arena + i),
+                   work->grad + (size_t)(at_arena + i) * work->element_bytes, n, terms);
+    }
+}
+
 /* Chunk i of all chunks of all parts. */
 static void optim_chunk(void *ctx, int64_t i) {
     const optim_work *work = ctx;
     piece p = piece_of(work, i);
     int64_t at_arena = p.part->offset + p.first;
     kn__optim_terms terms = terms_at(work, p.part);
-    if (work->has_velocity && terms.rate == 0) return;
+    bool stands = work->moves_weights && terms.rate == 0;
+    if (stands && !work->stops) state_move(work, &p, &terms);
+    if (stands) return;
     work->loop(weight_at(work, &p), at(work->m, work, at_arena), at(work->v, work, at_arena),
                work->grad + (size_t)at_arena * work->element_bytes, p.n, &terms);
 }
@@ -134,6 +152,7 @@ static void lamb_chunk(void *ctx, int64_t i) {
     piece p = piece_of(work, i);
     int64_t at_arena = p.part->offset + p.first;
     kn__optim_terms terms = terms_at(work, p.part);
+    if (terms.rate == 0) return;
     terms.rate *= work->sums[2 * p.chunk];
     work->loop(weight_at(work, &p), at(work->m, work, at_arena), at(work->v, work, at_arena), NULL,
                p.n, &terms);
@@ -181,7 +200,9 @@ kn_status kn__host_optim(kn_op_call *call) {
                        .decay_has_rate = call->op == KN_OP_adam_step,
                        .sums = sums,
                        .terms = terms_of((kn_op)call->op, attr, hyper)};
-    work.has_velocity = call->op == KN_OP_momentum_step || call->op == KN_OP_nesterov_step;
+    work.stops = call->op == KN_OP_sgd_step || call->op == KN_OP_momentum_step ||
+                 call->op == KN_OP_nesterov_step;
+    work.moves_weights = work.loop != loops->ema;
     if (is_lamb) {
         kn__parallel_for(call->threads, n_chunks, lamb_state_chunk, &work);
         trusts_make(&work);
