@@ -134,7 +134,10 @@ static void settings_refused(optim_fn fn, int i, const char *name) {
     assert_ok(fn(&q.c.optim, q.params, y));
     assert_ok(kn_fill_into(p.w[0], 3));
     assert_ok(kn_checkpoint_save(path, &p.c, NULL));
-    snprintf(text, sizeof text, "is of a run with %s %g; the optimiser's is 0.0625", name, x[i]);
+    snprintf(text, sizeof text,
+             "is of a run with %s %g; the optimiser's is 0.0625: resume with the optimiser of the "
+             "first run",
+             name, x[i]);
     assert_fails(kn_checkpoint_load(&q.c, path), KN_ERR_INVALID, text);
     assert_close(first_of(q.w[0]), 1, 0, 0);
     q.c.keep_settings = 1;

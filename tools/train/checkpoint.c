@@ -480,9 +480,14 @@ static bool has_state(kn_file *f) {
 static kn_status optimizer_plan(list *l, kn_checkpoint *c, kn_file *f, const char *path) {
     const char *method = kn_file_metadata(f, "knet.optimizer"), *name = kn_optim_name(c->optim);
     char part[NAME_BYTES];
-    if (!method || strcmp(method, name) != 0)
-        return KN_FAIL(KN_ERR_INVALID, "%s has the state of %s; the optimiser is %s", path,
-                       method ? method : "no optimiser", name);
+    if (!method)
+        return KN_FAIL(KN_ERR_INVALID, "%s has the state of no optimiser; the optimiser is %s",
+                       path, name);
+    if (strcmp(method, name) != 0)
+        return KN_FAIL(KN_ERR_INVALID,
+                       "%s has the state of %s; the optimiser is %s: resume with the optimiser of "
+                       "the first run (--optimizer)",
+                       path, method, name);
     KN_TRY(kn__settings_check(c, f, path));
     bool whole = order_text(c, f) && has_state(f);
     for (int i = 0; i == 0 || whole; i++) {

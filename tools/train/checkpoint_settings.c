@@ -58,8 +58,8 @@ static kn_status settings_check(const kn_optim *optim, kn_file *f, const char *p
         if (of_bits(bits[i]) == own[i]) continue;
         const char *name = i == 2 && own[1] == 0 ? "rho" : setting_names[i];
         return KN_FAIL(KN_ERR_INVALID,
-                       "%s is of a run with %s %g; the optimiser's is %g (keep_settings loads it "
-                       "all the same)",
+                       "%s is of a run with %s %g; the optimiser's is %g: resume with the "
+                       "optimiser of the first run (--optimizer), or set keep_settings",
                        path, name, of_bits(bits[i]), own[i]);
     }
     return KN_OK;
