@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "optim.h"
+#include "utf8.h"
 
 void kn__part_scale(kn_optim_part *part, const kn_optim *optim, const kn__param *p) {
     part->rate = part->decay = 1;
@@ -75,6 +76,8 @@ kn_status kn_optim_group(kn_optim *optim, const char *prefix, double lr_scale, d
                        "finite",
                        lr_scale, decay_scale);
     }
+    if (!kn__utf8_is_valid(prefix)) /* no checkpoint could have it */
+        return KN_FAIL(KN_ERR_INVALID, "kn_optim_group: the prefix '%s' is not UTF-8", prefix);
     int n = 0;
     for (const kn_optim *o = optim; o; o = o->next)
         for (int i = 0; i < o->set->n; i++) n += kn__has_prefix(o->set->param[i], prefix);

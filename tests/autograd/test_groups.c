@@ -230,6 +230,23 @@ static void a_rate_of_zero_stops_replays(void **state) {
     kn_params_destroy(n.set);
 }
 
+/* A checkpoint could not have them. */
+static void a_prefix_that_ends_inside_a_character_is_refused(void **state) {
+    (void)state;
+    KN_FRAME();
+    net n = {.set = params_f32()};
+    kn_optim *optim = NULL;
+    n.a = PARAM(n.set, KN_SHAPE(1), "t\xC3\xAAte.w", 1);
+    assert_ok(kn_sgd_create(&optim, n.set, 0.25, NULL));
+    assert_fails(kn_optim_group(optim, "t\xC3", 0, 1), KN_ERR_INVALID,
+                 "kn_optim_group: the prefix 't\xC3' is not UTF-8");
+    assert_int_equal(count_groups(optim), 0);
+    assert_ok(kn_optim_group(optim, "t\xC3\xAA", 0, 1));
+    assert_int_equal(count_groups(optim), 1);
+    kn_optim_destroy(optim);
+    kn_params_destroy(n.set);
+}
+
 /* Five parameters of one element, w.0 to w.4: of 10^i the gradient of w.i. */
 static void powers_of_ten(kn_params *set, kn_tensor *w[5], kn_dtype dtype) {
     KN_TAPE(.dtype = dtype);
@@ -299,6 +316,7 @@ int main(void) {
                      OPS_TEST(a_gradient_of_what_stands_still_is_not_clipped),
                      OPS_TEST(a_group_of_rate_zero_stands_still_by_infinite_gradients),
                      OPS_TEST(averages_of_a_group_of_rate_zero_go_on),
+                     OPS_TEST(a_prefix_that_ends_inside_a_character_is_refused),
                      OPS_TEST(a_rate_of_zero_stops_momentum),
                      OPS_TEST(a_rate_of_zero_stops_replays),
                      OPS_TEST(groups_that_are_set_before_each_step_do_not_gather),
