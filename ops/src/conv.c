@@ -171,32 +171,54 @@ static kn_tensor *deconv_fail(const kn_tensor *x, const kn_tensor *w, const char
  * would be empty or can't be counted; -1: none. */
 static int deconv_sizes(kn_attr_conv *attr, const kn_tensor *x, const kn_tensor *w) {
     for (int i = 0; i < attr->n_spatial; i++) {
-        int64_t grown, window, size, cut = 0;
+        int64_t grown, window, size;
         if (attr->stride[i] > INT32_MAX || attr->padding[i] > INT32_MAX ||
             attr->padding_end[i] > INT32_MAX || attr->dilation[i] > INT32_MAX)
             return i;
-        cut = attr->padding[i] + attr->padding_end[i];
         if (x->dim[2 + i] < 1 || w->dim[2 + i] < 1 ||
             __builtin_mul_overflow(x->dim[2 + i] - 1, attr->stride[i], &grown) ||
             __builtin_mul_overflow(w->dim[2 + i] - 1, attr->dilation[i], &window) ||
-            __builtin_add_overflow(grown, window, &size) || size < cut || size - cut == INT64_MAX)
+            __builtin_add_overflow(grown, window, &size) ||
+            __builtin_sub_overflow(size, attr->padding[i] + attr->padding_end[i], &size) ||
+            size < 0 || __builtin_add_overflow(size, 1, &attr->size[i]))
             return i;
-        attr->size[i] = size - cut + 1;
     }
     return -1;
 }
 
-/* Ends that no window reaches: their padding is negative, which kernels don't take. */
-static bool unreached_take(kn_shape *after, kn_attr_conv *attr) {
-    bool any = false;
-    *after = (kn_shape){.n_dims = attr->n_spatial + 2};
+/* Ends of the result that no window reaches: their padding is negative, which kernels don't take.
+ */
+typedef struct deconv_ends {
+    int64_t keep[3], after[3]; /* what is kept of the kernel's result, and the zeros behind it */
+    bool cuts, pads;
+} deconv_ends;
+
+/* Takes them off what the kernel makes: where windows reach nothing, an element that is cut. */
+static deconv_ends ends_take(kn_attr_conv *attr) {
+    deconv_ends ends = {.cuts = false};
     for (int i = 0; i < attr->n_spatial; i++) {
-        if (attr->padding_end[i] >= 0) continue;
-        after->dim[2 + i] = -attr->padding_end[i];
-        attr->padding_end[i] = 0;
-        any = true;
+        int64_t end = attr->padding_end[i] < 0 ? attr->padding_end[i] : 0;
+        int64_t reached = attr->size[i] + end;
+        ends.keep[i] = reached > 0 ? reached : 0;
+        ends.after[i] = attr->size[i] - ends.keep[i];
+        ends.cuts |= reached < 1;
+        ends.pads |= end < 0;
+        attr->padding_end[i] -= end;
+        if (reached < 1) attr->padding[i] += reached - 1;
+        attr->size[i] = reached > 0 ? reached : 1;
     }
-    return any;
+    return ends;
+}
+
+static kn_tensor *ends_put(kn_tensor *y, const deconv_ends *ends) {
+    if (!y || !ends->pads) return y;
+    kn_shape none = {.n_dims = y->n_dims}, stop = kn_tensor_shape(y), after = none;
+    for (int i = 0; i < y->n_dims - 2; i++) {
+        stop.dim[2 + i] = ends->keep[i];
+        after.dim[2 + i] = ends->after[i];
+    }
+    if (ends->cuts) y = (kn_slice)(y, none, stop);
+    return (kn_pad)(y, none, after, KN_PAD_CONSTANT, 0);
 }
 
 static kn_tensor *deconv_finish(kn_tensor *y, kn_tensor *b, kn_act act) {
@@ -227,8 +249,6 @@ kn_tensor *(kn_deconv)(kn_tensor *x, kn_tensor *w, kn_tensor *b, const kn_conv_o
         return deconv_fail(x, w, "channels and groups don't fit");
     if (b != KN_NONE && (b->n_dims != 1 || b->dim[0] != w->dim[1] * attr.groups))
         return deconv_fail(x, w, "b must have an element for each channel of the result");
-    kn_shape after;
-    bool appends = unreached_take(&after, &attr);
     int bad = deconv_sizes(&attr, x, w);
     if (bad >= 0) {
         char why[256];
@@ -239,9 +259,8 @@ kn_tensor *(kn_deconv)(kn_tensor *x, kn_tensor *w, kn_tensor *b, const kn_conv_o
                  (long long)attr.padding_end[bad], (long long)attr.dilation[bad]);
         return deconv_fail(x, w, why);
     }
-    kn_tensor *y = kn_op_run(&call);
-    if (y && appends) y = (kn_pad)(y, (kn_shape){.n_dims = y->n_dims}, after, KN_PAD_CONSTANT, 0);
-    return deconv_finish(y, b, options->act);
+    deconv_ends ends = ends_take(&attr);
+    return deconv_finish(ends_put(kn_op_run(&call), &ends), b, options->act);
 }
 
 /* --- the gradients: shapes come from rules, which have them from kn_conv --- */

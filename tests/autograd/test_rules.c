@@ -229,6 +229,36 @@ static void gradients_in_place_are_those_of_recorded_ones(void **state) {
     }
 }
 
+/* Windows that reach nothing but what the padding cuts: zeros and the bias, whose gradient alone is
+ * not zero. */
+static void transposed_convolutions_may_reach_nothing(void **state) {
+    (void)state;
+    KN_TAPE();
+    kn_tensor *in[3] = {kn_watch(F32(KN_SHAPE(1, 1, 1), 3)), kn_watch(F32(KN_SHAPE(1, 1, 1), 5)),
+                        kn_watch(F32(KN_SHAPE(1), 7))};
+    kn_tensor *d[3];
+    for (int64_t padding = 1; padding < 3; padding++) {
+        const kn_conv_options o = {
+            .stride = {4}, .padding = {padding}, .padding_extra = {-padding - 2}};
+        kn_tensor *y = kn_deconv(in[0], in[1], in[2], &o);
+        assert_shape(y, KN_SHAPE(1, 1, 3 - padding));
+        assert_ok(kn_gradients(d, sum_all(y), in, 3, &(kn_gradients_options){.keep = 1}));
+        assert_true(ops_at(y, 0) == 7 && ops_at(y, 2 - padding) == 7);
+        assert_values(d[0], 0);
+        assert_values(d[1], 0);
+        assert_values(d[2], 3 - (double)padding);
+    }
+    /* of one dimension of two */
+    kn_tensor *x = kn_watch(kn_ones(KN_SHAPE(2, 3, 1, 2))), *w = kn_ones(KN_SHAPE(3, 2, 2, 2));
+    const kn_conv_options o = {.padding = {2}, .padding_extra = {-5, -1}};
+    kn_tensor *y = kn_deconv(x, w, KN_NONE, &o);
+    assert_shape(y, KN_SHAPE(2, 2, 3, 4));
+    assert_ok(kn_gradients(d, sum_all(y), &x, 1, &(kn_gradients_options){.keep = 1}));
+    assert_shape(d[0], KN_SHAPE(2, 3, 1, 2));
+    assert_values(sum_all(kn_square(y)), 0);
+    assert_values(sum_all(kn_square(d[0])), 0);
+}
+
 int main(void) {
     return RUN_TESTS(OPS_TEST(every_op_has_a_rule_or_nograd), OPS_TEST(every_rule_has_a_case),
                      OPS_TEST(first_derivatives_agree_with_differences),
@@ -240,5 +270,6 @@ int main(void) {
                      OPS_TEST(gradients_of_solutions_factor_nothing_again),
                      OPS_TEST(a_solution_without_columns_has_gradients),
                      OPS_TEST(backward_is_linear_in_the_incoming_gradient),
+                     OPS_TEST(transposed_convolutions_may_reach_nothing),
                      OPS_TEST(gradients_in_place_are_those_of_recorded_ones));
 }

@@ -561,6 +561,8 @@ static void a_transposed_convolution_adds_bias_and_activation(void **state) {
     assert_op_fails(kn_deconv(x, w, b, &(kn_conv_options){.padding = {9, 9}}), KN_ERR_SHAPE,
                     "kn_deconv: dimension 2 of the result would be empty or too large: stride 1, "
                     "padding 9 and 9, dilation 1");
+    assert_op_fails(kn_deconv(x, w, b, &(kn_conv_options){.padding = {9}, .padding_extra = {-12}}),
+                    KN_ERR_SHAPE, "stride 1, padding 9 and -3, dilation 1");
     assert_op_fails(kn_deconv(x, w, b, &(kn_conv_options){.stride = {-1}}), KN_ERR_INVALID,
                     "kn_deconv: stride[0] is -1");
     assert_op_fails(kn_deconv(x, b, b, NULL), KN_ERR_SHAPE, "x must be [B,O,spatial…]");
