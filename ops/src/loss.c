@@ -11,21 +11,22 @@ static bool rows_fit(const kn_op_call *call) {
                            "the shapes must be [B,C] and [B], or [B,C,…] and [B,…]");
 }
 
-static bool labelled(const kn_op_call *call) {
-    if (!rows_fit(call)) return false;
-    if (call->in[0]->n) return true;
-    return kn_op_call_fail(call, KN_ERR_SHAPE, "there are no elements to take the mean of");
+/* A mean needs elements, other reductions classes where there are rows. */
+static bool rows_full(const kn_op_call *call, bool is_mean) {
+    const kn_tensor *scores = call->in[0], *labels = call->in[1];
+    if (scores->n || (!is_mean && !labels->n)) return true;
+    return kn_op_call_fail(
+        call, KN_ERR_SHAPE,
+        is_mean ? "there are no elements to take the mean of" : "there are no classes");
 }
 
-/* Rows without classes have no label; no rows need none. */
-static bool has_classes(const kn_op_call *call) {
-    if (!rows_fit(call)) return false;
-    const kn_tensor *scores = call->in[0];
-    if (scores->n || !scores->dim[0]) return true;
-    return kn_op_call_fail(call, KN_ERR_SHAPE, "there are no classes");
+static bool labelled(const kn_op_call *call, bool is_mean) {
+    return rows_fit(call) && rows_full(call, is_mean);
 }
 
-bool kn__infer_labelled(kn_op_call *call) { return labelled(call) && kn__shaped(call, 0, 0, NULL); }
+bool kn__infer_labelled(kn_op_call *call) {
+    return labelled(call, true) && kn__shaped(call, 0, 0, NULL);
+}
 
 bool kn__infer_accuracy(kn_op_call *call) {
     int64_t k = ((const kn_attr_best *)call->attr)->k;
@@ -48,8 +49,9 @@ bool kn__infer_nll_back(kn_op_call *call) {
     return kn__shaped(call, 0, 2, (int64_t[]){labels->n, attr->n});
 }
 
-/* Scores [B,C,…] with labels [B,…] become rows [N,C] and [N]; others stay, for the op to name. */
-static bool rows_make(kn_tensor **scores, kn_tensor **labels) {
+/* Scores [B,C,…] with labels [B,…] become rows [N,C] and [N]; others stay, for the op to name, and
+ * empty ones are named here, by their shapes. */
+static bool rows_make(kn_op op, bool is_mean, kn_tensor **scores, kn_tensor **labels) {
     kn_tensor *x = *scores, *t = *labels;
     if (!kn__is_whole(x) || !kn__is_whole(t) || x->n_dims < 3 || t->n_dims != x->n_dims - 1)
         return false;
@@ -59,7 +61,9 @@ static bool rows_make(kn_tensor **scores, kn_tensor **labels) {
         if (t->dim[i] != x->dim[order.dim[i]]) return false;
     }
     order.dim[t->n_dims] = 1;
-    *scores = (kn_transpose)(x, order);
+    kn_op_call call;
+    kn_op_call_init(&call, op, NULL, KN_LIST_(x, t), 2);
+    *scores = rows_full(&call, is_mean) ? (kn_transpose)(x, order) : NULL;
     if (*scores) *scores = (kn_reshape)(*scores, KN_SHAPE(t->n, x->dim[1]));
     *labels = (kn_reshape)(t, KN_SHAPE(t->n));
     return true;
@@ -68,18 +72,18 @@ static bool rows_make(kn_tensor **scores, kn_tensor **labels) {
 kn_tensor *(kn_cross_entropy)(kn_tensor *logits, kn_tensor *labels) {
     KN__AS("cross_entropy");
     kn_attr_scalars attr = {0, 0};
-    rows_make(&logits, &labels);
+    rows_make(KN_OP_cross_entropy, true, &logits, &labels);
     return KN_CALL(cross_entropy, &attr, logits, labels);
 }
 kn_tensor *(kn_nll)(kn_tensor *log_probs, kn_tensor *labels) {
     KN__AS("nll");
-    rows_make(&log_probs, &labels);
+    rows_make(KN_OP_nll, true, &log_probs, &labels);
     return KN_CALL(nll, NULL, log_probs, labels);
 }
 kn_tensor *(kn_accuracy)(kn_tensor *scores, kn_tensor *labels) {
     KN__AS("accuracy");
     kn_attr_best attr = {1};
-    rows_make(&scores, &labels);
+    rows_make(KN_OP_accuracy, true, &scores, &labels);
     return KN_CALL(accuracy, &attr, scores, labels);
 }
 
@@ -202,12 +206,12 @@ kn_tensor *(kn_cross_entropy_with)(kn_tensor *logits, kn_tensor *labels,
     static const kn_cross_entropy_options defaults = {.ignores = 0};
     const kn_cross_entropy_options *o = options ? options : &defaults;
     const kn_tensor *places = labels;
-    if (rows_make(&logits, &labels)) return cross_entropy_of_places(logits, labels, o, places);
+    bool is_mean = o->reduction == KN_REDUCE_MEAN;
+    if (rows_make(KN_OP_cross_entropy, is_mean, &logits, &labels))
+        return cross_entropy_of_places(logits, labels, o, places);
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_cross_entropy, NULL, KN_LIST_(logits, labels), 2);
-    bool is_mean = o->reduction == KN_REDUCE_MEAN;
-    if (!kn__check_inputs(&call) || !(is_mean ? labelled(&call) : has_classes(&call)) ||
-        !options_fit(&call, o))
+    if (!kn__check_inputs(&call) || !labelled(&call, is_mean) || !options_fit(&call, o))
         return NULL;
     if (!o->ignores && !o->weight && is_mean) {
         kn_attr_scalars attr = {o->smoothing, 0};
@@ -230,7 +234,7 @@ kn_tensor *(kn_zero_one)(kn_tensor *scores, kn_tensor *labels) {
 kn_tensor *(kn_topk_accuracy)(kn_tensor *scores, kn_tensor *labels, int64_t k) {
     KN__AS("topk_accuracy");
     kn_attr_best attr = {k};
-    rows_make(&scores, &labels);
+    rows_make(KN_OP_accuracy, true, &scores, &labels);
     return KN_CALL(accuracy, &attr, scores, labels);
 }
 

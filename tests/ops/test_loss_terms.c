@@ -241,9 +241,22 @@ static void bad_input_gives_a_message(void **state) {
     assert_op_fails(kn_cross_entropy_with(a, I64(KN_SHAPE(2), 0, 1), NULL), KN_ERR_SHAPE,
                     "[B,C] and [B]");
     kn_tensor *empty = kn_ones(KN_SHAPE(2, 0)), *labels = I64(KN_SHAPE(2), 0, 0);
-    const kn_cross_entropy_options sum = {.reduction = KN_REDUCE_SUM};
+    const kn_cross_entropy_options sum = {.reduction = KN_REDUCE_SUM},
+                                   each = {.reduction = KN_REDUCE_NONE};
     assert_op_fails(kn_cross_entropy_with(empty, labels, &sum), KN_ERR_SHAPE,
                     "kn_cross_entropy_with: there are no classes (logits [2,0]");
+    kn_tensor *no_places = kn_ones(KN_SHAPE(2, 3, 0)),
+              *none = kn_cast(kn_ones(KN_SHAPE(2, 0)), KN_I64);
+    assert_op_fails(kn_cross_entropy(no_places, none), KN_ERR_SHAPE,
+                    "no elements to take the mean of (logits [2,3,0], labels [2,0])");
+    assert_op_fails(kn_nll(no_places, none), KN_ERR_SHAPE, "[2,3,0]");
+    assert_op_fails(kn_accuracy(no_places, none), KN_ERR_SHAPE, "[2,3,0]");
+    assert_op_fails(kn_topk_accuracy(no_places, none, 2), KN_ERR_SHAPE, "[2,3,0]");
+    assert_op_fails(kn_cross_entropy_with(no_places, none, NULL), KN_ERR_SHAPE, "[2,3,0]");
+    assert_shape(kn_cross_entropy_with(no_places, none, &each), KN_SHAPE(2, 0));
+    assert_op_fails(
+        kn_cross_entropy_with(kn_ones(KN_SHAPE(2, 0, 1)), I64(KN_SHAPE(2, 1), 0, 0), &each),
+        KN_ERR_SHAPE, "there are no classes (logits [2,0,1]");
     assert_values(kn_cross_entropy_with(kn_ones(KN_SHAPE(0, 0)), I64(KN_SHAPE(0), 0), &sum), 0);
     assert_op_fails(kn_huber(a, a, -1, KN_REDUCE_MEAN), KN_ERR_INVALID, "delta is -1");
     assert_op_fails(kn_smooth_l1(a, a, -1, KN_REDUCE_MEAN), KN_ERR_INVALID,
