@@ -36,7 +36,8 @@ typedef enum parity_fill {
     FILL_BEYOND,   /* the same, one of them out of range */
     FILL_OFFSETS,  /* of maxima in their windows, inside x: for the case's kn_attr_pool */
     FILL_STATE,    /* of a random generator: {seed, offset} */
-    FILL_HYPER     /* of an optimiser: {0.01, 3, 0.5, 0} */
+    FILL_HYPER,    /* of an optimiser: {0.01, 3, 0.5, 0} */
+    FILL_HYPER_INF /* {0.01, 3, ∞, 0}: infinite gradients */
 } parity_fill;
 
 typedef struct parity_operand {

@@ -12,7 +12,7 @@ typedef struct optim_state {
     bool m, v;
 } optim_state;
 
-static void optim_of(const optim_state *s, int n_weights, int64_t size, double decay) {
+static parity_case *optim_of(const optim_state *s, int n_weights, int64_t size, double decay) {
     parity_case *c = parity_add(s->op, COMPARE_CLOSE);
     int64_t n = 0;
     c->n_in = 4, c->n_extra = n_weights;
@@ -27,6 +27,7 @@ static void optim_of(const optim_state *s, int n_weights, int64_t size, double d
     c->out_is = 4;
     ATTR(c, kn_attr_optim, .n_parts = n_weights, .momentum = 0.9, .beta1 = 0.9, .beta2 = 0.99,
          .eps = 1e-8, .weight_decay = decay);
+    return c;
 }
 
 void parity_optim_cases(void) {
@@ -39,5 +40,6 @@ void parity_optim_cases(void) {
         optim_of(&ops[i], 4, 7, 0.1);
         optim_of(&ops[i], 1, 40000, 0.1); /* several chunks */
         optim_of(&ops[i], 3, 4096, 0.1);  /* offsets that keep the second one aligned */
+        optim_of(&ops[i], 3, 7, 0.1)->in[3].fill = FILL_HYPER_INF;
     }
 }
