@@ -45,7 +45,7 @@ typedef struct kn_loader_options {
     kn_split split;            /* KN_TRAIN is the default */
     int partial;               /* 1: also the last, smaller batch */
     const kn_augment *augment; /* of the training split; read at once; NULL: none */
-    int prefetch;              /* 1: a thread fills the next batch while this one is used */
+    int prefetch;              /* 1: a thread fills the next batch: for GPUs, or slow data */
     /* 1: sequences one after the other, x [sum of lengths]; 0: x [B,longest], padded with zeros at
      * the ends */
     int packed;
