@@ -41,10 +41,9 @@ static inline void kn__times_count(kn__node_times *times, uint64_t ticks) {
     __atomic_store_n(&times->last, ticks, __ATOMIC_RELAXED);
 }
 
-/* One of the first calls, up to number KN__TIMES_AFTER + 1, which took `ticks` and is counted in
- * n_calls: the last of them makes the bins, of which there are none if there is no memory. The
- * node's thread alone, when the node's shortest and longest time are those with this call, as
- * below. */
+/* Notes one of the first KN__TIMES_AFTER + 1 calls, which took `ticks` and is counted in n_calls.
+ * The last of them makes the bins, or none where memory is short. Only the node's own thread calls
+ * it, after the node's shortest and longest time include this call, as below. */
 void kn__times_first(kn__tree *tree, kn__tree_node *node, uint64_t ticks);
 /* A call is the node's shortest or longest: if its bins lack that time, it has bins of any time
  * from now on, or none if there is no memory. No-op before it has bins. */

@@ -223,7 +223,7 @@ static void assert_passes(kn__conv_route way, const kn_attr_conv *attr, kn_shape
     }
 }
 
-/* What is one step or one element away from a window of 3x3 goes another way. */
+/* Convolutions that differ in one size, stride or dilation from those of 3x3 windows. */
 static void other_windows_are_right_by_winograd(void **state) {
     (void)state;
     const kn_shape in = KN_SHAPE(2, 16, 12, 11), window = KN_SHAPE(16, 16, 3, 3);

@@ -207,7 +207,7 @@ static void assert_owner(const kn__owner *owner, const char *path, int64_t bytes
     assert_int_equal(owner->bytes, bytes);
 }
 
-/* The mark is of one of them; what is still held is all of theirs. */
+/* The owners at the mark are those of one run; memory that is still held is that of all runs. */
 static void merged_runs_have_the_owners_of_the_highest_mark(void **state) {
     (void)state;
     for (int first = 0; first < 3; first++) {

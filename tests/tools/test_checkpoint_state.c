@@ -67,7 +67,7 @@ static void averages_have_their_names_also_while_exchanged(void **state) {
     }
 }
 
-/* A parameter whose name begins as those of averages do is none, nor is a tensor of the program. */
+/* A parameter or a tensor of the program may be named ema/…, as averages of weights are. */
 static void parameters_may_be_named_as_averages_are(void **state) {
     (void)state;
     const char *const named[] = {"ema/teacher", "ema/w0"};

@@ -43,7 +43,8 @@ static void scroll_to(screen *s, int line) {
     if (s->top < 0) s->top = 0;
 }
 
-/* Draws n bytes, or as many as the terminal is wide: curses goes on in the next line. */
+/* Draws n bytes, at most as many columns as the terminal has: curses would continue in the next
+ * line. */
 static void draw_line(int y, const char *text, size_t n) {
     int columns = 0;
     size_t fits = 0;

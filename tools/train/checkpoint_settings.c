@@ -81,7 +81,7 @@ static bool number_read(uint64_t *out, const char **text) {
     return true;
 }
 
-/* The next group of the text, which it moves on; false: there is none, or the text is another. */
+/* Reads the next group and moves *text behind it. False: the text ends, or it is no group. */
 static bool group_read(group *g, const char **text) {
     uint64_t rate, decay, n;
     if (!**text || !number_read(&rate, text) || !number_read(&decay, text)) return false;

@@ -124,7 +124,7 @@ char *kn_progress_text(char *out, size_t out_bytes, int columns, int64_t done, i
     return out;
 }
 
-/* A terminal that can't erase the rest of a line shows what it is told. */
+/* Other terminals would show the escape sequence that erases the rest of a line. */
 static bool can_erase(FILE *out) {
     const char *type = getenv("TERM");
     return isatty(fileno(out)) && type && *type && strcmp(type, "dumb") != 0;

@@ -47,7 +47,7 @@ typedef struct winograd {
     int64_t out[2];
     bool to_blocks;
     bool in_place;            /* dx is written over dy: units are whole images */
-    kn__conv_epilogue finish; /* y: NULL where there is none */
+    kn__conv_epilogue finish; /* its y is NULL: nothing follows the sums */
 } winograd;
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }

@@ -95,8 +95,8 @@ static void *weight_at(const optim_work *work, const piece *p) {
     return (char *)p->part->w->data + (size_t)p->first * work->element_bytes;
 }
 
-/* Without a rate weights stand still, also where the step is infinite: the state goes on beside a
- * copy of them. */
+/* Of a part with rate 0: the state is updated, the weights stay as they are, also where the step is
+ * infinite: it is added to a copy of them. */
 static void state_move(const optim_work *work, const piece *p, const kn__optim_terms *terms) {
     _Alignas(64) char copy[COPY * sizeof(double)];
     const char *w = weight_at(work, p);
