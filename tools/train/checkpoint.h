@@ -4,11 +4,25 @@
 
 #include <knet/checkpoint.h>
 
+#include <string.h>
+
 #include "text.h"
 
 /* Whether a checkpoint can be saved there, before there is anything to save: creates and removes
  * PATH.new. Errors: INVALID for "", a folder, a device and the like; IO. */
 kn_status kn__checkpoint_can_save(const char *path);
+
+/* Checkpoints keep a double as the number that its bits are. */
+static inline uint64_t kn__bits_of(double x) {
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+static inline double kn__double_of(uint64_t bits) {
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
 
 /* n numbers of the metadata's key. Errors: INVALID for a file without it, or with other text. */
 kn_status kn__numbers_get(uint64_t out[], int n, kn_file *f, const char *path, const char *key);

@@ -13,18 +13,6 @@ enum { N_SETTINGS = sizeof(kn_optim_settings) / sizeof(double), PREFIX_BYTES = 2
 static const char *const setting_names[N_SETTINGS] = {
     "momentum", "beta1", "beta2", "eps", "weight_decay", "clip_norm", "clip_each"};
 
-static uint64_t bits_of(double x) {
-    uint64_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-static double of_bits(uint64_t bits) {
-    double x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
 static void settings_get(double out[N_SETTINGS], const kn_optim *optim) {
     kn_optim_settings s = kn_optim_settings_get(optim);
     memcpy(out, &s, sizeof s);
@@ -34,7 +22,7 @@ void kn__settings_put(kn__text *out, const kn_optim *optim) {
     double own[N_SETTINGS];
     settings_get(own, optim);
     for (int i = 0; i < N_SETTINGS; i++)
-        kn__text_printf(out, "%s%" PRIu64, i ? " " : "", bits_of(own[i]));
+        kn__text_printf(out, "%s%" PRIu64, i ? " " : "", kn__bits_of(own[i]));
 }
 
 /* Of each group: its factors, the bytes of its prefix, the prefix. */
@@ -42,8 +30,8 @@ void kn__groups_put(kn__text *out, const kn_optim *optim) {
     const char *prefix;
     double rate, decay;
     for (int i = 0; kn_optim_group_at(optim, i, &prefix, &rate, &decay); i++)
-        kn__text_printf(out, "%" PRIu64 " %" PRIu64 " %zu %s", bits_of(rate), bits_of(decay),
-                        strlen(prefix), prefix);
+        kn__text_printf(out, "%" PRIu64 " %" PRIu64 " %zu %s", kn__bits_of(rate),
+                        kn__bits_of(decay), strlen(prefix), prefix);
 }
 
 /* --- settings --- */
@@ -55,12 +43,12 @@ static kn_status settings_check(const kn_optim *optim, kn_file *f, const char *p
     if (!kn_file_metadata(f, SETTINGS)) return KN_OK; /* of an older version */
     KN_TRY(kn__numbers_get(bits, N_SETTINGS, f, path, SETTINGS));
     for (int i = 0; i < N_SETTINGS; i++) {
-        if (of_bits(bits[i]) == own[i]) continue;
+        if (kn__double_of(bits[i]) == own[i]) continue;
         const char *name = i == 2 && own[1] == 0 ? "rho" : setting_names[i];
         return KN_FAIL(KN_ERR_INVALID,
                        "%s is of a run with %s %g; the optimiser's is %g: resume with the "
                        "optimiser of the first run (--optimizer), or set keep_settings",
-                       path, name, of_bits(bits[i]), own[i]);
+                       path, name, kn__double_of(bits[i]), own[i]);
     }
     return KN_OK;
 }
@@ -86,7 +74,7 @@ static bool group_read(group *g, const char **text) {
     uint64_t rate, decay, n;
     if (!**text || !number_read(&rate, text) || !number_read(&decay, text)) return false;
     if (!number_read(&n, text) || n >= PREFIX_BYTES || strnlen(*text, n) < n) return false;
-    *g = (group){.rate = of_bits(rate), .decay = of_bits(decay)};
+    *g = (group){.rate = kn__double_of(rate), .decay = kn__double_of(decay)};
     memcpy(g->prefix, *text, n);
     *text += n;
     return g->rate >= 0 && isfinite(g->rate) && g->decay >= 0 && isfinite(g->decay);

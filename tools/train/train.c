@@ -259,18 +259,6 @@ static kn_status loss_add(run *r, kn_tensor *loss) {
 /* The last three are of the last finished epoch. */
 enum { N_EPOCH, N_EPOCH_STEPS, N_STEPS, N_WORSE, N_BEST, N_LOSS, N_TEST_LOSS, N_ACCURACY };
 
-static uint64_t bits_of(double x) {
-    uint64_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-static double double_of(uint64_t bits) {
-    double x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
 /* extra: what comes with the losses. */
 static kn_checkpoint checkpoint_of(const run *r, kn_named *extra, int n_extra) {
     return (kn_checkpoint){.params = kn_model_params(r->model),
@@ -290,10 +278,10 @@ static kn_status run_write(run *r, kn_tensor *ranks) {
     c.number[N_EPOCH_STEPS] = (uint64_t)r->result.last.n_steps;
     c.number[N_STEPS] = (uint64_t)r->result.n_steps;
     c.number[N_WORSE] = (uint64_t)r->n_worse;
-    c.number[N_BEST] = bits_of(r->best);
-    c.number[N_LOSS] = bits_of(r->finished.loss);
-    c.number[N_TEST_LOSS] = bits_of(r->finished.test_loss);
-    c.number[N_ACCURACY] = bits_of(r->finished.accuracy);
+    c.number[N_BEST] = kn__bits_of(r->best);
+    c.number[N_LOSS] = kn__bits_of(r->finished.loss);
+    c.number[N_TEST_LOSS] = kn__bits_of(r->finished.test_loss);
+    c.number[N_ACCURACY] = kn__bits_of(r->finished.accuracy);
     return kn_checkpoint_save(r->checkpoint.path, &c,
                               &(kn_checkpoint_options){.keep = r->checkpoint.keep});
 }
@@ -378,12 +366,12 @@ static kn_status run_resume(run *r, int64_t *first) {
     r->result.last.n_steps = (int64_t)c.number[N_EPOCH_STEPS];
     r->result.n_steps = r->result.resumed = (int64_t)c.number[N_STEPS];
     r->n_worse = (int64_t)c.number[N_WORSE];
-    r->best = double_of(c.number[N_BEST]);
+    r->best = kn__double_of(c.number[N_BEST]);
     r->result.last.index = *first;
     r->result.last.loss = r->result.last.test_loss = r->result.last.accuracy = NAN;
-    r->finished = (kn_epoch){.loss = double_of(c.number[N_LOSS]),
-                             .test_loss = double_of(c.number[N_TEST_LOSS]),
-                             .accuracy = double_of(c.number[N_ACCURACY])};
+    r->finished = (kn_epoch){.loss = kn__double_of(c.number[N_LOSS]),
+                             .test_loss = kn__double_of(c.number[N_TEST_LOSS]),
+                             .accuracy = kn__double_of(c.number[N_ACCURACY])};
     return epoch_place(r);
 }
 
