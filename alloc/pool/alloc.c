@@ -261,8 +261,8 @@ kn_status kn_pool_graph_alloc(void **out, kn_pool_graph *graph, size_t size, kn_
 
 /* --- ahead of time --- */
 
-/* Puts free memory where the request finds it. No counter includes it, since nobody used it; only
- * decay treats it as memory in use, so that it stays for a window of time. Under the lock. */
+/* Makes free memory of that size. No counter includes it, as no caller gets it; but decay counts it
+ * as used now, so that it is kept for the decay time. Under the lock. */
 static kn_status make_room(kn_pool *pool, size_t size, kn_stream handle) {
     kn__stream *stream;
     kn__block *block = NULL;

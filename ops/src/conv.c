@@ -189,7 +189,7 @@ static int deconv_sizes(kn_attr_conv *attr, const kn_tensor *x, const kn_tensor 
 /* Ends of the result that no window reaches: their padding is negative, which kernels don't take.
  */
 typedef struct deconv_ends {
-    int64_t keep[3], after[3]; /* what is kept of the kernel's result, and the zeros behind it */
+    int64_t keep[3], after[3]; /* elements of the kernel's result that count; zeros after them */
     bool cuts, pads;
 } deconv_ends;
 

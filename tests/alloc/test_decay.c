@@ -90,7 +90,7 @@ static void a_stream_that_never_rests_keeps_what_it_uses_alone(void **state) {
     fixture_end(&f);
 }
 
-/* Nobody used it, but it is newer than the window: it stays for one. */
+/* It was never allocated, but it is newer than the decay time: it is kept that long. */
 static void preallocated_memory_stays_for_its_time(void **state) {
     (void)state;
     for (int plain = 0; plain < 2; plain++) {

@@ -139,7 +139,7 @@ typedef struct kn_trace_stats {
  * Errors: INVALID if a trace is running; IO, with the path; INTERNAL if no thread can be started,
  * with the system's reason: then no file is touched. */
 KN_API KN_MUST_CHECK kn_status kn_trace_begin(const char *path, const kn_trace_options *options);
-/* Writes the events of all threads up to this call, and a CLOCK record; the trace goes on. A
+/* Writes the events of all threads up to this call, and a CLOCK record; the trace continues. A
  * program can then read the file up to the last whole record. Waits for the disk.
  * Errors: INVALID if no trace is running; IO, with the number of events lost since it began. */
 KN_API KN_MUST_CHECK kn_status kn_trace_flush(void);

@@ -77,10 +77,10 @@ KN_API KN_MUST_CHECK kn_status kn_adam_create(kn_optim **out, kn_params *params,
 KN_API KN_MUST_CHECK kn_status kn_lamb_create(kn_optim **out, kn_params *params, double lr,
                                               const kn_adam_options *options);
 
-/* Updates all parameters by their gradients: those that the loss didn't reach by gradients of 0, so
- * that they decay and go on by their momentum; a group of rate 0 stands still, and so do parameters
- * that kn_params_freeze froze. A step that fails for lack of memory moves no parameter of that
- * device; repeated, it has the bits of one that didn't fail. */
+/* Updates all parameters by their gradients. Those that the loss doesn't depend on have gradients
+ * of 0: weight decay and momentum still change them. A group of rate 0 is not changed, nor are
+ * parameters that kn_params_freeze froze. A step that fails for lack of memory moves no parameter
+ * of that device; repeated, it has the bits of one that didn't fail. */
 KN_API KN_MUST_CHECK kn_status kn_optim_step(kn_optim *optim);
 /* Moves the tensor w by its gradient g, of the same shape, as Knet's update!(w, g, optim): an
  * optimiser of a set without parameters belongs to the first tensor it moves, and keeps its state.

@@ -28,8 +28,8 @@ KN_MUST_CHECK kn_status kn__conv_way(kn__conv_route *out, const kn_op_call *call
 /* Whether oneDNN does the pass in bf16. INVALID as above. */
 KN_MUST_CHECK kn_status kn__conv_takes_bf16(bool *out, const kn_op_call *call, kn__conv_pass pass,
                                             const kn__conv_sizes *s);
-/* Whether Winograd's transforms take the forward pass less time than oneDNN. */
-kn_status kn__conv_winograd_pays(bool *out, const kn__conv_sizes *s);
+/* Whether the forward pass takes Winograd's transforms less time than oneDNN. INVALID as above. */
+KN_MUST_CHECK kn_status kn__conv_winograd_pays(bool *out, const kn__conv_sizes *s);
 void kn__conv_note(const kn_op_call *call, kn__conv_pass pass, const kn__conv_sizes *s,
                    kn__conv_route way);
 extern pthread_mutex_t kn__conv_routes_lock __attribute__((visibility("hidden")));
