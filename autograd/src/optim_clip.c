@@ -99,7 +99,8 @@ static kn_status scale_make(kn_tensor **out, const kn_optim *optim, const kn__pa
 
 /* Times 1 leaves gradients that are small enough as they are, bit for bit. Others would be
  * multiplied by a little less than 1 the second time: a step that failed clips before the first
- * write, or all, and its repetition doesn't. A recorded step has to, for its replays. */
+ * write, or all, and its repetition doesn't. A recorded step has to, for its replays. Groups of
+ * rate 0 are clipped too: what an optimiser keeps of their gradients moves on. */
 kn_status kn__clip_each(kn_optim *optim) {
     const kn_params *set = optim->set;
     KN_ASSERT(set->n_begun > 0);
@@ -108,8 +109,7 @@ kn_status kn__clip_each(kn_optim *optim) {
     if (!scale) return KN_FAIL(KN_ERR_OOM, "no host memory for %d parameters", set->n);
     kn_status status = KN_OK;
     for (int i = 0; i < set->n && status == KN_OK; i++)
-        if (kn__param_moves(optim, set->param[i]))
-            status = scale_make(&scale[i], optim, set->param[i]);
+        if (!set->param[i]->is_frozen) status = scale_make(&scale[i], optim, set->param[i]);
     for (int i = 0; i < set->n && status == KN_OK; i++)
         if (scale[i]) status = multiply(kn__param_grad(set->param[i]), scale[i]);
     free(scale);

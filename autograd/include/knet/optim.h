@@ -98,11 +98,11 @@ KN_API KN_MUST_CHECK kn_status kn_optim_update(kn_optim *optim, kn_tensor *w, kn
 KN_API KN_MUST_CHECK kn_status kn_optim_lr(kn_optim *optim, double lr);
 /* Parameters whose names begin with `prefix` learn at `lr_scale` times the learning rate and decay
  * by `decay_scale` times the weight decay, from the next step on. With an lr_scale of 0 they stand
- * still, and clip_norm doesn't count their gradients, which kn_params_freeze saves too. Where
- * prefixes overlap the last call holds. Replays of a step that was captured before keep the factors
- * that they were recorded with. Errors: INVALID when no parameter has such a name, for a prefix
- * that is not UTF-8, as one that ends inside a character, and for factors that are negative or not
- * finite. */
+ * still, and clip_norm doesn't count their gradients, which kn_params_freeze saves too; clip_each
+ * clips them. Where prefixes overlap the last call holds. Replays of a step that was captured
+ * before keep the factors that they were recorded with. Errors: INVALID when no parameter has such
+ * a name, for a prefix that is not UTF-8, as one that ends inside a character, and for factors that
+ * are negative or not finite. */
 KN_API KN_MUST_CHECK kn_status kn_optim_group(kn_optim *optim, const char *prefix, double lr_scale,
                                               double decay_scale);
 /* The i-th group in force, oldest first: its prefix, borrowed until the next kn_optim_group, and
