@@ -79,11 +79,15 @@ bool kn__infer_gather(kn_op_call *call) {
     return index_fits(call, &x) && kn__shaped(call, 0, call->in[1]->n_dims, call->in[1]->dim);
 }
 
-bool kn__infer_scatter(kn_op_call *call) {
-    kn_shape x = whole_shape(call), index = kn_tensor_shape(call->in[1]);
-    if (!index_fits(call, &x)) return false;
-    if (is_shape(call->in[2], &index)) return kn__shaped(call, 0, x.n_dims, x.dim);
+static bool like_index(const kn_op_call *call) {
+    kn_shape index = kn_tensor_shape(call->in[1]);
+    if (is_shape(call->in[2], &index)) return true;
     return kn_op_call_fail(call, KN_ERR_SHAPE, "y must be like index");
+}
+
+bool kn__infer_scatter(kn_op_call *call) {
+    kn_shape x = whole_shape(call);
+    return index_fits(call, &x) && like_index(call) && kn__shaped(call, 0, x.n_dims, x.dim);
 }
 
 /* --- the public functions --- */
@@ -132,14 +136,22 @@ static bool is_of_part(kn_shape *end, const kn_tensor *x, const kn_tensor *index
     return is_smaller && axis >= 0 && axis < x->n_dims;
 }
 
-static kn_tensor *part_of(kn_tensor *x, kn_shape end) {
+/* Cut to the index, once the whole call fits: its errors show the x that was given. */
+static kn_tensor *part_of(kn_op op, kn_tensor *const in[], int n_in, int axis, kn_shape end) {
+    kn_tensor *x = in[0];
+    kn_attr_index attr = {.axis = axis < 0 ? axis + x->n_dims : axis};
+    kn_op_call call;
+    kn_op_call_init(&call, op, &attr, in, n_in);
+    kn_shape shape = kn_tensor_shape(x);
+    if (!kn__check_inputs(&call) || !has_elements(&call, &shape)) return NULL;
+    if (n_in == 3 && !like_index(&call)) return NULL;
     return (kn_slice)(x, (kn_shape){.n_dims = end.n_dims}, end);
 }
 
 static kn_tensor *scattered(kn_op op, kn_tensor *x, kn_tensor *index, kn_tensor *y, int axis) {
     kn_shape end;
     if (!is_of_part(&end, x, index, axis)) return along(op, KN_LIST_(x, index, y), 3, axis);
-    kn_tensor *part = part_of(x, end);
+    kn_tensor *part = part_of(op, KN_LIST_(x, index, y), 3, axis, end);
     if (part) part = along(op, KN_LIST_(part, index, y), 3, axis);
     if (!part) return NULL;
     kn_index_item items[KN_DIMS_MAX];
@@ -150,7 +162,10 @@ static kn_tensor *scattered(kn_op op, kn_tensor *x, kn_tensor *index, kn_tensor 
 kn_tensor *(kn_gather)(kn_tensor *x, kn_tensor *index, int axis) {
     KN__AS("gather");
     kn_shape end;
-    if (is_of_part(&end, x, index, axis)) x = part_of(x, end);
+    if (is_of_part(&end, x, index, axis)) {
+        x = part_of(KN_OP_gather, KN_LIST_(x, index), 2, axis, end);
+        if (!x) return NULL;
+    }
     return along(KN_OP_gather, KN_LIST_(x, index), 2, axis);
 }
 

@@ -191,6 +191,22 @@ static void an_index_may_be_smaller_than_x(void **state) {
                     "index must have x's dimensions, at most of x's sizes beside axis 1");
 }
 
+static void errors_of_a_smaller_index_show_the_given_x(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = numbered(KN_SHAPE(3, 4)), *f = kn_zeros(KN_SHAPE(2, 4));
+    kn_tensor *i = kn_cast(f, KN_I64), *y = kn_zeros(KN_SHAPE(2, 3));
+    assert_op_fails(kn_gather(x, f, 1), KN_ERR_DTYPE,
+                    "index is f32; it must be i64, i32 or u8 (x [3,4], index [2,4])");
+    assert_op_fails(kn_gather(kn_ones(KN_SHAPE(3, 0)), i, -1), KN_ERR_SHAPE,
+                    "axis 1 has no elements (x [3,0], index [2,4])");
+    assert_op_fails(kn_scatter(x, i, y, 1), KN_ERR_SHAPE,
+                    "kn_scatter: y must be like index (x [3,4], index [2,4], y [2,3])");
+    assert_op_fails(kn_scatter_add(x, i, kn_cast(f, KN_F64), -1), KN_ERR_DTYPE,
+                    "kn_scatter_add: x is f32, y is f64; see kn_cast (x [3,4]");
+    assert_op_fails(kn_scatter(x, i, KN_NONE, 1), KN_ERR_INVALID, "kn_scatter: y is KN_NONE");
+}
+
 static void sums_of_halves_round_once(void **state) {
     (void)state;
     KN_FRAME();
@@ -269,6 +285,6 @@ int main(void) {
         OPS_TEST(tensors_of_indices_select_as_in_numpy), OPS_TEST(masks_select_what_is_true),
         OPS_TEST(places_take_the_memory_of_what_is_true), OPS_TEST(parts_are_set_and_added_to),
         OPS_TEST(slices_of_an_axis), OPS_TEST(an_index_may_be_smaller_than_x),
-        OPS_TEST(sums_of_halves_round_once), OPS_TEST(what_is_wrong_is_named),
-        OPS_TEST(many_rows_keep_what_is_not_written));
+        OPS_TEST(errors_of_a_smaller_index_show_the_given_x), OPS_TEST(sums_of_halves_round_once),
+        OPS_TEST(what_is_wrong_is_named), OPS_TEST(many_rows_keep_what_is_not_written));
 }
