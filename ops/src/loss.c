@@ -20,21 +20,18 @@ static bool rows_full(const kn_op_call *call, bool is_mean) {
         is_mean ? "there are no elements to take the mean of" : "there are no classes");
 }
 
-static bool labelled(const kn_op_call *call, bool is_mean) {
-    return rows_fit(call) && rows_full(call, is_mean);
-}
-
 bool kn__infer_labelled(kn_op_call *call) {
-    return labelled(call, true) && kn__shaped(call, 0, 0, NULL);
+    return rows_fit(call) && rows_full(call, true) && kn__shaped(call, 0, 0, NULL);
 }
 
-bool kn__infer_accuracy(kn_op_call *call) {
+static bool k_fits(const kn_op_call *call) {
     int64_t k = ((const kn_attr_best *)call->attr)->k;
-    if (!kn__infer_labelled(call)) return false;
     if (k >= 1 && k <= call->in[0]->dim[1]) return true;
     return kn_op_call_fail(call, KN_ERR_INVALID, "k is %lld; it must be in 1 … %lld", (long long)k,
                            (long long)call->in[0]->dim[1]);
 }
+
+bool kn__infer_accuracy(kn_op_call *call) { return kn__infer_labelled(call) && k_fits(call); }
 
 bool kn__infer_cross_entropy(kn_op_call *call) {
     return kn__infer_labelled(call) && kn__like(call, 1, call->in[0]);
@@ -49,42 +46,52 @@ bool kn__infer_nll_back(kn_op_call *call) {
     return kn__shaped(call, 0, 2, (int64_t[]){labels->n, attr->n});
 }
 
-/* Scores [B,C,…] with labels [B,…] become rows [N,C] and [N]; others stay, for the op to name, and
- * empty ones are named here, by their shapes. */
-static bool rows_make(kn_op op, bool is_mean, kn_tensor **scores, kn_tensor **labels) {
-    kn_tensor *x = *scores, *t = *labels;
+/* Whether a call has scores [B,C,…] and labels [B,…]: one row for each place. */
+static bool has_places(const kn_op_call *call) {
+    const kn_tensor *x = call->in[0], *t = call->in[1];
     if (!kn__is_whole(x) || !kn__is_whole(t) || x->n_dims < 3 || t->n_dims != x->n_dims - 1)
         return false;
-    kn_shape order = {.n_dims = x->n_dims};
     for (int i = 0; i < t->n_dims; i++) {
-        order.dim[i] = i ? i + 1 : 0;
-        if (t->dim[i] != x->dim[order.dim[i]]) return false;
+        if (t->dim[i] != x->dim[i ? i + 1 : 0]) return false;
     }
-    order.dim[t->n_dims] = 1;
-    kn_op_call call;
-    kn_op_call_init(&call, op, NULL, KN_LIST_(x, t), 2);
-    *scores = rows_full(&call, is_mean) ? (kn_transpose)(x, order) : NULL;
-    if (*scores) *scores = (kn_reshape)(*scores, KN_SHAPE(t->n, x->dim[1]));
-    *labels = (kn_reshape)(t, KN_SHAPE(t->n));
     return true;
+}
+
+/* They become rows [N,C] and [N]. */
+static void rows_make(kn_tensor **scores, kn_tensor **labels) {
+    kn_tensor *x = *scores, *t = *labels;
+    kn_shape order = {.n_dims = x->n_dims};
+    for (int i = 1; i < t->n_dims; i++) order.dim[i] = i + 1;
+    order.dim[t->n_dims] = 1;
+    *scores = (kn_reshape)((kn_transpose)(x, order), KN_SHAPE(t->n, x->dim[1]));
+    *labels = (kn_reshape)(t, KN_SHAPE(t->n));
+}
+
+/* Of rows, or of places, whose errors show the shapes that were given. */
+static kn_tensor *run(kn_op op, void *attr, kn_tensor *scores, kn_tensor *labels) {
+    kn_op_call call;
+    kn_op_call_init(&call, op, attr, KN_LIST_(scores, labels), 2);
+    if (has_places(&call)) {
+        if (!kn__check_inputs(&call) || !rows_full(&call, true)) return NULL;
+        if (op == KN_OP_accuracy && !k_fits(&call)) return NULL;
+        rows_make(&scores, &labels);
+    }
+    return kn_op_call_run(op, attr, KN_LIST_(scores, labels), 2);
 }
 
 kn_tensor *(kn_cross_entropy)(kn_tensor *logits, kn_tensor *labels) {
     KN__AS("cross_entropy");
     kn_attr_scalars attr = {0, 0};
-    rows_make(KN_OP_cross_entropy, true, &logits, &labels);
-    return KN_CALL(cross_entropy, &attr, logits, labels);
+    return run(KN_OP_cross_entropy, &attr, logits, labels);
 }
 kn_tensor *(kn_nll)(kn_tensor *log_probs, kn_tensor *labels) {
     KN__AS("nll");
-    rows_make(KN_OP_nll, true, &log_probs, &labels);
-    return KN_CALL(nll, NULL, log_probs, labels);
+    return run(KN_OP_nll, NULL, log_probs, labels);
 }
 kn_tensor *(kn_accuracy)(kn_tensor *scores, kn_tensor *labels) {
     KN__AS("accuracy");
     kn_attr_best attr = {1};
-    rows_make(KN_OP_accuracy, true, &scores, &labels);
-    return KN_CALL(accuracy, &attr, scores, labels);
+    return run(KN_OP_accuracy, &attr, scores, labels);
 }
 
 /* --- labels with options --- */
@@ -190,14 +197,15 @@ static kn_tensor *cross_entropy_in_f32(kn_tensor *logits, kn_tensor *labels,
 
 /* Of [B,C,…]: the terms of rows are put back where the labels were before they are joined. */
 static kn_tensor *cross_entropy_of_places(kn_tensor *logits, kn_tensor *labels,
-                                          const kn_cross_entropy_options *options,
-                                          const kn_tensor *places) {
+                                          const kn_cross_entropy_options *options) {
+    kn_shape places = kn_tensor_shape(labels);
     kn_cross_entropy_options o = *options;
     bool has_terms = o.reduction == KN_REDUCE_NONE || o.reduction == KN_REDUCE_BATCH;
     if (has_terms) o.reduction = KN_REDUCE_NONE;
+    rows_make(&logits, &labels);
     kn_tensor *y = (kn_cross_entropy_with)(logits, labels, &o);
     if (!y || !has_terms) return y;
-    return kn__loss_reduced((kn_reshape)(y, kn_tensor_shape(places)), options->reduction);
+    return kn__loss_reduced((kn_reshape)(y, places), options->reduction);
 }
 
 kn_tensor *(kn_cross_entropy_with)(kn_tensor *logits, kn_tensor *labels,
@@ -205,14 +213,14 @@ kn_tensor *(kn_cross_entropy_with)(kn_tensor *logits, kn_tensor *labels,
     KN__AS("cross_entropy_with");
     static const kn_cross_entropy_options defaults = {.ignores = 0};
     const kn_cross_entropy_options *o = options ? options : &defaults;
-    const kn_tensor *places = labels;
     bool is_mean = o->reduction == KN_REDUCE_MEAN;
-    if (rows_make(KN_OP_cross_entropy, is_mean, &logits, &labels))
-        return cross_entropy_of_places(logits, labels, o, places);
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_cross_entropy, NULL, KN_LIST_(logits, labels), 2);
-    if (!kn__check_inputs(&call) || !labelled(&call, is_mean) || !options_fit(&call, o))
-        return NULL;
+    if (!kn__check_inputs(&call)) return NULL;
+    bool is_of_places = has_places(&call);
+    if (!is_of_places && !rows_fit(&call)) return NULL;
+    if (!rows_full(&call, is_mean) || !options_fit(&call, o)) return NULL;
+    if (is_of_places) return cross_entropy_of_places(logits, labels, o);
     if (!o->ignores && !o->weight && is_mean) {
         kn_attr_scalars attr = {o->smoothing, 0};
         return KN_CALL(cross_entropy, &attr, logits, labels);
@@ -234,8 +242,7 @@ kn_tensor *(kn_zero_one)(kn_tensor *scores, kn_tensor *labels) {
 kn_tensor *(kn_topk_accuracy)(kn_tensor *scores, kn_tensor *labels, int64_t k) {
     KN__AS("topk_accuracy");
     kn_attr_best attr = {k};
-    rows_make(KN_OP_accuracy, true, &scores, &labels);
-    return KN_CALL(accuracy, &attr, scores, labels);
+    return run(KN_OP_accuracy, &attr, scores, labels);
 }
 
 /* --- of each element --- */

@@ -229,6 +229,30 @@ static void measures_count_rows(void **state) {
     assert_true(isnan(ops_at(kn_topk_accuracy(x, I64(KN_SHAPE(3), 1, 3, 4), 2), 0)));
 }
 
+/* Not those of the rows that they become. */
+static void errors_of_losses_of_places_show_the_given_shapes(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = kn_ones(KN_SHAPE(2, 3, 4)), *f = kn_zeros(KN_SHAPE(2, 4));
+    kn_tensor *labels = kn_cast(f, KN_I64);
+    const kn_cross_entropy_options smooth = {.smoothing = 2},
+                                   weigh = {.weight = F32(KN_SHAPE(1), 1)};
+    assert_op_fails(kn_cross_entropy(x, f), KN_ERR_DTYPE,
+                    "kn_cross_entropy: labels is f32; it must be i64, i32 or u8 (logits [2,3,4], "
+                    "labels [2,4])");
+    assert_op_fails(kn_nll(x, f), KN_ERR_DTYPE, "kn_nll: labels is f32; it must be i64, i32 or u8");
+    assert_op_fails(kn_nll(x, f), KN_ERR_DTYPE, "[2,3,4]");
+    assert_op_fails(kn_accuracy(x, f), KN_ERR_DTYPE, "[2,3,4]");
+    assert_op_fails(kn_zero_one(x, f), KN_ERR_DTYPE, "[2,3,4]");
+    assert_op_fails(kn_topk_accuracy(x, labels, 4), KN_ERR_INVALID,
+                    "k is 4; it must be in 1 … 3 (scores [2,3,4], labels [2,4])");
+    assert_op_fails(kn_cross_entropy_with(x, f, NULL), KN_ERR_DTYPE, "[2,3,4]");
+    assert_op_fails(kn_cross_entropy_with(x, labels, &smooth), KN_ERR_INVALID,
+                    "smoothing is 2; it must be in 0 … 1 (logits [2,3,4], labels [2,4])");
+    assert_op_fails(kn_cross_entropy_with(x, labels, &weigh), KN_ERR_SHAPE,
+                    "one number a class (logits [2,3,4], labels [2,4])");
+}
+
 static void bad_input_gives_a_message(void **state) {
     (void)state;
     KN_FRAME();
@@ -278,5 +302,6 @@ int main(void) {
         OPS_TEST(smoothing_keeps_an_infinite_loss), OPS_TEST(smooth_l1_takes_any_beta),
         OPS_TEST(an_ignored_label_may_be_outside_the_classes),
         OPS_TEST(a_label_outside_the_classes_gives_nan), OPS_TEST(topk_accuracy_agrees_with_topk),
-        OPS_TEST(measures_count_rows), OPS_TEST(bad_input_gives_a_message));
+        OPS_TEST(measures_count_rows), OPS_TEST(errors_of_losses_of_places_show_the_given_shapes),
+        OPS_TEST(bad_input_gives_a_message));
 }
