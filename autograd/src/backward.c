@@ -516,9 +516,9 @@ static kn_status check_loss(const kn_tensor *loss) {
     }
     const kn__node *n = kn__edge_node(loss->grad);
     if (!n) {
-        return KN_FAIL(
-            KN_ERR_INVALID, "kn_backward: the loss was not recorded: %s",
-            kn_frame_tape() ? "it depends on no parameter" : "no tape was open, see KN_TAPE");
+        return KN_FAIL(KN_ERR_INVALID, "kn_backward: the loss was not recorded: %s",
+                       kn_frame_tape() ? "it depends on no parameter, or on frozen ones alone"
+                                       : "no tape was open, see KN_TAPE");
     }
     if (n->tape != kn_frame_tape()) {
         return KN_FAIL(KN_ERR_INVALID, "kn_backward: the loss is on another thread's tape");
@@ -554,8 +554,8 @@ static kn_status backward(kn_tensor *loss) {
                      .touched = &touched};
     if (!kn__pass_mark(&pass)) {
         return KN_FAIL(KN_ERR_INVALID,
-                       "kn_backward: the loss depends on no parameter; kn_gradients differentiates "
-                       "by watched values");
+                       "kn_backward: the loss depends on no parameter, or on frozen ones alone; "
+                       "kn_gradients differentiates by watched values");
     }
     bool implied = from->op < KN_OP_COUNT && (kn_op_table[from->op].flags & KN_FLAG_LOSS);
     kn_tensor *unit = implied ? KN_NONE : kn_filled_like(loss, 1);

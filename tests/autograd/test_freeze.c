@@ -158,11 +158,14 @@ static void backward_computes_no_gradient_by_it(void **state) {
     {
         KN_TAPE();
         kn_tensor *loss = net_loss(&n);
-        assert_fails(kn_backward(loss), KN_ERR_INVALID, "depends on no parameter");
+        assert_fails(kn_backward(loss), KN_ERR_INVALID,
+                     "it depends on no parameter, or on frozen ones alone");
         assert_int_equal(kn_tape_nodes(), 0);
         kn_tensor *dx = NULL, *x = kn_watch(n.c); /* but where a program asks for it */
         assert_ok(kn_gradients(&dx, sum_all(kn_square(x)), &x, 1, NULL));
         assert_close(ops_at(dx, 0), 2 * ops_at(n.c, 0), 1e-6, 0);
+        assert_fails(kn_backward(sum_all(kn_square(kn_watch(n.c)))), KN_ERR_INVALID,
+                     "or on frozen ones alone; kn_gradients");
     }
     net_close(&n);
 }
