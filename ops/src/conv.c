@@ -168,8 +168,9 @@ static kn_tensor *deconv_fail(const kn_tensor *x, const kn_tensor *w, const char
 }
 
 /* The size of each spatial dimension: the least that a convolution takes to x's. The first one that
- * would be empty or can't be counted; -1: none. */
+ * would be empty, or with which the result can't be counted; -1: none. */
 static int deconv_sizes(kn_attr_conv *attr, const kn_tensor *x, const kn_tensor *w) {
+    kn_shape y = {.n_dims = 2, .dim = {x->dim[0], w->dim[1] * attr->groups}};
     for (int i = 0; i < attr->n_spatial; i++) {
         int64_t grown, window, size;
         if (attr->stride[i] > INT32_MAX || attr->padding[i] > INT32_MAX ||
@@ -182,6 +183,8 @@ static int deconv_sizes(kn_attr_conv *attr, const kn_tensor *x, const kn_tensor 
             __builtin_sub_overflow(size, attr->padding[i] + attr->padding_end[i], &size) ||
             size < 0 || __builtin_add_overflow(size, 1, &attr->size[i]))
             return i;
+        y.dim[y.n_dims++] = attr->size[i];
+        if (kn__shape_numel(&y) < 0) return i;
     }
     return -1;
 }
@@ -245,9 +248,11 @@ kn_tensor *(kn_deconv)(kn_tensor *x, kn_tensor *w, kn_tensor *b, const kn_conv_o
     if (options_fail(&call, options, x->n_dims - 2)) return NULL;
     attr = explicit_options(options, x->n_dims - 2);
     attr.act = KN_ACT_NONE;
-    if (x->dim[1] != w->dim[0] || w->dim[0] % attr.groups || w->dim[1] < 1)
+    int64_t channels;
+    if (x->dim[1] != w->dim[0] || w->dim[0] % attr.groups || w->dim[1] < 1 ||
+        __builtin_mul_overflow(w->dim[1], attr.groups, &channels))
         return deconv_fail(x, w, "channels and groups don't fit");
-    if (b != KN_NONE && (b->n_dims != 1 || b->dim[0] != w->dim[1] * attr.groups))
+    if (b != KN_NONE && (b->n_dims != 1 || b->dim[0] != channels))
         return deconv_fail(x, w, "b must have an element for each channel of the result");
     int bad = deconv_sizes(&attr, x, w);
     if (bad >= 0) {

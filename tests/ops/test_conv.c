@@ -570,6 +570,13 @@ static void a_transposed_convolution_adds_bias_and_activation(void **state) {
     kn_tensor *vast = kn_zeros(KN_SHAPE(0, 1, 42128471624)), *one = kn_ones(KN_SHAPE(1, 1, 1));
     assert_op_fails(kn_deconv(vast, one, KN_NONE, &(kn_conv_options){.stride = {218934409}}),
                     KN_ERR_SHAPE, "empty or too large"); /* 2^63 elements */
+    const kn_conv_options end = {.padding_extra = {-2000000000, -2000000000}};
+    assert_op_fails(kn_deconv(x, w, b, &end), KN_ERR_SHAPE,
+                    "kn_deconv: dimension 3 of the result would be empty or too large: stride 1, "
+                    "padding 0 and -2000000000");
+    vast = kn_zeros(KN_SHAPE(1, 0, 4)), one = kn_zeros(KN_SHAPE(0, 3, 3));
+    assert_op_fails(kn_deconv(vast, one, KN_NONE, &(kn_conv_options){.groups = INT64_MAX}),
+                    KN_ERR_SHAPE, "channels and groups don't fit");
 }
 
 int main(void) {
