@@ -135,6 +135,8 @@ bool kn_ema_is_swapped(const kn_ema *ema) { return ema && ema->swapped; }
 
 kn_params *kn_ema_params(const kn_ema *ema) { return ema->set; }
 
+double kn_ema_decay(const kn_ema *ema) { return ema->decay; }
+
 kn_tensor *kn_ema_at(kn_ema *ema, int i) {
     if (!ema || i < 0 || i >= ema->n) return NULL;
     return kn_tensor_view(ema->mean, kn_tensor_shape(ema->parts[i].w), ema->parts[i].offset);

@@ -177,6 +177,36 @@ static void a_file_of_an_older_version_has_no_settings(void **state) {
     pair_close(&q);
 }
 
+/* Weights to evaluate load into averages of any decay. */
+static void averages_of_another_decay_are_refused(void **state) {
+    (void)state;
+    KN_FRAME();
+    pair p, q;
+    pair_open(&p);
+    pair_open(&q);
+    assert_ok(kn_sgd_create(&p.c.optim, p.params, 0.1, NULL));
+    assert_ok(kn_ema_create(&p.c.ema, p.params, 0.875));
+    assert_ok(kn_ema_create(&q.c.ema, q.params, 0.5));
+    assert_ok(kn_fill_into(p.w[0], 3));
+    assert_ok(kn_checkpoint_save(path, &p.c, NULL));
+    assert_ok(kn_checkpoint_load(&p.c, path));
+    assert_ok(kn_checkpoint_load(&q.c, path));
+    assert_ok(kn_fill_into(q.w[0], 5));
+    assert_ok(kn_sgd_create(&q.c.optim, q.params, 0.1, NULL));
+    assert_fails(kn_checkpoint_load(&q.c, path), KN_ERR_INVALID,
+                 "is of a run with averages of decay 0.875; this run's is 0.5: resume with that of "
+                 "the first run (--ema)");
+    assert_close(first_of(q.w[0]), 5, 0, 0);
+    q.c.keep_settings = 1;
+    assert_ok(kn_checkpoint_load(&q.c, path));
+    assert_close(first_of(q.w[0]), 3, 0, 0);
+    q.c.keep_settings = 0;
+    file_change("knet.decay", "else.decay"); /* a file of an older version has none */
+    assert_ok(kn_checkpoint_load(&q.c, path));
+    pair_close(&p);
+    pair_close(&q);
+}
+
 /* --- groups --- */
 
 static void step(pair *p) {
@@ -241,6 +271,7 @@ int main(void) {
                                        TEST(averages_are_named_where_they_lack_or_would_be_lost),
                                        TEST(other_settings_are_refused),
                                        TEST(a_file_of_an_older_version_has_no_settings),
+                                       TEST(averages_of_another_decay_are_refused),
                                        TEST(groups_are_those_of_the_file),
                                        TEST(groups_of_parameters_that_are_not_there_are_left_out)};
     return cmocka_run_group_tests_name("test_checkpoint_state", tests, dir_make, dir_remove);

@@ -16,7 +16,7 @@
 #include "replace.h"
 #include "text.h"
 
-enum { NAME_BYTES = 320, KEYS_MAX = 10, LINKS_MAX = 40 };
+enum { NAME_BYTES = 320, KEYS_MAX = 11, LINKS_MAX = 40 };
 #define OPTIMIZER "optimizer/"
 #define AVERAGE "ema/"
 #define VOCAB "knet.vocab"
@@ -207,6 +207,7 @@ static kn_status metadata_fill(metadata *m, kn_checkpoint *c) {
         kn__settings_put(key_add(m, "knet.settings"), c->optim);
         kn__groups_put(key_add(m, "knet.groups"), c->optim);
     }
+    if (c->ema) kn__decay_put(key_add(m, "knet.decay"), c->ema);
     if (c->net && kn_layer_rng(c->net)) {
         KN_TRY(kn_rng_state_get(&seed, &offset, kn_layer_rng(c->net)));
         kn__text_printf(key_add(m, "knet.random"), "%" PRIu64 " %" PRIu64, seed, offset);

@@ -28,10 +28,11 @@ static inline double kn__double_of(uint64_t bits) {
 kn_status kn__numbers_get(uint64_t out[], int n, kn_file *f, const char *path, const char *key);
 
 /* --- checkpoint_settings.c --- */
-/* The texts of an optimiser's settings and of its groups. */
+/* The texts of an optimiser's settings, of its groups, and of the averages' decay. */
 void kn__settings_put(kn__text *out, const kn_optim *optim);
 void kn__groups_put(kn__text *out, const kn_optim *optim);
-/* Whether those of the file are the optimiser's, as far as it has them; nothing is written. */
+void kn__decay_put(kn__text *out, const kn_ema *ema);
+/* Whether those of the file are the run's, as far as it has them; nothing is written. */
 kn_status kn__settings_check(const kn_checkpoint *c, kn_file *f, const char *path);
 /* Takes the file's groups where the optimiser has none. */
 kn_status kn__groups_restore(kn_checkpoint *c, kn_file *f);

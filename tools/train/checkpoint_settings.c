@@ -1,4 +1,4 @@
-/* What an optimiser was made with, and its groups: in a checkpoint's metadata. */
+/* What an optimiser and averages were made with, and its groups: in a checkpoint's metadata. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -9,6 +9,7 @@
 
 #define SETTINGS "knet.settings"
 #define GROUPS "knet.groups"
+#define DECAY "knet.decay"
 enum { N_SETTINGS = sizeof(kn_optim_settings) / sizeof(double), PREFIX_BYTES = 256 };
 static const char *const setting_names[N_SETTINGS] = {
     "momentum", "beta1", "beta2", "eps", "weight_decay", "clip_norm", "clip_each"};
@@ -34,6 +35,10 @@ void kn__groups_put(kn__text *out, const kn_optim *optim) {
                         kn__bits_of(decay), strlen(prefix), prefix);
 }
 
+void kn__decay_put(kn__text *out, const kn_ema *ema) {
+    kn__text_printf(out, "%" PRIu64, kn__bits_of(kn_ema_decay(ema)));
+}
+
 /* --- settings --- */
 
 static kn_status settings_check(const kn_optim *optim, kn_file *f, const char *path) {
@@ -51,6 +56,17 @@ static kn_status settings_check(const kn_optim *optim, kn_file *f, const char *p
                        path, name, kn__double_of(bits[i]), own[i]);
     }
     return KN_OK;
+}
+
+static kn_status decay_check(const kn_ema *ema, kn_file *f, const char *path) {
+    uint64_t bits;
+    if (!ema || !kn_file_metadata(f, DECAY)) return KN_OK; /* none, or of an older version */
+    KN_TRY(kn__numbers_get(&bits, 1, f, path, DECAY));
+    if (kn__double_of(bits) == kn_ema_decay(ema)) return KN_OK;
+    return KN_FAIL(KN_ERR_INVALID,
+                   "%s is of a run with averages of decay %g; this run's is %g: resume with that "
+                   "of the first run (--ema), or set keep_settings",
+                   path, kn__double_of(bits), kn_ema_decay(ema));
 }
 
 /* --- groups --- */
@@ -135,6 +151,7 @@ static kn_status groups_check(const kn_checkpoint *c, kn_file *f, const char *pa
 kn_status kn__settings_check(const kn_checkpoint *c, kn_file *f, const char *path) {
     if (c->keep_settings) return KN_OK;
     KN_TRY(settings_check(c->optim, f, path));
+    KN_TRY(decay_check(c->ema, f, path));
     return groups_check(c, f, path);
 }
 

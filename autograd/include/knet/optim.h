@@ -226,6 +226,8 @@ KN_API KN_MUST_CHECK kn_status kn_ema_swap(kn_ema *ema);
 KN_API bool kn_ema_is_swapped(const kn_ema *ema);
 /* The parameters that it averages; borrowed. */
 KN_API kn_params *kn_ema_params(const kn_ema *ema);
+/* The decay that it was created with. */
+KN_API double kn_ema_decay(const kn_ema *ema);
 /* The average of the set's i-th parameter, a view of it in the frame; NULL without an error beyond
  * the last; while they are exchanged, the weight. For checkpoints. */
 KN_API kn_tensor *kn_ema_at(kn_ema *ema, int i);

@@ -42,7 +42,7 @@ typedef struct kn_checkpoint {
     uint64_t number[8];   /* of your own, such as the step; load fills them */
     kn_ema *ema;          /* averages of the weights, as "ema/conv1.weight", also while exchanged */
     kn_loss_scale *scale; /* the factor of mixed precision */
-    uint64_t keep_settings; /* 1: load leaves optim's settings and groups as they are */
+    uint64_t keep_settings; /* 1: load leaves settings and groups of optim, decay of ema */
     uint64_t reserved[1];   /* zero */
 } kn_checkpoint;
 
@@ -63,10 +63,10 @@ KN_API KN_MUST_CHECK kn_status kn_checkpoint_save(const char *path, kn_checkpoin
  * value, or has one of another shape, dtype, method, seed or vocabulary, or is of a loader with
  * another number of samples or another batch, or of an optimiser with other settings
  * (kn_optim_settings) or other factors of kn_optim_group: each names it; and, with an optimiser,
- * for averages or a loss scale that the file has and the run hasn't. Data sets of the same size are
- * not told apart. The rate becomes the file's, and so do the groups where optim has none: to change
- * them call kn_optim_lr and kn_optim_group afterwards. Which parameters are frozen is in no file:
- * freeze them again after loading. */
+ * for averages of another decay, and averages or a loss scale that the file has and the run hasn't.
+ * Data sets of the same size are not told apart. The rate becomes the file's, and so do the groups
+ * where optim has none: to change them call kn_optim_lr and kn_optim_group afterwards. Which
+ * parameters are frozen is in no file: freeze them again after loading. */
 KN_API KN_MUST_CHECK kn_status kn_checkpoint_load(kn_checkpoint *checkpoint, const char *path);
 
 #ifdef __cplusplus
