@@ -133,6 +133,8 @@ kn_status kn_ema_swap(kn_ema *ema) {
 
 bool kn_ema_is_swapped(const kn_ema *ema) { return ema && ema->swapped; }
 
+int kn_params_swapped(const kn_params *params) { return params->n_swapped; }
+
 kn_params *kn_ema_params(const kn_ema *ema) { return ema->set; }
 
 double kn_ema_decay(const kn_ema *ema) { return ema->decay; }

@@ -67,6 +67,33 @@ static void averages_have_their_names_also_while_exchanged(void **state) {
     }
 }
 
+/* Their training would go on from the averages, or lose what was loaded by the next exchange. */
+static void weights_to_train_are_no_averages(void **state) {
+    (void)state;
+    static const char why[] = "the weights are averages, which kn_ema_swap put there";
+    KN_FRAME();
+    pair p;
+    kn_ema *ema = NULL, *other = NULL;
+    pair_open(&p);
+    assert_ok(kn_ema_create(&ema, p.params, 0.5));
+    assert_ok(kn_ema_create(&other, p.params, 0.5));
+    assert_ok(kn_sgd_create(&p.c.optim, p.params, 0.1, NULL));
+    assert_ok(kn_checkpoint_save(path, &p.c, NULL));
+    assert_ok(kn_ema_swap(ema));
+    assert_int_equal(kn_params_swapped(p.params), 1);
+    assert_fails(kn_checkpoint_save(path, &p.c, NULL), KN_ERR_INVALID, why);
+    assert_fails(kn_checkpoint_load(&p.c, path), KN_ERR_INVALID, why);
+    p.c.ema = other;
+    assert_fails(kn_checkpoint_save(path, &p.c, NULL), KN_ERR_INVALID, why);
+    p.c.ema = ema;
+    assert_ok(kn_checkpoint_save(path, &p.c, NULL));
+    assert_ok(kn_checkpoint_save(path, &(kn_checkpoint){.params = p.params}, NULL));
+    assert_ok(kn_ema_swap(ema));
+    assert_int_equal(kn_params_swapped(p.params), 0);
+    kn_ema_destroy(other);
+    pair_close(&p);
+}
+
 /* A parameter or a tensor of the program may be named ema/…, as averages of weights are. */
 static void parameters_may_be_named_as_averages_are(void **state) {
     (void)state;
@@ -267,6 +294,7 @@ static void groups_of_parameters_that_are_not_there_are_left_out(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {TEST(averages_have_their_names_also_while_exchanged),
+                                       TEST(weights_to_train_are_no_averages),
                                        TEST(parameters_may_be_named_as_averages_are),
                                        TEST(averages_are_named_where_they_lack_or_would_be_lost),
                                        TEST(other_settings_are_refused),

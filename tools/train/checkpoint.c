@@ -145,6 +145,16 @@ static kn_status sets_check(const kn_checkpoint *c, const char *who) {
                    of_optim != c->params ? "optim" : "ema");
 }
 
+/* A run that continues from averages is not the one that was saved. */
+static kn_status weights_check(const kn_checkpoint *c, const char *who) {
+    int expected = kn_ema_is_swapped(c->ema);
+    if (!c->optim || kn_params_swapped(c->params) == expected) return KN_OK;
+    return KN_FAIL(KN_ERR_INVALID,
+                   "%s: the weights are averages, which kn_ema_swap put there: with optim exchange "
+                   "them again before, or set their ema",
+                   who);
+}
+
 static kn_status extra_check(const kn_checkpoint *c, const char *who) {
     if (c->n_extra < 0 || (c->n_extra && !c->extra))
         return KN_FAIL(KN_ERR_INVALID, "%s: extra is %s, n_extra %d", who,
@@ -167,6 +177,7 @@ static kn_status options_check(const kn_checkpoint *c, const char *path, const c
                        c->keep_settings);
     if (c->reserved[0]) return KN_FAIL(KN_ERR_INVALID, "%s: a reserved field is not zero", who);
     KN_TRY(sets_check(c, who));
+    KN_TRY(weights_check(c, who));
     KN_TRY(extra_check(c, who));
     return path_check(path, who);
 }

@@ -220,10 +220,12 @@ KN_API KN_MUST_CHECK kn_status kn_ema_create(kn_ema **out, kn_params *params, do
 KN_API KN_MUST_CHECK kn_status kn_ema_update(kn_ema *ema);
 /* Exchanges weights and averages: once before an evaluation, once after it. In between a step of an
  * optimiser of the set is INVALID too (replays of a captured one don't notice), and a checkpoint
- * with the averages has each under its own name. */
+ * with the averages has each under its own name; one of the optimiser without them is INVALID. */
 KN_API KN_MUST_CHECK kn_status kn_ema_swap(kn_ema *ema);
 /* Whether they are exchanged. */
 KN_API bool kn_ema_is_swapped(const kn_ema *ema);
+/* How many averages are exchanged with the weights of a set; 0: these are its own. */
+KN_API int kn_params_swapped(const kn_params *params);
 /* The parameters that it averages; borrowed. */
 KN_API kn_params *kn_ema_params(const kn_ema *ema);
 /* The decay that it was created with. */
