@@ -26,7 +26,7 @@ case $case in
     want 2 "$knet" models lent;                err_has "unknown model 'lent'; did you mean 'lenet'"
     want 2 "$knet" train xyz;                  err_has "unknown model 'xyz'; there are: .*mlp, lenet"
     want 2 "$knet" train;                      err_has 'MODEL is missing; there are: .*mlp, lenet'
-    want 2 "$knet" train mlp lenet;            err_has "unexpected word 'lenet'"
+    want 2 "$knet" train mlp lenet;            err_has "unexpected word 'lenet': MODEL is 'mlp' already"
     want 2 "$knet" train mlp --epoch 3;        err_has "unknown option '--epoch'; did you mean '--epochs'"
     want 2 "$knet" train mlp -q;               err_has "unknown option '-q'"
     want 2 "$knet" train mlp --math tf23;      err_has "unknown math 'tf23'; did you mean 'tf32'"

@@ -238,23 +238,24 @@ static void options_of_a_command_have_different_names(void **state) {
     for_each_option(check_unique, NULL);
 }
 
-/* Parses the fewest words that are right, then those given. */
-static int parse(void *options, const kn__command *c, int argc, char **argv) {
+/* Parses the fewest words that are right, then those given; *options: for free(). */
+static int parse(kn__common **options, const kn__command *c, int argc, char **argv) {
     char *words[8] = {NULL};
     int n = 0;
     for (; c->operand && n < c->operand->min; n++)
         words[n] = (char *)(c->operand->choice_at ? c->operand->choice_at(0) : "a");
     for (int i = 0; i < argc; i++) words[n + i] = argv[i];
-    memset(options, 0, c->options_bytes);
-    return kn__opts_parse(options, c, n + argc, words);
+    *options = kn__opts_new(c, n + argc);
+    assert_non_null(*options);
+    return kn__opts_parse(*options, c, n + argc, words);
 }
 
 static void every_command_starts_with_its_initial_values(void **state) {
     (void)state;
     const kn__command *c;
     for (int i = 0; (c = kn__command_at(i)); i++) {
-        kn__common *options = malloc(c->options_bytes);
-        assert_int_equal(parse(options, c, 0, NULL), KN__EXIT_OK);
+        kn__common *options;
+        assert_int_equal(parse(&options, c, 0, NULL), KN__EXIT_OK);
         assert_string_equal(options->color, "auto");
         assert_false(options->json);
         assert_null(options->output);
@@ -263,8 +264,8 @@ static void every_command_starts_with_its_initial_values(void **state) {
 }
 
 static int parse_report(int argc, char **argv) {
-    void *options = malloc(kn__cmd_report.options_bytes);
-    int code = parse(options, &kn__cmd_report, argc, argv);
+    kn__common *options;
+    int code = parse(&options, &kn__cmd_report, argc, argv);
     free(options);
     return code;
 }
@@ -286,19 +287,20 @@ static void options_that_cannot_apply_are_errors(void **state) {
     assert_int_equal(REPORT("--memory", "--sort", "name"), KN__EXIT_USAGE);
 }
 
+static const char **files_of(void *options, const kn__command *c) {
+    return (const char **)(void *)((char *)options + c->operand->offset);
+}
+
 static void words_after_two_dashes_are_operands(void **state) {
     (void)state;
-    struct {
-        kn__common common;
-        char rest[4096];
-    } options = {0};
+    void *options = kn__opts_new(&kn__cmd_diff, 4);
     char *two[] = {"--ascii", "--", "--odd.json", "-"};
-    assert_true(kn__cmd_diff.options_bytes <= sizeof options);
-    assert_int_equal(kn__opts_parse(&options, &kn__cmd_diff, 4, two), KN__EXIT_OK);
-    const char **files = (const char **)(void *)((char *)&options + kn__cmd_diff.operand->offset);
+    assert_int_equal(kn__opts_parse(options, &kn__cmd_diff, 4, two), KN__EXIT_OK);
+    const char **files = files_of(options, &kn__cmd_diff);
     assert_string_equal(files[0], "--odd.json");
     assert_string_equal(files[1], "-");
     assert_null(files[2]);
+    free(options);
     assert_true(kn__opts_ask_help(&kn__cmd_diff, 2, (char *[]){"a", "-h"}));
     assert_false(kn__opts_ask_help(&kn__cmd_diff, 3, (char *[]){"a", "--", "--help"}));
 }
@@ -318,12 +320,26 @@ static void words_of_a_program_are_no_options(void **state) {
 
 static void standard_input_is_read_only_once(void **state) {
     (void)state;
-    struct {
-        kn__common common;
-        char rest[4096];
-    } options = {0};
-    assert_int_equal(kn__opts_parse(&options, &kn__cmd_diff, 2, (char *[]){"-", "-"}),
+    void *options = kn__opts_new(&kn__cmd_diff, 2);
+    assert_int_equal(kn__opts_parse(options, &kn__cmd_diff, 2, (char *[]){"-", "-"}),
                      KN__EXIT_USAGE);
+    free(options);
+}
+
+static void a_list_of_files_takes_any_number(void **state) {
+    (void)state;
+    enum { N_WORDS = 1000 };
+    const kn__command *const commands[] = {&kn__cmd_report, &kn__cmd_diff, &kn__cmd_replay};
+    char *words[N_WORDS + 1] = {NULL};
+    for (int i = 0; i < N_WORDS; i++) words[i] = i % 2 ? "a" : "b";
+    for (int i = 0; i < 3; i++) {
+        void *options = kn__opts_new(commands[i], N_WORDS);
+        assert_int_equal(kn__opts_parse(options, commands[i], N_WORDS, words), KN__EXIT_OK);
+        const char **files = files_of(options, commands[i]);
+        for (int at = 0; at < N_WORDS; at++) assert_ptr_equal(files[at], words[at]);
+        assert_null(files[N_WORDS]);
+        free(options);
+    }
 }
 
 static void pages_of_variables_have_each_word(void **state) {
@@ -352,5 +368,5 @@ int main(void) {
         TEST(every_command_starts_with_its_initial_values),
         TEST(options_that_cannot_apply_are_errors), TEST(words_after_two_dashes_are_operands),
         TEST(words_of_a_program_are_no_options), TEST(standard_input_is_read_only_once),
-        TEST(pages_of_variables_have_each_word));
+        TEST(a_list_of_files_takes_any_number), TEST(pages_of_variables_have_each_word));
 }

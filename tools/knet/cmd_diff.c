@@ -8,16 +8,16 @@
 #include "user_locale.h"
 
 /* As those of diff(1): 1 is a difference, 2 is trouble. */
-enum { N_SIDES = 2, FILES_MAX = 64, EXIT_WORSE = 1, EXIT_TROUBLE = 2 };
+enum { N_SIDES = 2, EXIT_WORSE = 1, EXIT_TROUBLE = 2 };
 
 typedef struct options {
     kn__common common;
-    const char *files[FILES_MAX + 1];
     int n_before; /* of the files */
     /* Percent. */
     double threshold, share;
     int64_t top, width;
     bool ascii, counters;
+    const char *files[];
 } options;
 
 #define AT(member) offsetof(options, member)
@@ -36,7 +36,7 @@ static const kn__opt table[] = {
     {"counters", KN__OPT_FLAG, AT(counters),
      .help = "exit with 1 also if a counter moved, is new or is gone"},
 };
-static const kn__operand operand = {"BEFORE AFTER...", N_SIDES,         FILES_MAX,
+static const kn__operand operand = {"BEFORE AFTER...", N_SIDES,         0,
                                     AT(files),         .is_file = true, .split = AT(n_before)};
 #undef AT
 

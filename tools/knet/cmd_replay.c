@@ -12,13 +12,12 @@
 #include "replay_page.h"
 #include "units.h"
 
-enum { FILES_MAX = 256, POLICIES_MAX = 9, MAP_COLUMNS = 64, PROGRESS_STEPS = 1000 };
+enum { POLICIES_MAX = 9, MAP_COLUMNS = 64, PROGRESS_STEPS = 1000 };
 
 enum { AUTO = -1 }; /* of device_bytes */
 
 typedef struct options {
     kn__common common;
-    const char *files[FILES_MAX + 1];
     const char *policy_text;
     const char *policies[POLICIES_MAX + 1];
     const char *costs_file, *html;
@@ -26,6 +25,7 @@ typedef struct options {
     bool partial, fits, tune;
     kn__costs costs;
     kn__replay_page page;
+    const char *files[];
 } options;
 
 typedef struct result {
@@ -57,7 +57,7 @@ static const kn__opt table[] = {
      .help = "accept a trace that begins late, ends early or has gaps"},
     {"fits", KN__OPT_FLAG, AT(fits), .help = "find the smallest device on which a trace completes"},
 };
-static const kn__operand operand = {"TRACE...", 1, FILES_MAX, AT(files), .is_file = true};
+static const kn__operand operand = {"TRACE...", 1, 0, AT(files), .is_file = true};
 #undef AT
 
 static int policy_add(options *o, const char *name, size_t n) {

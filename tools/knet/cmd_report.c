@@ -17,15 +17,13 @@
 #include "timeline.h"
 #include "user_locale.h"
 
-enum { FILES_MAX = 64 };
-
 typedef struct options {
     kn__common common;
-    const char *file[FILES_MAX + 1];
     const char *sort, *format, *weight, *columns, *filter;
     int64_t depth, top, width, fits;
     double min;
     bool flatten, memory, ascii;
+    const char *file[];
 } options;
 
 static const char *const sorts[] = {"time", "calls", "alloc", "peak", "gpu", "name", "first", NULL};
@@ -111,7 +109,7 @@ static const kn__opt table[] = {
     {"ascii", KN__OPT_FLAG, AT(ascii), .only_with = "format=table", .not_with = "json",
      .help = "use ASCII characters alone, as where the locale has no UTF-8"},
 };
-static const kn__operand operand = {"FILE...", 1, FILES_MAX, AT(file), .is_file = true};
+static const kn__operand operand = {"FILE...", 1, 0, AT(file), .is_file = true};
 #undef OF_TABLE
 #undef AT
 

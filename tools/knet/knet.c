@@ -72,7 +72,7 @@ static int command_unknown(const char *typed) {
 static int command_run(const kn__command *command, int argc, char **argv) {
     kn__fail_command(command->name);
     if (kn__opts_ask_help(command, argc, argv)) return kn__help_print(command);
-    kn__common *options = calloc(1, command->options_bytes);
+    kn__common *options = kn__opts_new(command, argc);
     if (!options) {
         kn__fail("no memory for the options");
         return KN__EXIT_OOM;

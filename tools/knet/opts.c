@@ -206,9 +206,11 @@ static int operand_parse(parser *p) {
     const char *text = p->argv[p->at++];
     const char *choices[CHOICES_MAX + 1];
     char what[CONDITION_BYTES];
-    if (!operand || p->n_operands >= operand->max)
-        return kn__fail_usage("unexpected word '%s'", text);
+    if (!operand) return kn__fail_usage("unexpected word '%s'", text);
     const char **words = (const char **)(void *)((char *)p->options + operand->offset);
+    if (operand->max && p->n_operands >= operand->max)
+        return kn__fail_usage("unexpected word '%s': %s is '%s' already", text, operand->name,
+                              words[0]);
     for (int i = 0; operand->is_file && i < p->n_operands; i++)
         if (strcmp(text, "-") == 0 && strcmp(words[i], "-") == 0)
             return kn__fail_usage("standard input (-) can be read only once");
@@ -313,6 +315,10 @@ static int words_parse(parser *p) {
         if (code != KN__EXIT_OK) return code;
     }
     return operands_check(p);
+}
+
+void *kn__opts_new(const kn__command *command, int argc) {
+    return calloc(1, command->options_bytes + ((size_t)argc + 1) * sizeof(char *));
 }
 
 int kn__opts_parse(void *options, const kn__command *command, int argc, char **argv) {

@@ -68,8 +68,10 @@ typedef struct kn__opt {
 typedef struct kn__operand {
     /* Such as "BEFORE AFTER": a word each; with "..." any number of the last. */
     const char *name;
+    /* max 0: any number. */
     int min, max;
-    /* Of a const char *[max + 1] in the command's options; the list ends in NULL. */
+    /* Of a const char *[max + 1] in the command's options, or of a const char *[] at their end; the
+     * list ends in NULL. */
     size_t offset;
     /* Of the i-th choice; NULL at the end. NULL: any word fits. */
     const char *(*choice_at)(int i);
@@ -120,7 +122,10 @@ const kn__opt *kn__opt_at(const kn__command *command, int i);
 /* Adds a condition of n bytes as it is typed: "format=a,b" is "--format a or b". */
 void kn__opt_condition_add(kn__text *text, const char *condition, size_t n);
 
-/* Reads argv[0 ... argc-1], the words after the command's name, into zeroed options; argv[argc] is
+/* Zeroed options of the command, with room for so many words; free() takes them. NULL: no memory.
+ */
+void *kn__opts_new(const kn__command *command, int argc);
+/* Reads argv[0 ... argc-1], the words after the command's name, into new options; argv[argc] is
  * NULL. Returns KN__EXIT_OK or KN__EXIT_USAGE after a message. */
 int kn__opts_parse(void *options, const kn__command *command, int argc, char **argv);
 /* How many of these words may be options: those before "--" and before a program. */
