@@ -1,6 +1,9 @@
-/* What a checkpoint has of averages, of an optimiser's settings and of its groups. */
+/* What a checkpoint has of averages, of an optimiser's settings, of its groups, and of time. */
 #include <knet/checkpoint.h>
+#include <knet/op.h>
 #include <knet/tape.h>
+#include <knet/train.h>
+#include <unistd.h>
 
 #include "checkpoint_dir.h"
 #include "test.h"
@@ -292,6 +295,82 @@ static void groups_of_parameters_that_are_not_there_are_left_out(void **state) {
     pair_close(&q);
 }
 
+/* --- seconds --- */
+
+/* Stops in step `left` of the run, 0: never; notes the seconds of each epoch. */
+typedef struct watch {
+    int left;
+    double seconds[3]; /* from 1 */
+} watch;
+
+static bool on_step(void *ctx, const kn_train_step *step) {
+    (void)step;
+    return --((watch *)ctx)->left != 0;
+}
+static void on_epoch(void *ctx, const kn_epoch *epoch) {
+    ((watch *)ctx)->seconds[epoch->index] = epoch->train_seconds;
+}
+
+/* The objects are left for release by train_close. */
+static double train(kn_checkpoint *c, kn_model **model, watch *w) {
+    kn_train_result result;
+    kn_train_checkpoint checkpoint = {.path = path, .resume = 1};
+    *c = (kn_checkpoint){0};
+    assert_ok(kn_params_create(&c->params, NULL));
+    assert_ok(kn_model_create(model, "softmax", c->params));
+    assert_ok(kn_sgd_create(&c->optim, c->params, 0.1, NULL));
+    assert_ok(kn_loader_create_synthetic(&c->train, 500, &(kn_loader_options){.batch = 50}));
+    c->net = kn_model_net(*model);
+    assert_ok(kn_train(&result, sizeof result, *model, c->optim, c->train, NULL,
+                       &(kn_train_options){.epochs = 2,
+                                           .on_step_fn = on_step,
+                                           .on_epoch_fn = on_epoch,
+                                           .checkpoint = &checkpoint,
+                                           .ctx = w}));
+    return result.last.train_seconds;
+}
+
+static void train_close(kn_checkpoint *c, kn_model *model) {
+    kn_loader_destroy(c->train);
+    kn_optim_destroy(c->optim);
+    kn_model_destroy(model);
+    kn_params_destroy(c->params);
+}
+
+/* Of older files n_extra is 1. */
+static watch resume_with_seconds(kn_checkpoint *part, int n_extra, double seconds) {
+    kn_checkpoint c;
+    kn_model *model = NULL;
+    watch w = {0};
+    part->n_extra = n_extra;
+    assert_ok(kn_fill_into(part->extra[1].tensor, seconds));
+    assert_ok(kn_checkpoint_save(path, part, NULL));
+    (void)train(&c, &model, &w);
+    train_close(&c, model);
+    return w;
+}
+
+static void seconds_of_a_resumed_epoch_are_those_of_all_its_steps(void **state) {
+    (void)state;
+    kn_checkpoint c;
+    kn_model *model = NULL;
+    (void)unlink(path);
+    double spent = train(&c, &model, &(watch){.left = 4});
+    KN_FRAME();
+    kn_tensor *seconds = kn_tensor_new(kn_device_host(), KN_F64, KN_SCALAR);
+    kn_named extra[] = {{"train/loss_sums", kn_zeros(KN_SHAPE(1024))}, {"train/seconds", seconds}};
+    c.extra = extra;
+    c.n_extra = 2;
+    assert_ok(kn_checkpoint_load(&c, path));
+    assert_true(first_of(seconds) > 0 && first_of(seconds) <= spent);
+    watch w = resume_with_seconds(&c, 2, 1e6);
+    assert_true(w.seconds[1] > 1e6 && w.seconds[1] < 2e6);
+    assert_true(w.seconds[2] > 0 && w.seconds[2] < 1e6);
+    w = resume_with_seconds(&c, 1, 1e6);
+    assert_true(w.seconds[1] > 0 && w.seconds[1] < 1e6);
+    train_close(&c, model);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {TEST(averages_have_their_names_also_while_exchanged),
                                        TEST(weights_to_train_are_no_averages),
@@ -301,6 +380,7 @@ int main(void) {
                                        TEST(a_file_of_an_older_version_has_no_settings),
                                        TEST(averages_of_another_decay_are_refused),
                                        TEST(groups_are_those_of_the_file),
-                                       TEST(groups_of_parameters_that_are_not_there_are_left_out)};
+                                       TEST(groups_of_parameters_that_are_not_there_are_left_out),
+                                       TEST(seconds_of_a_resumed_epoch_are_those_of_all_its_steps)};
     return cmocka_run_group_tests_name("test_checkpoint_state", tests, dir_make, dir_remove);
 }

@@ -28,6 +28,7 @@ typedef struct run {
     double best;                    /* loss of all epochs */
     int64_t n_worse;                /* epochs since then */
     kn_epoch finished;              /* the last one that was */
+    double begin;                   /* of the epoch's training, as if it had not been resumed */
     kn_train_result result;
 } run;
 
@@ -255,6 +256,7 @@ static kn_status loss_add(run *r, kn_tensor *loss) {
 /* --- checkpoints --- */
 
 #define LOSSES "train/loss_sums"
+#define SECONDS "train/seconds"
 
 /* The last three are of the last finished epoch. */
 enum { N_EPOCH, N_EPOCH_STEPS, N_STEPS, N_WORSE, N_BEST, N_LOSS, N_TEST_LOSS, N_ACCURACY };
@@ -271,9 +273,17 @@ static kn_checkpoint checkpoint_of(const run *r, kn_named *extra, int n_extra) {
                            .n_extra = n_extra};
 }
 
+/* Of the epoch's training so far. */
+static double seconds_spent(const run *r) {
+    return r->result.last.n_steps ? r->result.last.train_seconds : 0;
+}
+
 static kn_status run_write(run *r, kn_tensor *ranks) {
-    kn_named extra[] = {{LOSSES, r->losses}, {KN__RANKS_NAME, ranks}};
-    kn_checkpoint c = checkpoint_of(r, extra, ranks ? 2 : 1);
+    KN_FRAME(.record = KN_OFF);
+    kn_tensor *seconds = kn_tensor_new(kn_device_host(), KN_F64, KN_SCALAR);
+    KN_TRY(kn_fill_into(seconds, seconds_spent(r)));
+    kn_named extra[] = {{LOSSES, r->losses}, {SECONDS, seconds}, {KN__RANKS_NAME, ranks}};
+    kn_checkpoint c = checkpoint_of(r, extra, ranks ? 3 : 2);
     c.number[N_EPOCH] = (uint64_t)r->result.last.index;
     c.number[N_EPOCH_STEPS] = (uint64_t)r->result.last.n_steps;
     c.number[N_STEPS] = (uint64_t)r->result.n_steps;
@@ -319,7 +329,7 @@ static kn_status epoch_place(run *r) {
     return kn_hold(&r->losses, kn_affine(r->losses, (double)after / (double)before, 0));
 }
 
-/* Loads all; older files have one sum. */
+/* Loads all; older files have one sum, and no seconds. */
 static kn_status run_load(kn_checkpoint *c, run *r) {
     static const char older[] = "train/loss_sum";
     kn_file *f = NULL;
@@ -327,18 +337,23 @@ static kn_status run_load(kn_checkpoint *c, run *r) {
     KN_SLOT(ranks);
     KN_FRAME(.record = KN_OFF);
     KN_TRY(kn__losses_begin(&r->losses, kn_params_at(kn_model_params(r->model), 0, NULL)));
-    kn_named extra[] = {{LOSSES, r->losses}, {KN__RANKS_NAME, NULL}};
+    kn_tensor *seconds = kn_tensor_new(kn_device_host(), KN_F64, KN_SCALAR);
+    KN_TRY(kn_fill_into(seconds, 0));
+    kn_named extra[3] = {{LOSSES, r->losses}};
+    int n = 1;
     KN_TRY(kn_file_open(&f, r->checkpoint.path));
     if (kn_file_find(f, older) >= 0)
         extra[0] = (kn_named){older, kn_tensor_view(r->losses, KN_SCALAR, 0)};
+    if (kn_file_find(f, SECONDS) >= 0) extra[n++] = (kn_named){SECONDS, seconds};
     kn_status status = kn__ranks_find(&ranks, f, r->more.parallel, net, r->losses);
     kn_file_close(f);
     KN_TRY(status);
-    extra[1].tensor = ranks;
-    *c = checkpoint_of(r, extra, ranks ? 2 : 1);
+    if (ranks) extra[n++] = (kn_named){KN__RANKS_NAME, ranks};
+    *c = checkpoint_of(r, extra, n);
     KN_TRY(kn_checkpoint_load(c, r->checkpoint.path));
     c->n_extra = 0; /* they end here */
     c->extra = NULL;
+    KN_TRY(kn_item(&r->result.last.train_seconds, seconds));
     return kn__ranks_part(ranks, r->more.parallel, net, r->losses);
 }
 
@@ -403,6 +418,7 @@ static kn_status step_run(run *r, kn_batch *b) {
         r->result.stopped = true;
     KN_TRY(kn_check());
     KN_TRY(kn__ranks_any(r->more.parallel, &r->result.stopped));
+    epoch->train_seconds = now_seconds() - r->begin;
     bool due = r->checkpoint.every && r->result.n_steps % r->checkpoint.every == 0;
     return due || r->result.stopped ? run_save(r) : KN_OK;
 }
@@ -445,12 +461,12 @@ static kn_status averages_test(run *r, kn_test_result *tested) {
 static kn_status epoch_run(run *r, int64_t index) {
     kn_epoch *epoch = &r->result.last;
     kn_test_result tested = {.loss = NAN, .accuracy = NAN};
+    r->begin = now_seconds() - seconds_spent(r);
     *epoch = (kn_epoch){
         .index = index, .n_steps = epoch->n_steps, .loss = NAN, .accuracy = NAN, .test_loss = NAN};
-    double begin = now_seconds();
     kn_status status = epoch_train(r);
     double trained = now_seconds();
-    epoch->train_seconds = trained - begin;
+    epoch->train_seconds = trained - r->begin;
     if (status < 0 || r->result.stopped) return status;
     if (r->test) KN_TRY(averages_test(r, &tested));
     epoch->accuracy = tested.accuracy;
