@@ -4,12 +4,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "alloc_words.h"
 #include "core/pool_state.h"
 #include "pool/options.h"
 #include "units.h"
 #include "words.h"
 
-enum { NANO = 1000000000 };
+enum { NANO = 1000000000, WORD_BYTES = KN__CONFIG_PATH_BYTES + 64 };
 
 typedef enum kind { SIZE, SLAB_SIZE, SHARE, TIME, FILE_NAME, FILE_OR_STDERR, SWITCH } kind;
 
@@ -136,7 +137,8 @@ static void read_word(kn__alloc_config *out, const char *text, kn__writer *messa
     kn__write_text(messages, "\n");
 }
 
-static kn_status configure_word(kn__alloc_config *out, const char *text) {
+static kn_status configure_word(kn__alloc_config *out, const char *text, bool of_pool,
+                                const char *who) {
     size_t length = strcspn(text, "=");
     const struct word *w = find_word(text, length);
     const char *value = text[length] ? text + length + 1 : NULL;
@@ -144,32 +146,42 @@ static kn_status configure_word(kn__alloc_config *out, const char *text) {
     kn__writer reason = kn__writer_of(why, sizeof why);
     kn__text name = kn__text_in(shown, sizeof shown);
     kn__text_shown(&name, text, 80);
-    if (w && w->offset >= sizeof(kn_pool_options)) {
+    if (of_pool && w && w->offset >= sizeof(kn_pool_options)) {
         return KN_FAIL(KN_ERR_INVALID,
-                       "kn_pool_configure: \"%s\" concerns the whole process; set it in KNET_ALLOC",
-                       shown);
+                       "%s: \"%s\" concerns the whole process; set it in KNET_ALLOC", who, shown);
     }
     if (w && apply(out, w, value)) return KN_OK;
-    explain(&reason, w, value, true);
-    return KN_FAIL(KN_ERR_INVALID, "kn_pool_configure: \"%s\": %s", shown, why);
+    explain(&reason, w, value, of_pool);
+    return KN_FAIL(KN_ERR_INVALID, "%s: \"%s\": %s", who, shown, why);
+}
+
+static kn_status configure_words(kn__alloc_config *out, const char *words, bool of_pool,
+                                 const char *who) {
+    char text[WORD_BYTES];
+    size_t length;
+    while (words && kn__words_next(&words, text, sizeof text, &length)) {
+        if (length >= sizeof text) {
+            return KN_FAIL(KN_ERR_INVALID, "%s: a word of %zu characters", who, length);
+        }
+        KN_TRY(configure_word(out, text, of_pool, who));
+    }
+    return KN_OK;
 }
 
 static kn_status configure(kn_pool_options *out, const char *words) {
     kn__alloc_config config = {.pool = *out};
-    char text[128];
-    size_t length;
-    while (words && kn__words_next(&words, text, sizeof text, &length)) {
-        if (length >= sizeof text) {
-            return KN_FAIL(KN_ERR_INVALID, "kn_pool_configure: a word of %zu characters", length);
-        }
-        KN_TRY(configure_word(&config, text));
-    }
+    KN_TRY(configure_words(&config, words, true, "kn_pool_configure"));
     *out = config.pool;
     return KN_OK;
 }
 
 kn_status kn_pool_configure(kn_pool *pool, const char *words) {
     return kn__options_change(pool, words, configure, "kn_pool_configure");
+}
+
+kn_status kn__alloc_words_check(const char *value, const char *who) {
+    kn__alloc_config config = {.help = false};
+    return configure_words(&config, value, false, who);
 }
 
 static void check_together(kn__alloc_config *out, kn__writer *messages) {
@@ -181,7 +193,7 @@ static void check_together(kn__alloc_config *out, kn__writer *messages) {
 }
 
 void kn__alloc_config_read(kn__alloc_config *out, const char *list, kn__writer *messages) {
-    char text[KN__CONFIG_PATH_BYTES + 64];
+    char text[WORD_BYTES];
     size_t length;
     *out = (kn__alloc_config){.help = false};
     while (list && kn__words_next(&list, text, sizeof text, &length)) {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "table.h"
+#include "timer_words.h"
 #include "trace.h"
 #include "units.h"
 #include "words.h"
@@ -428,9 +429,9 @@ static void for_each_word(const list *l, const char *at, void (*fn)(const list *
     }
 }
 
-void kn__config_read(kn__config *out, const char *knet_timer, const char *autograd_timer,
-                     bool is_secure, kn__text *messages) {
-    *out = (kn__config){.memory = true,
+/* As without any word. */
+static kn__config config_initial(void) {
+    return (kn__config){.memory = true,
                         .live = true,
                         .timeline = true,
                         .width = -1,
@@ -439,6 +440,23 @@ void kn__config_read(kn__config *out, const char *knet_timer, const char *autogr
                         .out = "-",
                         .first_step = 1,
                         .buffer_bytes = KN__BUFFER_BYTES};
+}
+
+kn_status kn__timer_words_check(const char *value, const char *who) {
+    kn__config config = config_initial();
+    kn__text messages = {0};
+    for_each_word(&(list){&config, who, &messages, false}, value, read_word);
+    const char *first = messages.data ? messages.data : "";
+    kn_status status = messages.failed ? KN_FAIL(KN_ERR_OOM, "%s: no memory for messages", who)
+                       : *first ? KN_FAIL(KN_ERR_INVALID, "%.*s", (int)strcspn(first, "\n"), first)
+                                : KN_OK;
+    kn__text_release(&messages);
+    return status;
+}
+
+void kn__config_read(kn__config *out, const char *knet_timer, const char *autograd_timer,
+                     bool is_secure, kn__text *messages) {
+    *out = config_initial();
     bool all = knet_timer && *knet_timer, grad = autograd_timer && *autograd_timer;
     list grads = {out, "AUTOGRAD_TIMER", messages, is_secure};
     list words_of_all = {out, "KNET_TIMER", messages, is_secure};

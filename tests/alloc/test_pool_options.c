@@ -237,11 +237,11 @@ static void words_set_options_all_or_none(void **state) {
         assert_memory_equal(&o, &before, sizeof o);
         if (i == 0) assert_null(strstr(kn_last_error()->message, "trace"));
     }
-    char many[256];
+    char many[1024];
     memset(many, '0', sizeof many);
     memcpy(many, "limit=", 6);
-    strcpy(many + 200, "1");
-    assert_fails(kn_pool_configure(f.pool, many), KN_ERR_INVALID, "a word of 201 characters");
+    strcpy(many + 600, "1");
+    assert_fails(kn_pool_configure(f.pool, many), KN_ERR_INVALID, "a word of 601 characters");
     assert_ok(kn_pool_configure(f.pool, ""));
     assert_ok(kn_pool_configure(f.pool, NULL));
     fixture_end(&f);

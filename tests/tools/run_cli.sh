@@ -46,6 +46,14 @@ exits)   # the program's own, its signals and its streams too
   echo >plain; want 126 "$knet" run -- ./plain;               err_has 'cannot run ./plain: Permission denied'
   want 2 "$knet" run;                                         err_has 'PROGRAM is missing'
   want 2 "$knet" run --time 1 -- true;                        err_has "did you mean '--timer'"
+  # Words are read before the program runs, those of the variables by its libraries.
+  want 2 "$knet" run --timer gpuu,json=x -- echo ran;         [ ! -s out ] || fail 'the program ran'
+  err_has 'run: --timer: "gpuu" is not a word of the timer; the words are 1, 0, '
+  want 2 "$knet" run --timer 1,depth=1000 -- echo ran;        err_has '--timer: "depth=1000" has a value that does not fit: depth=N, levels'
+  want 2 "$knet" run --alloc limt=8GiB -- echo ran;           [ ! -s out ] || fail 'the program ran'
+  err_has 'run: --alloc: "limt=8GiB": there is no such word; the words are limit, .*, help$'
+  want 2 "$knet" run --alloc trace=x,limit=8Gib -- echo ran;  err_has '--alloc: "limit=8Gib": limit=SIZE takes a number'
+  want 0 env KNET_TIMER=cpuu KNET_ALLOC=limt=1 "$knet" run -- echo ran;  out_has '^ran$'; err_has 'KNET_TIMER: "cpuu"'
   want 0 "$knet" run -- echo --timer --help;                  out_has '^--timer --help$'
   ;;
 words)   # after the program are the program's, as they are
@@ -80,15 +88,15 @@ paths)   # libraries in folders whose names contain separators of LD_PRELOAD and
   out_has "^libknet_run.so:$PWD/plain/libknet_profiler.so.0\$";  out_has "^$PWD/a b:$PWD/other\$"
   run_from a:b 1 -- "$program";    err_has "cannot preload from \"$PWD/a:b/libknet_run.so\": the path contains ':'"
   run_from 'a ;b' 1 -- "$program"; err_has "the path contains ';'"
-  run_from c 1 --alloc 1 -- "$program";  err_has '^knet run: --alloc: libknet_cudart.so is not beside libknet_profiler'
+  run_from c 1 --alloc stats -- "$program";  err_has '^knet run: --alloc: libknet_cudart.so is not beside libknet_profiler'
   rm plain/libknet_malloc.so
   want 1 env LD_PRELOAD="$PWD/plain/libknet_profiler.so.0" "$knet" run --malloc -- "$program"
   err_has '^knet run: --malloc: libknet_malloc.so is not beside libknet_profiler'
   [ ! -s out ] || fail 'the program ran without it'
   ;;
 children)   # no table of a process without ranges; one of each that has some
-  want 0 "$knet" run --timer out=t.txt,wrong -- bash -c 'ls / >/dev/null; true | cat; true'
-  [ "$(grep -c wrong err)" = 1 ] || fail "a wrong word is reported once: $(cat err)"
+  want 0 env KNET_TIMER=out=t.txt,wrong "$knet" run -- bash -c 'ls / >/dev/null; true | cat; true'
+  [ "$(grep -c wrong err)" = 2 ] || fail "a wrong word is reported by knet and by the program, not by its children: $(cat err)"
   want 0 "$knet" run --timer out=t.txt -- bash -c 'ls / >/dev/null; true | cat; true'
   [ ! -s err ] || fail "a child printed: $(cat err)"
   [ "$(grep -c 'no scope was opened' t.txt)" = 1 ] || fail "$(cat t.txt)"

@@ -8,7 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "alloc_words.h"
 #include "cmd.h"
+#include "timer_words.h"
 
 enum { PATH_BYTES = 4096, EXIT_NOT_FOUND = 127, EXIT_NOT_RUN = 126 };
 
@@ -107,13 +109,23 @@ static int option_preload(const char *option, const char *name, const char *need
     return library_missing(option, name, needs);
 }
 
+/* A mistyped word would show when the program has ended. Words that its variables have had before
+ * are only reported then. */
+static int words_check(const options *o) {
+    kn_status status = o->timer ? kn__timer_words_check(o->timer, "--timer") : KN_OK;
+    if (status == KN_OK && o->alloc) status = kn__alloc_words_check(o->alloc, "--alloc");
+    return status == KN_OK ? KN__EXIT_OK : kn__fail_usage("%s", kn_last_error()->message);
+}
+
 static int run(void *options_of) {
     options *o = options_of;
     char library[PATH_BYTES];
+    int code = words_check(o);
+    if (code != KN__EXIT_OK) return code;
     if (!library_find(library, sizeof library, "libknet_run.so")) {
         return library_missing("", "libknet_run.so", "shared libraries and the headers of NVTX");
     }
-    int code = preload(library);
+    code = preload(library);
     if (!code && o->alloc)
         code = option_preload("--alloc: ", "libknet_cudart.so", "a C++ compiler");
     if (!code && o->malloc)
