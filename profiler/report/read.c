@@ -43,6 +43,11 @@ static const cJSON *get(const cJSON *object, const char *key) {
     return cJSON_GetObjectItemCaseSensitive(object, key);
 }
 
+/* Of what a profile is not one without: zero would pass for measured. */
+static void check_has(reader *r, const cJSON *object, const char *key) {
+    if (!get(object, key)) wrong(r, key, "is missing");
+}
+
 /* Doubles have whole numbers up to 2^53: 104 days in ns, 8 PiB. Beyond, the nearest they have; of
  * UINT64_MAX that is 2^64. */
 static void read_unsigned(reader *r, uint64_t *out, const cJSON *object, const char *key) {
@@ -183,6 +188,8 @@ static void read_row(reader *r, kn__row *parent, const cJSON *json) {
         wrong(r, "children", "are nested too deep");
         return;
     }
+    check_has(r, json, "n_calls");
+    check_has(r, json, "time_ns");
     is_new ? read_values(r, row, json) : add_values(r, row, json);
     read_rows(r, row, json, "children");
     r->row = parent->depth ? parent : NULL;
@@ -392,6 +399,7 @@ static void read_all(reader *r, const cJSON *json) {
     }
     check_kind(r, json);
     if (r->status < 0) return;
+    check_has(r, json, "wall_ns");
     read_unsigned(r, &report->wall_ns, json, "wall_ns");
     read_fields(r, report, json, kn__run_fields);
     read_run(r, get(json, "run"));
@@ -401,7 +409,7 @@ static void read_all(reader *r, const cJSON *json) {
     read_pool_memory(r, get(json, "memory"));
     read_gpu(r, get(json, "gpu"));
     read_counters(r, json);
-    if (!get(json, "scopes")) wrong(r, "scopes", "is missing");
+    check_has(r, json, "scopes");
     read_rows(r, &report->root, json, "scopes");
     if (has_events && r->status >= 0) read_events_of_profile(r, json);
     if (report->timeline) kn__timeline_sort(report->timeline);

@@ -221,9 +221,10 @@ static void a_profile_has_the_counters_and_is_read_back(void **state) {
 static void assert_refused(const char *counters, const char *why) {
     char text[300];
     kn__report back;
-    int n = snprintf(text, sizeof text,
-                     "{\"schema\":\"knet.prof\",\"version\":%d,\"counters\":%s,\"scopes\":[]}",
-                     KN__JSON_VERSION, counters);
+    int n = snprintf(
+        text, sizeof text,
+        "{\"schema\":\"knet.prof\",\"version\":%d,\"wall_ns\":0,\"counters\":%s,\"scopes\":[]}",
+        KN__JSON_VERSION, counters);
     assert_fails(kn__report_parse(&back, "bad.json", text, (size_t)n), KN_ERR_FORMAT, why);
     kn__report_release(&back);
 }
@@ -232,7 +233,7 @@ static void a_profile_of_too_many_counters_is_read_in_part(void **state) {
     (void)state;
     kn__report back;
     kn__text text = {0};
-    kn__text_printf(&text, "{\"schema\":\"knet.prof\",\"version\":%d,\"counters\":[",
+    kn__text_printf(&text, "{\"schema\":\"knet.prof\",\"version\":%d,\"wall_ns\":0,\"counters\":[",
                     KN__JSON_VERSION);
     for (int i = 0; i < 10000; i++)
         kn__text_printf(&text, "%s{\"name\":\"c%d\",\"n\":1,\"last\":%d}", i ? "," : "", i, i);

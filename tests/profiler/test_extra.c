@@ -16,6 +16,7 @@
 
 static kn__report report;
 
+#define NONE "\"n_calls\":0,\"time_ns\":0,"
 static const char profile[] =
     "{\"schema\":\"knet.prof\",\"version\":1,\"wall_ns\":2000000,\"n_threads\":1,"
     "\"memory\":{\"unit\":\"bytes\",\"live_bytes\":100,\"live_bytes_max\":900,\"pools\":[]},"
@@ -23,12 +24,18 @@ static const char profile[] =
     "{\"label\":\"run\",\"n_calls\":4,\"time_ns\":1000000,\"min_ns\":200000,\"max_ns\":300000,"
     "\"alloc_bytes\":1000,\"held_bytes\":100,\"held_at_peak_bytes\":60,\"gpu_ns\":500,\"n_gpu\":9,"
     "\"children\":["
-    "{\"label\":\"k1\",\"kernel\":true,\"gpu_ns\":300,\"n_gpu\":4},"
-    "{\"label\":\"k2\",\"kernel\":true,\"gpu_ns\":150,\"n_gpu\":4},"
-    "{\"label\":\"k3\",\"kernel\":true,\"gpu_ns\":50,\"n_gpu\":1},"
-    "{\"label\":\"~inside~\",\"extra\":true,\"held_bytes\":40}]},"
+    "{\"label\":\"k1\"," NONE
+    "\"kernel\":true,\"gpu_ns\":300,\"n_gpu\":4},"
+    "{\"label\":\"k2\"," NONE
+    "\"kernel\":true,\"gpu_ns\":150,\"n_gpu\":4},"
+    "{\"label\":\"k3\"," NONE
+    "\"kernel\":true,\"gpu_ns\":50,\"n_gpu\":1},"
+    "{\"label\":\"~inside~\"," NONE
+    "\"extra\":true,\"held_bytes\":40}]},"
     "{\"label\":\"open\",\"n_calls\":1,\"time_ns\":500000,\"open\":true},"
-    "{\"label\":\"~outside pool~\",\"extra\":true,\"alloc_bytes\":5000,\"held_at_peak_bytes\":700},"
+    "{\"label\":\"~outside pool~\"," NONE
+    "\"extra\":true,\"alloc_bytes\":5000,"
+    "\"held_at_peak_bytes\":700},"
     "{\"label\":\"~profiler~\",\"extra\":true,\"n_calls\":3,\"time_ns\":70000,\"children\":["
     "{\"label\":\"cost\",\"extra\":true,\"n_calls\":3,\"time_ns\":70000}]}]}";
 
@@ -93,10 +100,13 @@ static void a_sum_of_kernels_is_a_kernel(void **state) {
     assert_false(sum->is_kernel); /* one of the rows is a scope */
     teardown(NULL);
     parse(
-        "{\"schema\":\"knet.prof\",\"version\":1,\"scopes\":[{\"label\":\"run\",\"children\":["
-        "{\"label\":\"k1\",\"kernel\":true,\"gpu_ns\":3,\"n_gpu\":1},"
-        "{\"label\":\"k2\",\"kernel\":true,\"gpu_ns\":2,\"n_gpu\":1},"
-        "{\"label\":\"k3\",\"kernel\":true,\"gpu_ns\":1,\"n_gpu\":1}]}]}");
+        "{\"schema\":\"knet.prof\",\"version\":1,\"wall_ns\":0,\"scopes\":[{\"label\":\"run\"," NONE
+        "\"children\":["
+        "{\"label\":\"k1\"," NONE
+        "\"kernel\":true,\"gpu_ns\":3,\"n_gpu\":1},"
+        "{\"label\":\"k2\"," NONE
+        "\"kernel\":true,\"gpu_ns\":2,\"n_gpu\":1},"
+        "{\"label\":\"k3\"," NONE "\"kernel\":true,\"gpu_ns\":1,\"n_gpu\":1}]}]}");
     assert_ok(kn__report_top(&report, 1));
     sum = below(top_row("run"), "(2 more)");
     assert_non_null(sum);
@@ -335,11 +345,12 @@ static void a_kernel_of_each_call_shares_the_line(void **state) {
     teardown(NULL);
     parse(
         "{\"schema\":\"knet.prof\",\"version\":1,\"wall_ns\":1000000,\"gpu\":{\"source\":\"m\"},"
-        "\"scopes\":[" ROW("once", 4, 500000, 400,
-                           ",\"children\":[{\"label\":\"ka\",\"kernel\":true,\"gpu_ns\":400,\"n_"
-                           "gpu\":4}]") "," ROW("twice", 4, 500000, 400,
-                                                ",\"children\":[{\"label\":\"kb\",\"kernel\":true,"
-                                                "\"gpu_ns\":400,\"n_gpu\":8}]") "]}");
+        "\"scopes\":[" ROW(
+            "once", 4, 500000, 400,
+            ",\"children\":[{\"label\":\"ka\"," NONE "\"kernel\":true,\"gpu_ns\":400,\"n_"
+            "gpu\":4}]") "," ROW("twice", 4, 500000, 400,
+                                 ",\"children\":[{\"label\":\"kb\"," NONE "\"kernel\":true,"
+                                 "\"gpu_ns\":400,\"n_gpu\":8}]") "]}");
     const char *table = table_of(0.1);
     assert_non_null(strstr(table, "once > ka"));
     assert_null(strstr(table, "twice > kb"));

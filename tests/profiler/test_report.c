@@ -125,8 +125,9 @@ static void assert_bad(const char *text, size_t n, const char *why) {
 }
 
 #define HEAD "{\"schema\":\"knet.prof\",\"version\":1,\"wall_ns\":1,"
+#define NO_TIME "\"n_calls\":0,\"time_ns\":0"
 #define ROW(values)                                                                                \
-    HEAD "\"scopes\":[{\"label\":\"a\",\"children\":[{\"label\":\"b\"," values "}]}]}"
+    HEAD "\"scopes\":[{\"label\":\"a\"," NO_TIME ",\"children\":[{\"label\":\"b\"," values "}]}]}"
 
 static void bad_files_are_errors_with_the_reason(void **state) {
     (void)state;
@@ -148,13 +149,16 @@ static void bad_files_are_errors_with_the_reason(void **state) {
         {HEAD "\"x\":1}", "\"scopes\" is missing"},
         {HEAD "\"scopes\":5}", "\"scopes\" is no list"},
         {HEAD "\"scopes\":[5]}", "\"label\" is missing in a row"},
+        {"{\"schema\":\"knet.prof\",\"version\":1,\"scopes\":[]}", "\"wall_ns\" is missing"},
+        {ROW("\"time_ns\":1"), "\"n_calls\" of a/b is missing"},
+        {ROW("\"n_calls\":1"), "\"time_ns\" of a/b is missing"},
         {HEAD "\"scopes\":[]} {}", "has more after the end"},
-        {ROW("\"n_calls\":-1"), "\"n_calls\" of a/b is no whole number from 0"},
-        {ROW("\"time_ns\":1e30"), "\"time_ns\" of a/b"},
-        {ROW("\"time_ns\":\"5\""), "\"time_ns\" of a/b"},
-        {ROW("\"peak_bytes\":1e19"), "\"peak_bytes\" of a/b is no whole number"},
-        {ROW("\"sigma_ns\":-2"), "\"sigma_ns\" of a/b is no number from 0"},
-        {ROW("\"children\":{}"), "\"children\" of a/b is no list"},
+        {ROW("\"n_calls\":-1,\"time_ns\":0"), "\"n_calls\" of a/b is no whole number from 0"},
+        {ROW("\"n_calls\":1,\"time_ns\":1e30"), "\"time_ns\" of a/b"},
+        {ROW("\"n_calls\":1,\"time_ns\":\"5\""), "\"time_ns\" of a/b"},
+        {ROW(NO_TIME ",\"peak_bytes\":1e19"), "\"peak_bytes\" of a/b is no whole number"},
+        {ROW(NO_TIME ",\"sigma_ns\":-2"), "\"sigma_ns\" of a/b is no number from 0"},
+        {ROW(NO_TIME ",\"children\":{}"), "\"children\" of a/b is no list"},
         {HEAD "\"memory\":{\"live\":[[1,2]]},\"scopes\":[]}", "\"live\" has an entry"},
         {HEAD "\"memory\":{\"live\":[[5,2,2],[4,2,2]]},\"scopes\":[]}", "in order of time"},
     };
@@ -228,7 +232,8 @@ static void nesting_has_a_bound(void **state) {
     for (int depth = 100; depth <= 20000; depth = depth * 5) {
         kn__text text = {0};
         kn__text_puts(&text, HEAD "\"scopes\":[");
-        for (int i = 0; i < depth; i++) kn__text_puts(&text, "{\"label\":\"a\",\"children\":[");
+        for (int i = 0; i < depth; i++)
+            kn__text_puts(&text, "{\"label\":\"a\"," NO_TIME ",\"children\":[");
         kn__text_repeat(&text, "]}", depth);
         kn__text_puts(&text, "]}");
         kn__report report;
@@ -251,9 +256,11 @@ static void a_million_rows_are_read(void **state) {
     kn__text text = {0};
     kn__text_puts(&text, HEAD "\"scopes\":[");
     for (int i = 0; i < TOPS; i++) {
-        kn__text_printf(&text, "%s{\"label\":\"top %d\",\"children\":[", i ? "," : "", i);
+        kn__text_printf(&text, "%s{\"label\":\"top %d\"," NO_TIME ",\"children\":[", i ? "," : "",
+                        i);
         for (int j = 0; j < INSIDE; j++) {
-            kn__text_printf(&text, "%s{\"label\":\"%d\",\"time_ns\":1}", j ? "," : "", j);
+            kn__text_printf(&text, "%s{\"label\":\"%d\",\"n_calls\":1,\"time_ns\":1}", j ? "," : "",
+                            j);
         }
         kn__text_puts(&text, "]}");
     }
@@ -509,10 +516,11 @@ static void rows_of_one_label_are_added_up(void **state) {
     static const char text[] =
         "{\"schema\":\"knet.prof\",\"version\":1,\"wall_ns\":90,\"scopes\":["
         "{\"label\":\"job\",\"n_calls\":7,\"time_ns\":70,\"min_ns\":4,\"max_ns\":20,\"n_ended\":7,"
-        "\"ended_ns\":70,\"times\":[[10,7]],\"children\":[{\"label\":\"in\",\"n_calls\":1}]},"
+        "\"ended_ns\":70,\"times\":[[10,7]],\"children\":[{\"label\":\"in\",\"n_calls\":1,\"time_"
+        "ns\":1}]},"
         "{\"label\":\"job\",\"n_calls\":3,\"time_ns\":10,\"min_ns\":2,\"max_ns\":5,\"n_ended\":3,"
         "\"ended_ns\":10,\"times\":[[3,3]],\"open\":true,\"children\":[{\"label\":\"in\","
-        "\"n_calls\":2}]}]}";
+        "\"n_calls\":2,\"time_ns\":2}]}]}";
     kn__report report;
     assert_ok(kn__report_parse(&report, "memory", text, sizeof text - 1));
     const kn__row *row = find_row(&report, "job");

@@ -517,7 +517,8 @@ static void a_trace_of_ours_that_is_cut_has_its_complete_events(void **state) {
 static void a_profile_whose_trace_kept_nothing_is_read(void **state) {
     (void)state;
     read_trace(
-        "{\"schema\":\"knet.prof\",\"version\":1,\"scopes\":[{\"label\":\"a\",\"n_calls\":3}],"
+        "{\"schema\":\"knet.prof\",\"version\":1,\"wall_ns\":0,\"scopes\":[{\"label\":\"a\",\"n_"
+        "calls\":3,\"time_ns\":0}],"
         "\"knetEventsSkipped\":4,\"traceEvents\":[{\"ph\":\"C\",\"name\":\"live bytes\","
         "\"pid\":1,\"ts\":1,\"args\":{\"bytes\":5}}]}");
     assert_int_equal(row_at("a")->n_calls, 3);
