@@ -38,14 +38,15 @@ static bool read_number(uint64_t *out, const char *text, const unit *u) {
     if (*text < '0' || *text > '9') return false;
     uint64_t whole = strtoull(text, &end, 10);
     if (errno) return false;
-    if (*end == '.' && u != counts) {
+    bool has_point = *end == '.';
+    if (has_point) {
         for (end++; *end >= '0' && *end <= '9' && digit; end++, digit /= 10) {
             nano += digit * (uint64_t)(*end - '0');
         }
         if (end[-1] == '.') return false;
     }
     while (u->text && strcmp(u->text, end) != 0) u++;
-    if (!u->text) return false;
+    if (!u->text || (has_point && u->factor == 1)) return false; /* half a byte */
     uint64_t rest = u->factor / NANO * nano + u->factor % NANO * nano / NANO;
     if (__builtin_mul_overflow(whole, u->factor, &n) || __builtin_add_overflow(n, rest, &n)) {
         errno = ERANGE;

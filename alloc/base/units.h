@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 /* Readers take digits, perhaps with one to nine decimals, and a unit at once after them; they don't
- * ask the locale. For any other text, and for numbers beyond 64 bits, they return false and leave
- * *out unchanged; for the latter errno is ERANGE, else 0. */
+ * ask the locale. Bytes and ns have no decimals. For any other text, and for numbers beyond 64
+ * bits, they return false and leave *out unchanged; for the latter errno is ERANGE, else 0. */
 
 /* "512MiB", "512M", "1.5G", "4096": K, M, G, T are 1024 and so on, like KiB …; KB, MB, GB, TB are
  * 1000 and so on. */

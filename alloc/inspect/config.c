@@ -19,7 +19,7 @@ static const struct {
     bool (*read_fn)(uint64_t *out, const char *text); /* of numbers */
     uint64_t min, max;
 } KINDS[] = {
-    [SIZE] = {"=SIZE", "a number above 0, perhaps with " KN__BYTES_UNITS, kn__read_bytes, 1,
+    [SIZE] = {"=SIZE", "a number above 0, whole or with " KN__BYTES_UNITS, kn__read_bytes, 1,
               1ull << 60},
     [SLAB_SIZE] = {"=SIZE", "a size from 64KiB to 1MiB", kn__read_bytes, KN__PAGE, KN__SLAB_MAX},
     [SHARE] = {"=X", "a number above 0, at most 1, without an exponent", kn__read_billionths, 1,

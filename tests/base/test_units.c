@@ -45,14 +45,16 @@ static void one_duration_may_be_written_in_many_ways(void **state) {
 
 static void a_malformed_number_is_ignored(void **state) {
     (void)state;
-    static const char *const wrong[] = {"",    "M",   "-1",  "+1",   " 1",        "1 M", "1m",
-                                        "1e9", "1.M", "0x1", "1gib", "16777216T", "nan"};
+    static const char *const wrong[] = {"",    "M",   "-1",  "+1",  " 1",   "1 M",
+                                        "1m",  "1e9", "1.M", "0x1", "1gib", "16777216T",
+                                        "nan", "1.5", "1.0", "0.5B"};
     uint64_t n = 77;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         if (kn__read_bytes(&n, wrong[i])) fail_msg("%s is taken", wrong[i]);
     }
     assert_false(kn__read_duration(&n, "10"));
     assert_false(kn__read_duration(&n, "10M"));
+    assert_false(kn__read_duration(&n, "1.5ns"));
     assert_false(kn__read_count(&n, "1.5"));
     assert_false(kn__read_count(&n, "18446744073709551616"));
     assert_true(n == 77);

@@ -66,6 +66,7 @@ scale) # forecasts for more ranks
   want 2 "$knet" scale mlp --latency 5x;  err_has "--latency is '5x', but must be 0, or a number with ns, us"
   want 2 "$knet" scale mlp --overhead -1s; err_has "--overhead is '-1s'"
   want 2 "$knet" scale mlp --bandwidth 0
+  want 2 "$knet" scale mlp --bandwidth 1.5; err_has "is .1.5., but must be a number of bytes from 1, whole or with a unit"
   want 1 "$knet" scale dcgan --steps 1;   err_has 'dcgan trains in turns'
   ;;
 train)

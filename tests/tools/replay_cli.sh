@@ -70,7 +70,7 @@ want 3 "$knet" replay --repeats 1 --device-bytes 64MiB --json "$good"
 # Our pool has two names. Words of --device-bytes.
 want 0 "$knet" replay --repeats 1 --policy knet,arena "$good"
 [ "$(grep -c '^  arena  ' "$work/out")" -eq 1 ] || fail 'knet is arena'
-want 2 "$knet" replay --device-bytes auto1 "$good"; err_has "is 'auto1'.*such as 512MiB or 2GiB, or auto"
+want 2 "$knet" replay --device-bytes auto1 "$good"; err_has "is 'auto1'.*such as 512MiB or 1.5GiB, or auto"
 want 0 "$knet" replay --help; out_has 'auto: for each policy'; out_has '_record_memory_history'; out_has 'LoggingResourceAdaptor'
 
 # auto: each policy on its smallest device.

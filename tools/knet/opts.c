@@ -107,7 +107,8 @@ static const char *wanted(char *out, size_t out_bytes, const kn__opt *opt) {
         case KN__OPT_PERCENT:
             return "a number from 0 to 100";
         case KN__OPT_BYTES:
-            snprintf(out, out_bytes, "a number of bytes from 1, such as 512MiB or 2GiB%s%s",
+            snprintf(out, out_bytes,
+                     "a number of bytes from 1, whole or with a unit, such as 512MiB or 1.5GiB%s%s",
                      opt->word ? ", or " : "", opt->word ? opt->word : "");
             return out;
         case KN__OPT_TIME:
@@ -176,7 +177,7 @@ static int option_parse(parser *p) {
     p->given[i] = true;
     if (opt->kind == KN__OPT_CHOICE && kn__choice_find(text, opt->choices) < 0)
         return kn__choice_unknown(opt->name, text, opt->choices);
-    char room[64];
+    char room[96];
     if (value_read(value_at(p->options, opt), opt, text)) return KN__EXIT_OK;
     return kn__fail_usage("--%s is '%s', but must be %s", opt->name, text,
                           wanted(room, sizeof room, opt));
