@@ -166,15 +166,26 @@ kn_status kn__comm_fail_self(kn_comm *comm, const char *what) {
     return broken(comm, text, comm->transport != NULL);
 }
 
+/* Where the text blames this rank, as it does in one that was stopped and runs again; else NULL. */
+static const char *find_self(const kn_comm *comm, const char *text) {
+    char self[64];
+    snprintf(self, sizeof self, "): rank %d of %d (", comm->rank, comm->size);
+    const char *at = strstr(text, self);
+    return at ? at + strlen("): ") : NULL;
+}
+
 static kn_status fail_by_notice(kn_comm *comm) {
     char text[NOTICE_BYTES + 128];
     comm->notice_text[NOTICE_BYTES - 1] = '\0';
+    const char *notice = comm->notice_text, *self = find_self(comm, notice);
     /* A notice that has a call already names it. */
-    if (strncmp(comm->notice_text, "rank ", 5) == 0)
+    if (strncmp(notice, "rank ", 5) == 0)
         snprintf(text, sizeof text, "%s (call %" PRIu64 "): %s", comm->now.name, comm->now.number,
-                 comm->notice_text);
+                 notice);
+    else if (self)
+        snprintf(text, sizeof text, "%.*sthis rank, %s", (int)(self - notice), notice, self);
     else
-        snprintf(text, sizeof text, "%s", comm->notice_text);
+        snprintf(text, sizeof text, "%s", notice);
     return broken(comm, text, false);
 }
 
