@@ -316,6 +316,17 @@ environment)
   want 2 env SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=4 "${train[@]}"
   err_has 'SLURM_PROCID=5, SLURM_STEP_NUM_TASKS=4'
   want 0 env SLURM_PROCID=0 SLURM_NTASKS=4 "${train[@]}" --quiet # a batch script, without srun
+  # Commands without ranks: the first of several says so.
+  "$knet" train mlp --synthetic --epochs 1 --quiet --checkpoint run.st >out 2>err
+  for _ in $(seq 100); do echo abcdefgh; done >text
+  for command in "eval mlp --synthetic --weights run.st" "predict mlp --synthetic --count 1 --weights run.st" \
+                 "bench mlp --steps 1 --batch 2" "sample char_lstm --data text --count 1"; do
+    # shellcheck disable=SC2086
+    want 0 "$knet" $command;                 ! grep -q 'has no ranks' err || fail "$command: there is one process"
+    # shellcheck disable=SC2086
+    want 0 "${mpirun[@]}" -n 2 "$knet" $command
+    [ "$(grep -c 'this command has no ranks: each of the 2 processes that mpirun started does all of it' err)" = 1 ] || fail "$command"
+  done
   ;;
 *) echo "unknown case $3" >&2; exit 2 ;;
 esac

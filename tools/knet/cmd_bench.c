@@ -8,6 +8,7 @@
 #include "model_data.h"
 #include "model_steps.h"
 #include "output.h"
+#include "ranks.h"
 #include "units.h"
 
 typedef struct options {
@@ -179,6 +180,7 @@ static int run(void *options_of) {
         return kn__fail_usage("device sim computes nothing; use cpu, cuda or cuda:N");
     int exit_code = o->capture ? kn__model_capture_check(o->model[0], "--capture") : KN__EXIT_OK;
     if (exit_code != KN__EXIT_OK) return exit_code;
+    kn__ranks_unused();
     r.report = kn__output_begin(&o->common);
     kn_status status = kn_device_find(&r.device, o->device);
     if (status < 0) exit_code = KN__EXIT_USAGE;

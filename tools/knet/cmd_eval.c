@@ -7,6 +7,7 @@
 #include "cmd.h"
 #include "model_data.h"
 #include "output.h"
+#include "ranks.h"
 
 typedef struct options {
     kn__common common;
@@ -112,6 +113,7 @@ static int run_with(const options *o, kn_status (*work_fn)(session *s)) {
     session s = {.options = o};
     int exit_code = options_check(o);
     if (exit_code != KN__EXIT_OK) return exit_code;
+    kn__ranks_unused();
     s.report = kn__output_begin(&o->common);
     kn_status status = kn_device_find(&s.device, o->device);
     bool is_device_bad = status < 0;

@@ -10,6 +10,7 @@
 #include "file.h"
 #include "model_data.h"
 #include "output.h"
+#include "ranks.h"
 #include "utf8.h"
 #include "write.h"
 
@@ -202,6 +203,7 @@ static int run(void *options_of) {
     session s = {.options = o};
     int exit_code = options_check(o);
     if (exit_code != KN__EXIT_OK) return exit_code;
+    kn__ranks_unused();
     if (!o->count) o->count = 400;
     if (!(o->heat > 0)) o->heat = 0.7;
     s.report = kn__output_begin(&o->common);

@@ -31,6 +31,13 @@ kn_status kn__ranks_connect(kn_comm **out) {
     return kn_prof_note("ranks", n_ranks);
 }
 
+void kn__ranks_unused(void) {
+    kn_comm_launch launch;
+    if (kn_comm_launch_read(&launch) < 0 || launch.size == 1 || launch.rank != 0) return;
+    kn__warn("this command has no ranks: each of the %d processes that %s started does all of it",
+             launch.size, launch.launcher);
+}
+
 const char *kn__ranks_device(const kn_comm *comm, const char *device) {
     static char own[32];
     int n = kn_device_cuda_count();

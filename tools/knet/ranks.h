@@ -10,6 +10,8 @@
 /* Connects the ranks; *out is NULL where there is one. This rank's messages name it; ranks other
  * than 0 print nothing else. */
 kn_status kn__ranks_connect(kn_comm **out);
+/* For a command that has no use for ranks: the first of several says so. */
+void kn__ranks_unused(void);
 /* "cuda" becomes the device of this rank on its machine. */
 const char *kn__ranks_device(const kn_comm *comm, const char *device);
 /* The threads of one rank: those that the process may use, shared with the other ranks on the
