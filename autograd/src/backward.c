@@ -526,8 +526,9 @@ static kn_status check_loss(const kn_tensor *loss) {
     return kn__tape_idle("kn_backward", n->tape);
 }
 
-/* Also sets that the pass did not reach before it failed. Retired nodes still have their edges. */
-static void void_gradients(const kn__pass *pass) {
+/* Calls fn for the parameters that the loss depends on, once a use. Retired nodes still have their
+ * edges. */
+static kn_status each_param(kn__pass *pass, kn_status (*fn)(kn__param *p, kn__pass *pass)) {
     kn__node *from = kn__edge_node(pass->from);
     KN_ASSERT(from && from->tape == pass->tape);
     for (kn__node *n = from; n; n = n->prev) n->n_users = 0;
@@ -537,11 +538,26 @@ static void void_gradients(const kn__pass *pass) {
             kn_edge edge = kn__node_edges(n)[i];
             if (!edge) continue;
             if (kn__edge_param(edge))
-                kn__param_void(kn__edge_param(edge));
+                KN_TRY(fn(kn__edge_param(edge), pass));
             else
                 kn__edge_node(edge)->n_users = 1;
         }
     }
+    return KN_OK;
+}
+
+static kn_status void_one(kn__param *p, kn__pass *pass) {
+    (void)pass;
+    kn__param_void(p);
+    return KN_OK;
+}
+
+/* Rules hand over nothing where a gradient is zero. The pass counts all the same for each set that
+ * the loss depends on: else the next step would use the gradients of the last one again. */
+static kn_status touch_rest(kn__pass *pass) {
+    for (int i = 0; i < pass->tape->n_sets; i++)
+        if (!pass->tape->set[i]->in_pass) return each_param(pass, kn__param_touch);
+    return KN_OK;
 }
 
 static kn_status backward(kn_tensor *loss) {
@@ -562,8 +578,9 @@ static kn_status backward(kn_tensor *loss) {
     if (!unit) return kn_check();
     kn__edge_result(loss->grad)->grad = kn_tensor_detach_frame(unit);
     kn_status status = kn__pass_run(&pass);
+    if (status == KN_OK) status = touch_rest(&pass);
     kn__params_pass_end(&pass, status < 0);
-    if (status < 0) void_gradients(&pass);
+    if (status < 0) each_param(&pass, void_one); /* also in sets that it did not reach */
     kn__tape_clear(pass.tape, status == KN_OK);
     return status;
 }

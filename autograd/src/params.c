@@ -434,14 +434,17 @@ void kn__params_cycle_begin(kn_params *set) {
     set->stepped = false;
 }
 
-static kn_status touch(kn_params *set, kn__pass *pass) {
-    if (set->in_pass) return KN_OK;
-    KN_TRY(kn__params_layout(set));
-    kn__params_cycle_begin(set);
-    KN_ASSERT(set->flat && !set->touched);
-    set->in_pass = true;
-    set->touched = *pass->touched;
-    *pass->touched = set;
+/* On all its devices: a step updates all. */
+kn_status kn__param_touch(kn__param *p, kn__pass *pass) {
+    if (p->set->in_pass) return KN_OK;
+    for (kn_params *set = p->set->head; set; set = set->next) {
+        KN_TRY(kn__params_layout(set));
+        kn__params_cycle_begin(set);
+        KN_ASSERT(set->flat && !set->touched && !set->in_pass);
+        set->in_pass = true;
+        set->touched = *pass->touched;
+        *pass->touched = set;
+    }
     return KN_OK;
 }
 
@@ -451,7 +454,7 @@ void kn__param_used(kn__param *p) {
 
 kn_tensor *kn__param_sink(kn__param *p, kn__pass *pass, bool *fresh) {
     kn_params *set = p->set;
-    kn_status status = touch(set, pass);
+    kn_status status = kn__param_touch(p, pass);
     if (status < 0) return kn_error_defer(status);
     *fresh = p->cycle != set->cycle;
     p->cycle = set->cycle;
@@ -485,7 +488,7 @@ void kn__params_pass_end(kn__pass *pass, bool failed) {
         set->in_pass = false;
         if (failed)
             kn__params_void(set); /* discards partial gradients */
-        else if (!set->ordered)
+        else if (!set->ordered && set->n_used)
             reorder(set);
         if (!failed) kn__params_effect(set);
     }

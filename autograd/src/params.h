@@ -80,6 +80,8 @@ kn_status kn__params_layout(kn_params *set);
 kn_status kn__params_fix(kn_params *set);
 /* Begins a cycle if a step ended the last one. */
 void kn__params_cycle_begin(kn_params *set);
+/* The pass is one of the parameter's set: it begins a cycle if a step ended the last one. */
+kn_status kn__param_touch(kn__param *p, kn__pass *pass);
 /* Counts a parameter as used by the first backward, for the order of slices. */
 void kn__param_used(kn__param *p);
 /* The slice for a write of this pass; *fresh: overwrite it, else add to it. NULL: pending error. */
@@ -92,7 +94,7 @@ void kn__param_done(kn__param *p, const kn__pass *pass);
 static inline kn_tensor *kn__param_grad(const kn__param *p) {
     return p->is_sparse ? p->rows.values : p->grad;
 }
-/* Ends a pass: arranges slices in the order of use after the first one. Failed: the
+/* Ends a pass: arranges slices in the order of use after the first one that wrote any. Failed: the
  * gradients of this cycle are void, they read as zeros. */
 void kn__params_pass_end(kn__pass *pass, bool failed);
 /* The gradients of a set in this cycle, or of a parameter's set, are void: they read as zeros. */

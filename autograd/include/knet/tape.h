@@ -54,7 +54,9 @@ KN_API void kn_tape_scope_end(kn_tape_scope *scope);
 KN_API size_t kn_tape_text(char *out, size_t out_bytes);
 
 /* Computes the gradients of a loss of one element by the parameters that it depends on, and adds
- * them to the parameters' gradients. */
+ * them to the parameters' gradients. The first one after a step overwrites all gradients of the
+ * sets of these parameters; what it does not reach, or where the gradient is zero, reads as zeros.
+ */
 KN_API KN_MUST_CHECK kn_status kn_backward(kn_tensor *loss);
 
 /* An alias of x that wants a gradient; x itself is untouched. */
