@@ -193,6 +193,8 @@ static int leaf_of(kn__node *n, kn_tensor *const leaf[], int n_x) {
 
 static kn_status part_walk(kn__back *b, kn__pass *inside, kn_tensor *const leaf[], int n_x,
                            const kn__node *before) {
+    for (int i = 0; i < n_x; i++) /* else its gradient gets lost */
+        KN_ASSERT(!kn__back_wants(b, i) || kn__edge_node(leaf[i]->grad)->op == KN__OP_WATCH);
     for (kn__node *n = inside->tape->last; n != before; n = n->prev) {
         int i = leaf_of(n, leaf, n_x);
         if (i < 0) {
@@ -272,15 +274,22 @@ static kn_status edges_check(kn__back *b, const part *p, kn_tensor *y, kn_tensor
     return status;
 }
 
-/* The same random numbers again; those of the calls since then are not disturbed. */
-static kn_status part_run(kn_tensor **y, kn__back *b, const part *p, kn_tensor *const leaf[]) {
+/* fn's result, of which *from is the edge. In a frame of its own, as forward's: kn_keep and kn_drop
+ * in fn leave the leaves where they are. The same random numbers again; those of the calls since
+ * then are not disturbed. */
+static kn_status part_run(kn_edge *from, kn__back *b, const part *p, kn_tensor *const leaf[]) {
+    const kn__node *leaves = b->pass->tape->last;
     uint64_t seed = 0, offset = 0;
+    KN_FRAME();
+    KN_TRY(kn_check());
     if (p->rng) KN_TRY(kn_rng_state_get(&seed, &offset, p->rng));
     if (p->rng) KN_TRY(kn_rng_state_set(p->rng, p->seed, p->offset));
-    *y = fn_run(p->fn, p->ctx, leaf, " in backward");
+    kn_tensor *y = fn_run(p->fn, p->ctx, leaf, " in backward");
     kn_status status = kn_check();
-    if (status == KN_OK) status = result_check(b, *y);
+    if (status == KN_OK) status = result_check(b, y);
     if (p->rng) KN_TRY(kn_rng_state_set(p->rng, seed, offset));
+    if (status == KN_OK) status = edges_check(b, p, y, leaf, leaves);
+    if (status == KN_OK) *from = y->grad;
     return status;
 }
 
@@ -312,7 +321,8 @@ static kn_status part_gradients(kn__back *b, const kn_frame_options *options, kn
 }
 
 static kn_status again(kn__back *b, const part *p, const kn__node *before) {
-    kn_tensor *leaf[INPUTS_MAX], *y = NULL;
+    kn_tensor *leaf[INPUTS_MAX];
+    kn_edge from = 0;
     kn_frame_options as_before = {.autocast = p->autocast ? (int)p->autocast : KN_OFF,
                                   .device = p->device,
                                   .dtype = p->dtype,
@@ -327,14 +337,9 @@ static kn_status again(kn__back *b, const part *p, const kn__node *before) {
     kn_status status = kn_check();
     if (status == KN_OK) status = leaves_make(leaf, b, p);
     uint32_t mine = kn_frame_mark();
-    const kn__node *leaves = b->pass->tape->last;
-    if (status == KN_OK) status = part_run(&y, b, p, leaf);
-    if (status == KN_OK) status = edges_check(b, p, y, leaf, leaves);
-    if (status == KN_OK) {
-        kn_edge from = y->grad;
-        kn_frame_release_to(mine); /* nodes keep their saved tensors; the rest is not read again */
-        status = part_gradients(b, &now, from, leaf, before);
-    }
+    if (status == KN_OK) status = part_run(&from, b, p, leaf);
+    kn_frame_release_to(mine); /* what fn kept; nodes keep their saved tensors */
+    if (status == KN_OK) status = part_gradients(b, &now, from, leaf, before);
     kn_frame_end(&recorded);
     return status;
 }

@@ -554,22 +554,47 @@ static void a_part_differentiates_nothing_itself(void **state) {
     assert_values(dx, 6, 6);
 }
 
+static kn_tensor *keeps(void *ctx, kn_tensor *const x[]) {
+    kn_tensor *m = kn_mul(kn_tanh(x[0]), x[1]), *t = kn_exp(m);
+    if (*(const int *)ctx & 1) kn_keep(t);
+    if (*(const int *)ctx & 2) kn_drop(x[0]); /* of another frame: no-op */
+    return *(const int *)ctx & 4 ? kn_keep(kn_add(kn_sin(t), m)) : kn_add(kn_sin(t), m);
+}
+static void fn_may_keep_and_drop_values(void **state) {
+    (void)state;
+    for (int how = 0; how < 8; how++) {
+        double grad[2][4];
+        for (int recompute = 0; recompute < 2; recompute++) {
+            KN_TAPE();
+            kn_tensor *x[] = {kn_watch(F32(KN_SHAPE(2), 1, 2)), kn_watch(F32(KN_SHAPE(2), 3, 4))};
+            kn_tensor *y = NULL, *dx[2];
+            {
+                KN_FRAME();
+                y = kn_keep(recompute ? kn_recompute(keeps, &how, x, 2, NULL) : keeps(&how, x));
+            }
+            assert_ok(kn_gradients(dx, y, x, 2, NULL));
+            for (int i = 0; i < 4; i++) grad[recompute][i] = ops_at(dx[i / 2], i % 2);
+        }
+        assert_memory_equal(grad[0], grad[1], sizeof grad[0]);
+    }
+}
+
 int main(void) {
-    return RUN_TESTS(OPS_TEST(gradients_have_the_same_bits_and_the_peak_is_lower),
-                     OPS_TEST(gradients_around_a_part_have_the_same_bits), OPS_TEST(parts_nest),
-                     OPS_TEST(hooks_see_each_parameter_once),
-                     OPS_TEST(inputs_may_be_parameters_constants_and_watched_values),
-                     TEST(gradients_begin_anew_after_a_step),
-                     OPS_TEST(what_a_part_may_not_do_is_an_error),
-                     OPS_TEST(a_part_without_a_result_says_so),
-                     OPS_TEST(a_part_that_a_status_function_fails_in_says_why),
-                     OPS_TEST(another_result_in_backward_is_an_error),
-                     OPS_TEST(a_result_of_other_values_in_backward_is_an_error),
-                     OPS_TEST(inputs_may_be_read_by_the_context_too),
-                     OPS_TEST(a_recorded_value_in_the_place_of_a_parts_is_found),
-                     OPS_TEST(an_input_that_fn_does_not_use_has_the_gradient_zero),
-                     OPS_TEST(a_parameter_written_before_the_second_run_is_an_error),
-                     OPS_TEST(the_second_run_has_the_dtype_of_the_first),
-                     OPS_TEST(a_part_differentiates_nothing_itself),
-                     OPS_TEST(an_input_without_gradient_has_its_value_in_the_second_run));
+    return RUN_TESTS(
+        OPS_TEST(gradients_have_the_same_bits_and_the_peak_is_lower),
+        OPS_TEST(gradients_around_a_part_have_the_same_bits), OPS_TEST(parts_nest),
+        OPS_TEST(hooks_see_each_parameter_once),
+        OPS_TEST(inputs_may_be_parameters_constants_and_watched_values),
+        TEST(gradients_begin_anew_after_a_step), OPS_TEST(what_a_part_may_not_do_is_an_error),
+        OPS_TEST(a_part_without_a_result_says_so),
+        OPS_TEST(a_part_that_a_status_function_fails_in_says_why),
+        OPS_TEST(another_result_in_backward_is_an_error),
+        OPS_TEST(a_result_of_other_values_in_backward_is_an_error),
+        OPS_TEST(inputs_may_be_read_by_the_context_too),
+        OPS_TEST(a_recorded_value_in_the_place_of_a_parts_is_found),
+        OPS_TEST(an_input_that_fn_does_not_use_has_the_gradient_zero),
+        OPS_TEST(a_parameter_written_before_the_second_run_is_an_error),
+        OPS_TEST(the_second_run_has_the_dtype_of_the_first),
+        OPS_TEST(a_part_differentiates_nothing_itself), OPS_TEST(fn_may_keep_and_drop_values),
+        OPS_TEST(an_input_without_gradient_has_its_value_in_the_second_run));
 }
