@@ -526,9 +526,9 @@ static kn_status check_loss(const kn_tensor *loss) {
     return kn__tape_idle("kn_backward", n->tape);
 }
 
-/* Calls fn for the parameters that the loss depends on, once a use. Retired nodes still have their
- * edges. */
-static kn_status each_param(kn__pass *pass, kn_status (*fn)(kn__param *p, kn__pass *pass)) {
+/* The pass counts for each set that the loss depends on; failed: the gradients of these are void.
+ * Retired nodes still have their edges. */
+static kn_status reach_sets(kn__pass *pass, bool failed) {
     kn__node *from = kn__edge_node(pass->from);
     KN_ASSERT(from && from->tape == pass->tape);
     for (kn__node *n = from; n; n = n->prev) n->n_users = 0;
@@ -537,27 +537,31 @@ static kn_status each_param(kn__pass *pass, kn_status (*fn)(kn__param *p, kn__pa
         for (int i = 0; n->n_users && i < n->n_in; i++) {
             kn_edge edge = kn__node_edges(n)[i];
             if (!edge) continue;
-            if (kn__edge_param(edge))
-                KN_TRY(fn(kn__edge_param(edge), pass));
-            else
+            kn__param *p = kn__edge_param(edge);
+            if (!p)
                 kn__edge_node(edge)->n_users = 1;
+            else if (failed)
+                kn__param_void(p);
+            else
+                KN_TRY(kn__param_touch(p, pass));
         }
     }
     return KN_OK;
 }
 
-static kn_status void_one(kn__param *p, kn__pass *pass) {
-    (void)pass;
-    kn__param_void(p);
+/* Rules hand over nothing where a gradient is zero: the next step must not use an old one. */
+static kn_status reach_rest(kn__pass *pass) {
+    for (int i = 0; i < pass->tape->n_sets; i++)
+        if (!pass->tape->set[i]->in_pass) return reach_sets(pass, false);
     return KN_OK;
 }
 
-/* Rules hand over nothing where a gradient is zero. The pass counts all the same for each set that
- * the loss depends on: else the next step would use the gradients of the last one again. */
-static kn_status touch_rest(kn__pass *pass) {
-    for (int i = 0; i < pass->tape->n_sets; i++)
-        if (!pass->tape->set[i]->in_pass) return each_param(pass, kn__param_touch);
-    return KN_OK;
+/* The status of a pass that does not begin: gradients are void too, where the loss is recorded. */
+static kn_status refuse(const kn_tensor *loss, kn_status status) {
+    const kn__node *n = kn_tensor_problem(loss) ? NULL : kn__edge_node(loss->grad);
+    if (n && n->tape == kn_frame_tape() && !n->tape->busy)
+        reach_sets(&(kn__pass){.tape = n->tape, .from = loss->grad}, true);
+    return status;
 }
 
 static kn_status backward(kn_tensor *loss) {
@@ -575,19 +579,20 @@ static kn_status backward(kn_tensor *loss) {
     }
     bool implied = from->op < KN_OP_COUNT && (kn_op_table[from->op].flags & KN_FLAG_LOSS);
     kn_tensor *unit = implied ? KN_NONE : kn_filled_like(loss, 1);
-    if (!unit) return kn_check();
+    if (!unit) return refuse(loss, kn_check());
     kn__edge_result(loss->grad)->grad = kn_tensor_detach_frame(unit);
     kn_status status = kn__pass_run(&pass);
-    if (status == KN_OK) status = touch_rest(&pass);
+    if (status == KN_OK) status = reach_rest(&pass);
     kn__params_pass_end(&pass, status < 0);
-    if (status < 0) each_param(&pass, void_one); /* also in sets that it did not reach */
+    if (status < 0) reach_sets(&pass, true);
     kn__tape_clear(pass.tape, status == KN_OK);
     return status;
 }
 
 kn_status kn_backward(kn_tensor *loss) {
     KN_TRY(kn_check());
-    KN_TRY(check_loss(loss));
+    kn_status status = check_loss(loss);
+    if (status < 0) return refuse(loss, status);
     KN_SCOPE("backward");
     KN_FRAME(.record = KN_OFF, .autocast = KN_OFF); /* dtypes are those of forward */
     KN_TRY(kn_check());

@@ -1,5 +1,7 @@
 /* Backward passes whose gradients are all zero, for which rules hand over nothing: they count as
- * others do, so that no step uses the gradients of the one before again. */
+ * others do, so that no step uses the gradients of the one before again. And those that don't
+ * begin.
+ */
 #include <knet/capture.h>
 #include <knet/scale.h>
 #include <math.h>
@@ -265,6 +267,39 @@ static void hooks_are_not_called_for_them(void **state) {
     }
 }
 
+/* --- passes that are refused --- */
+
+static void a_loss_of_several_elements_leaves_no_gradient(void **state) {
+    (void)state;
+    for (int stepped = 0; stepped < 2; stepped++) {
+        fixture f;
+        fixture_init(&f, false, 0);
+        pass(f.w, full);
+        if (stepped) assert_ok(kn_optim_step(f.optim));
+        KN_TAPE();
+        kn_tensor *y = kn_square(f.w);
+        assert_fails(kn_backward(y), KN_ERR_SHAPE, "it must be one number");
+        assert_values(kn_grad(f.w), 0, 0, 0, 0, 0, 0);
+        assert_ok(kn_backward(sum_all(y))); /* the tape is as it was */
+        assert_float_equal(ops_at(kn_grad(f.w), 5), 12, 0);
+        fixture_release(&f);
+    }
+}
+
+/* Which sets it depended on is forgotten. */
+static void a_loss_without_a_tape_changes_no_gradient(void **state) {
+    (void)state;
+    fixture f;
+    fixture_init(&f, false, 0);
+    KN_TAPE();
+    kn_tensor *loss = full(f.w);
+    assert_ok(kn_backward(loss));
+    assert_fails(kn_backward(loss), KN_ERR_INVALID, "consumed the tape");
+    assert_fails(kn_backward(kn_ones(KN_SCALAR)), KN_ERR_INVALID, "depends on no parameter");
+    assert_values(kn_grad(f.w), 2, 2, 4, 4, 0, 0);
+    fixture_release(&f);
+}
+
 /* --- captured --- */
 
 static kn_tensor *doubled(kn_tensor *w) { return sum_all(kn_affine(w, 2, 0)); }
@@ -332,5 +367,7 @@ int main(void) {
         OPS_TEST(an_overflow_before_them_counts_once), OPS_TEST(other_sets_keep_their_gradients),
         OPS_TEST(frozen_sets_keep_their_gradients), OPS_TEST(a_pass_counts_on_all_devices_of_a_set),
         OPS_TEST(hooks_are_not_called_for_them),
+        OPS_TEST(a_loss_of_several_elements_leaves_no_gradient),
+        OPS_TEST(a_loss_without_a_tape_changes_no_gradient),
         OPS_TEST(captured_steps_of_them_are_the_plain_ones));
 }
