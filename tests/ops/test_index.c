@@ -78,6 +78,9 @@ static void tensors_of_indices_select_as_in_numpy(void **state) {
     assert_values(kn_index(cube, KN_ITEMS(KN_AT(1), KN_TAKE(rows), KN_RANGE(3, KN_BEGIN, -3))), 23,
                   20, 15, 12);
     assert_shape(kn_index(x, KN_ITEMS(KN_TAKE(I64(KN_SCALAR, 1)))), KN_SHAPE(4));
+    assert_shape(kn_index(cube, KN_ITEMS(KN_TAKE(I64(KN_SCALAR, 1)), KN_EVERY, KN_TAKE(columns))),
+                 KN_SHAPE(2, 3));
+    assert_shape(kn_index(cube, KN_ITEMS(KN_AT(1), KN_EVERY, KN_TAKE(columns))), KN_SHAPE(3, 2));
     assert_shape(kn_index(x, KN_ITEMS(KN_TAKE(kn_cast(kn_zeros(KN_SHAPE(0, 5)), KN_U8)))),
                  KN_SHAPE(0, 5, 4));
 }

@@ -501,10 +501,10 @@ KN_API kn_tensor *kn_to(kn_tensor *x, kn_device *device);
  *     kn_set_at(x, kn_full(KN_SCALAR, 0), KN_ITEMS(KN_MASK(mask)))       // zeros at the mask
  *
  * Each item is for the next dimension of x; dimensions without one are kept whole. Rules are
- * PyTorch's, which are NumPy's but for KN_AT beside a tensor: KN_AT is applied first and stands
- * between nothing. Plain items (KN_AT, KN_RANGE, KN_EVERY, KN_NEW) give a view where the elements
- * are a run of x's. Several tensors are broadcast and used together, element by element; their
- * dimensions replace the first one's, or come first when other plain items stand between them.
+ * NumPy's, so that KN_TAKE of no dimensions is a tensor, but for KN_AT, which is PyTorch's: applied
+ * first, it stands between nothing. Plain items (KN_AT, KN_RANGE, KN_EVERY, KN_NEW) give a view
+ * where the elements are a run of x's. Several tensors are broadcast and used element by element;
+ * their dimensions replace the first one's, or come first if other plain items stand between them.
  *
  * Tensors of indices are KN_I64, KN_I32 or KN_U8; negative indices count from the end. An index out
  * of range is an INVALID error on the host. On CUDA it would take a wait for the device to know:
