@@ -359,6 +359,53 @@ static void captured_steps_of_them_are_the_plain_ones(void **state) {
     }
 }
 
+static kn_status pass_alone(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
+    const step *s = ctx;
+    KN_TAPE();
+    KN_TRY(kn_backward(s->loss(s->f->w)));
+    out[0] = kn_keep(kn_affine(in[0], 1, 0));
+    return kn_check();
+}
+static kn_status step_alone(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
+    KN_TRY(kn_optim_step(((const step *)ctx)->f->optim));
+    out[0] = kn_affine(in[0], 1, 0);
+    return kn_check();
+}
+
+/* Passes with gradients and without, and steps, each captured alone, in any order. */
+static void captures_in_any_order_are_the_plain_calls(void **state) {
+    (void)state;
+    enum { KINDS = 4, TURNS = 200 };
+    static const loss_fn loss[KINDS] = {doubled, floored, stopped, NULL};
+    KN_FRAME();
+    fixture f[2];
+    step s[2][KINDS];
+    kn_capture *capture[KINDS];
+    kn_tensor *x = kn_ones(KN_SHAPE(1)), *y = NULL;
+    for (int i = 0; i < 2; i++) fixture_init(&f[i], false, 0.5);
+    for (int k = 0; k < KINDS; k++) assert_ok(kn_capture_create(&capture[k], NULL));
+    for (int i = 0; i < 2 * KINDS; i++)
+        s[i / KINDS][i % KINDS] = (step){&f[i / KINDS], loss[i % KINDS]};
+    for (int turn = 0; turn < TURNS; turn++) {
+        KN_FRAME();
+        int k = (int)test_random_below(KINDS);
+        kn_capture_fn run = loss[k] ? pass_alone : step_alone;
+        assert_ok(run(&y, &x, &s[0][k]));
+        assert_ok(kn_capture_run(&y, 1, capture[k], &x, 1, run, &s[1][k]));
+        for (int64_t e = 0; e < 6; e++) assert_float_equal(ops_at(f[1].w, e), ops_at(f[0].w, e), 0);
+        bool reads = test_random_below(4) == 0; /* which makes zeros of what no pass has written */
+        for (int64_t e = 0; e < 6 && reads; e++)
+            assert_float_equal(ops_at(kn_grad(f[1].w), e), ops_at(kn_grad(f[0].w), e), 0);
+    }
+    for (int k = 0; k < KINDS; k++) {
+        kn_capture_stats stats;
+        kn_capture_stats_read(&stats, sizeof stats, capture[k]);
+        assert_true(stats.n_launches > 10);
+        kn_capture_destroy(capture[k]);
+    }
+    for (int i = 0; i < 2; i++) fixture_release(&f[i]);
+}
+
 int main(void) {
     return RUN_TESTS(
         OPS_TEST(a_step_after_them_moves_nothing), OPS_TEST(their_gradients_read_as_zeros),
@@ -369,5 +416,6 @@ int main(void) {
         OPS_TEST(hooks_are_not_called_for_them),
         OPS_TEST(a_loss_of_several_elements_leaves_no_gradient),
         OPS_TEST(a_loss_without_a_tape_changes_no_gradient),
-        OPS_TEST(captured_steps_of_them_are_the_plain_ones));
+        OPS_TEST(captured_steps_of_them_are_the_plain_ones),
+        OPS_TEST(captures_in_any_order_are_the_plain_calls));
 }
