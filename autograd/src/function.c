@@ -5,12 +5,18 @@
 
 /* --- a function's value and gradients --- */
 
+/* In a frame of its own: kn_keep and kn_drop in f leave the watched values where they are. */
+static kn_tensor *value_of(kn_tensor_fn f, void *ctx, kn_tensor *const x[]) {
+    KN_FRAME();
+    return kn_keep(f(ctx, x));
+}
+
 static kn_status watched_run(kn_tensor *seen[], kn_tensor **y, kn_tensor *dx[], kn_tensor_fn f,
                              void *ctx, kn_tensor *const x[], int n_x) {
     KN_TAPE();
     for (int i = 0; i < n_x; i++) seen[i] = kn_watch(x[i]);
     KN_TRY(kn_check());
-    kn_tensor *value = f(ctx, seen);
+    kn_tensor *value = value_of(f, ctx, seen);
     KN_TRY(kn_check());
     if (!value) return KN_FAIL(KN_ERR_INVALID, "kn_value_and_gradients: f gave no tensor");
     KN_TRY(kn_gradients(dx, value, seen, n_x, NULL));

@@ -114,6 +114,22 @@ static kn_tensor *nothing(void *ctx, kn_tensor *const x[]) {
     return NULL;
 }
 
+static kn_tensor *keeping_product(void *ctx, kn_tensor *const x[]) {
+    (void)ctx;
+    kn_tensor *y = kn_mul(kn_keep(kn_affine(x[0], 2, 0)), x[1]);
+    kn_drop(x[0]); /* of the frame around: no-op */
+    return kn_keep(y);
+}
+static void functions_with_a_gradient_may_keep_and_drop(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x[] = {F32(KN_SHAPE(2), 0, 0), F32(KN_SHAPE(2), 3, 4)}, *y = NULL, *dx[2];
+    assert_ok(kn_value_and_gradients(&y, dx, keeping_product, NULL, x, 2));
+    assert_values(y, 0, 0);
+    assert_values(dx[0], 6, 8);
+    assert_values(dx[1], 0, 0);
+}
+
 static void a_functions_value_and_gradients_are_the_callers(void **state) {
     (void)state;
     uint64_t live = ops_live_bytes();
@@ -322,6 +338,7 @@ int main(void) {
                      OPS_TEST(the_jacobian_vector_product_takes_inputs_of_several_dtypes),
                      OPS_TEST(a_hook_sees_each_gradient_once_when_it_is_complete),
                      OPS_TEST(a_functions_value_and_gradients_are_the_callers),
+                     OPS_TEST(functions_with_a_gradient_may_keep_and_drop),
                      OPS_TEST(a_hook_of_a_value_sees_its_whole_gradient),
                      OPS_TEST(a_hook_sees_the_bias_that_relu_delivers),
                      OPS_TEST(the_first_value_that_is_not_finite_names_op_place_and_line),
