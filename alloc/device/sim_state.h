@@ -27,9 +27,14 @@ typedef struct kn__sim_clock {
     size_t n;
 } kn__sim_clock;
 
+/* An item of a queue, passed when it has run. */
+typedef struct kn__sim_point {
+    const kn__sim_queue *queue; /* NULL: passed from the beginning */
+    uint64_t index;
+} kn__sim_point;
+
 typedef struct kn__sim_event {
-    kn__sim_queue *queue; /* of the last record */
-    uint64_t recorded, reached;
+    kn__sim_point point;        /* the last record */
     kn__sim_clock clock;        /* of the queue at that record */
     struct kn__sim_event *next; /* of all events, destroyed ones too */
 } kn__sim_event;
@@ -40,8 +45,7 @@ typedef struct kn__sim_item {
     const char *ptr;
     size_t size;
     uint64_t user;
-    kn__sim_event *event;
-    uint64_t serial; /* of the event's record */
+    kn__sim_point until; /* of a wait: as the event was then, whatever it records later */
 } kn__sim_item;
 
 struct kn__sim_queue {

@@ -58,35 +58,36 @@ static void clock_join(kn__sim_clock *clock, const kn__sim_clock *other) {
     }
 }
 
+static bool passed(kn__sim_point point) {
+    return !point.queue || point.queue->n_enqueued - point.queue->n >= point.index;
+}
+
 /* Runs the oldest item; false if the queue is empty, or the item waits. */
 bool kn__sim_step(kn__sim_queue *q) {
     if (!q->n) return false;
     kn__sim_item *t = &q->items[q->head];
     KN_ASSERT(t->index == q->n_enqueued - q->n + 1); /* oldest first, none left out */
-    if (t->kind == KN__SIM_WAIT && t->event->reached < t->serial) return false;
-    if (t->kind == KN__SIM_RECORD && t->event->reached < t->serial) t->event->reached = t->serial;
+    if (t->kind == KN__SIM_WAIT && !passed(t->until)) return false;
     q->head++;
     q->n--;
     return true;
 }
 
-/* Runs the queue until it is empty, or until the event is reached. */
-static void run(kn_sim *sim, kn__sim_queue *q, const kn__sim_event *event, uint64_t serial) {
-    while (q->n && !(event && event->reached >= serial)) {
-        if (kn__sim_step(q)) continue;
-        const kn__sim_item *blocked = &q->items[q->head];
-        kn__sim_event *other = blocked->event;
-        KN_ASSERT(blocked->kind == KN__SIM_WAIT && blocked->serial <= other->recorded);
-        run(sim, other->queue, other, blocked->serial);
-        if (other->reached < blocked->serial) {
-            kn__sim_violate(sim, "a stream waits for an event that is never reached");
-            return;
-        }
+/* Runs what must have run for the point to be passed. It ends: items wait for earlier ones only. */
+static void run_until(const kn_sim *sim, kn__sim_point point) {
+    if (passed(point)) return;
+    kn__sim_queue *q = sim->queues[point.queue->index];
+    while (!passed(point)) {
+        if (!kn__sim_step(q)) run_until(sim, q->items[q->head].until);
     }
 }
 
+static void run(const kn_sim *sim, const kn__sim_queue *q) {
+    run_until(sim, (kn__sim_point){q, q->n_enqueued});
+}
+
 void kn__sim_run_all(kn_sim *sim) {
-    for (size_t i = 0; i < sim->n_queues; i++) run(sim, sim->queues[i], NULL, 0);
+    for (size_t i = 0; i < sim->n_queues; i++) run(sim, sim->queues[i]);
 }
 
 /* On an instant device: runs all that waits for no held stream. */
@@ -161,7 +162,7 @@ static void not_captured(kn_sim *sim, const kn__sim_queue *q, kn_sim_call call) 
 static kn_status sim_stream_sync(void *impl, kn_stream stream) {
     ENTER(impl, KN_SIM_STREAM_SYNC);
     not_captured(sim, kn__sim_queue_of(sim, stream), KN_SIM_STREAM_SYNC);
-    run(sim, kn__sim_queue_of(sim, stream), NULL, 0);
+    run(sim, kn__sim_queue_of(sim, stream));
     return KN_OK;
 }
 
@@ -211,7 +212,7 @@ static kn_status sim_event_create(void *impl, void **out) {
     return KN_OK;
 }
 
-/* The record is not freed: streams may still wait for it. */
+/* The struct stays until the device goes, so that a mistaken use finds no freed memory. */
 static void sim_event_destroy(void *impl, void *event) {
     CALLED(impl, KN_SIM_ANY);
     (void)event;
@@ -223,10 +224,8 @@ static kn_status sim_event_record(void *impl, void *native, kn_stream stream) {
     kn__sim_event *event = native;
     kn__sim_queue *q = kn__sim_queue_of(sim, stream);
     not_captured(sim, q, KN_SIM_EVENT_RECORD);
-    event->queue = q;
-    kn__sim_enqueue(
-        sim, q,
-        (kn__sim_item){.kind = KN__SIM_RECORD, .event = event, .serial = ++event->recorded});
+    kn__sim_enqueue(sim, q, (kn__sim_item){.kind = KN__SIM_RECORD});
+    event->point = (kn__sim_point){q, q->n_enqueued};
     event->clock.n = 0;
     clock_join(&event->clock, &q->clock);
     return KN_OK;
@@ -235,27 +234,25 @@ static kn_status sim_event_record(void *impl, void *native, kn_stream stream) {
 static kn_status sim_event_query(void *impl, void *native, bool *done) {
     ENTER(impl, KN_SIM_EVENT_QUERY);
     const kn__sim_event *event = native;
-    KN_ASSERT(event->reached <= event->recorded);
-    *done = event->reached == event->recorded;
+    *done = passed(event->point);
     return KN_OK;
 }
 
 static kn_status sim_event_wait(void *impl, void *native, kn_stream stream) {
     ENTER(impl, KN_SIM_EVENT_WAIT);
-    kn__sim_event *event = native;
+    const kn__sim_event *event = native;
     kn__sim_queue *q = kn__sim_queue_of(sim, stream);
-    if (!event->recorded) return KN_OK;
+    if (!event->point.queue) return KN_OK;
     not_captured(sim, q, KN_SIM_EVENT_WAIT);
     clock_join(&q->clock, &event->clock);
-    kn__sim_enqueue(
-        sim, q, (kn__sim_item){.kind = KN__SIM_WAIT, .event = event, .serial = event->recorded});
+    kn__sim_enqueue(sim, q, (kn__sim_item){.kind = KN__SIM_WAIT, .until = event->point});
     return KN_OK;
 }
 
 static kn_status sim_event_sync(void *impl, void *native) {
     ENTER(impl, KN_SIM_EVENT_SYNC);
     const kn__sim_event *event = native;
-    if (event->recorded) run(sim, event->queue, event, event->recorded);
+    run_until(sim, event->point);
     return KN_OK;
 }
 

@@ -23,6 +23,12 @@ enum {
 typedef enum { SEGMENT = 1, PINNED, RANGE, HANDLE, MAPPING, EVENT, STREAM, OWN_STREAM } object_kind;
 
 typedef enum { OP_COPY = 1, OP_FILL, OP_RECORD, OP_WAIT, OP_WORK, OP_RUN } op_kind;
+/* Where an event was recorded; lives as long as the event means it or an op needs it. */
+typedef struct point {
+    int n_users;
+    bool reached;
+    uint64_t ns; /* of the last work that ran before it, by the clock of fake_cuda_work */
+} point;
 typedef struct op {
     op_kind kind;
     struct op *next;
@@ -31,8 +37,8 @@ typedef struct op {
     const void *src;
     size_t size_bytes;
     unsigned char byte;
-    struct CUevent_st *event;
-    uint64_t ticket; /* of the event's record; OP_WORK: how long, ns */
+    point *at;            /* OP_RECORD, OP_WAIT */
+    uint64_t duration_ns; /* OP_WORK */
 } op;
 
 struct CUctx_st {
@@ -41,8 +47,7 @@ struct CUctx_st {
     bool reaches[DEVICES_MAX]; /* as a peer */
 };
 struct CUevent_st {
-    uint64_t recorded, reached; /* tickets */
-    uint64_t at_ns;             /* of the last work that ran, by the clock of fake_cuda_work */
+    point *at; /* NULL: not recorded yet */
 };
 struct CUstream_st {
     bool held, capturing;
@@ -77,7 +82,7 @@ typedef struct fake_state {
     int n_objects; /* entries ever used; none is beyond */
     uint64_t used_bytes[DEVICES_MAX];
     int memory_file; /* all physical memory of handles */
-    uint64_t memory_end, next_handle, next_id, next_ticket;
+    uint64_t memory_end, next_handle, next_id;
     uint64_t host_ns; /* until when the host has waited */
     struct CUctx_st contexts[DEVICES_MAX + 1];
     struct CUstream_st default_stream;

@@ -29,24 +29,35 @@ static bool known(cu_stream stream) {
 
 static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
+static point *use(point *at) {
+    at->n_users++;
+    return at;
+}
+
+static void leave(point *at) {
+    if (at && !--at->n_users) free(at);
+}
+
+static bool is_past(const point *at) { return !at || at->reached; }
+
 static bool run_first(cu_stream stream) {
     op *work = stream->first;
     if (!work || stream->held) return false;
-    if (work->kind == OP_WAIT && work->event->reached < work->ticket) return false;
+    if (work->kind == OP_WAIT && !work->at->reached) return false;
     if (work->kind == OP_COPY) memmove(work->dst, work->src, work->size_bytes);
     if (work->kind == OP_FILL) memset(work->dst, work->byte, work->size_bytes);
     if (work->kind == OP_RUN) {
         work->run(work->dst);
         free(work->dst);
     }
-    if (work->kind == OP_RECORD && work->event->reached < work->ticket) {
-        work->event->reached = work->ticket;
-        work->event->at_ns = stream->busy_until_ns;
+    if (work->kind == OP_RECORD) {
+        work->at->reached = true;
+        work->at->ns = stream->busy_until_ns;
     }
-    if (work->kind == OP_WAIT)
-        stream->busy_until_ns = later(stream->busy_until_ns, work->event->at_ns);
+    if (work->kind == OP_WAIT) stream->busy_until_ns = later(stream->busy_until_ns, work->at->ns);
     if (work->kind == OP_WORK)
-        stream->busy_until_ns = later(stream->busy_until_ns, fake.host_ns) + work->ticket;
+        stream->busy_until_ns = later(stream->busy_until_ns, fake.host_ns) + work->duration_ns;
+    leave(work->at);
     stream->first = work->next;
     if (!stream->first) stream->last = &stream->first;
     free(work);
@@ -96,7 +107,7 @@ void fake_cuda_run(cu_stream stream, void (*run)(void *data), void *data) {
 
 void fake_cuda_work(cu_stream stream, uint64_t ns) {
     pthread_mutex_lock(&fake.lock);
-    enqueue(fake_stream_of(stream), (op){.kind = OP_WORK, .ticket = ns});
+    enqueue(fake_stream_of(stream), (op){.kind = OP_WORK, .duration_ns = ns});
     pthread_mutex_unlock(&fake.lock);
 }
 
@@ -267,8 +278,9 @@ cu_result fake_cuEventDestroy(cu_event event) {
     BEGIN(fake_begin_in_context);
     object *known_event = fake_find(EVENT, (uint64_t)(uintptr_t)event);
     REQUIRE(known_event);
-    REQUIRE(event->reached == event->recorded);
+    REQUIRE(is_past(event->at));
     known_event->kind = 0;
+    leave(event->at);
     free(event);
     return fake_end(KN__CU_SUCCESS);
 }
@@ -277,22 +289,25 @@ cu_result fake_cuEventRecord(cu_event event, cu_stream stream) {
     BEGIN(fake_begin_in_context);
     stream = fake_stream_of(stream);
     REQUIRE(fake_find(EVENT, (uint64_t)(uintptr_t)event) && known(stream));
-    event->recorded = ++fake.next_ticket;
-    enqueue(stream, (op){.kind = OP_RECORD, .event = event, .ticket = event->recorded});
+    leave(event->at);
+    event->at = calloc(1, sizeof *event->at);
+    if (!event->at) abort();
+    event->at->n_users = 1;
+    enqueue(stream, (op){.kind = OP_RECORD, .at = use(event->at)});
     return fake_end(KN__CU_SUCCESS);
 }
 
 cu_result fake_cuEventQuery(cu_event event) {
     BEGIN(fake_begin_unsafe);
     REQUIRE(fake_find(EVENT, (uint64_t)(uintptr_t)event));
-    return fake_end(event->reached == event->recorded ? KN__CU_SUCCESS : KN__CU_ERROR_NOT_READY);
+    return fake_end(is_past(event->at) ? KN__CU_SUCCESS : KN__CU_ERROR_NOT_READY);
 }
 
 cu_result fake_cuEventSynchronize(cu_event event) {
     BEGIN(fake_begin_unsafe);
     REQUIRE(fake_find(EVENT, (uint64_t)(uintptr_t)event));
-    fake.host_ns = later(fake.host_ns, event->at_ns);
-    if (event->reached == event->recorded) return fake_end(KN__CU_SUCCESS);
+    if (event->at) fake.host_ns = later(fake.host_ns, event->at->ns);
+    if (is_past(event->at)) return fake_end(KN__CU_SUCCESS);
     return fake_end(fake_violate(STUCK, "cuEventSynchronize would never return"));
 }
 
@@ -300,6 +315,6 @@ cu_result fake_cuStreamWaitEvent(cu_stream stream, cu_event event, unsigned int 
     BEGIN(fake_begin_in_context);
     stream = fake_stream_of(stream);
     REQUIRE(fake_find(EVENT, (uint64_t)(uintptr_t)event) && known(stream) && flags == 0);
-    enqueue(stream, (op){.kind = OP_WAIT, .event = event, .ticket = event->recorded});
+    if (event->at) enqueue(stream, (op){.kind = OP_WAIT, .at = use(event->at)});
     return fake_end(KN__CU_SUCCESS);
 }

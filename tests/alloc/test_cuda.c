@@ -387,6 +387,34 @@ static void event_is_reached_when_its_stream_gets_there(void **state) {
     kn_stream_destroy(device, fast);
 }
 
+static void wait_keeps_its_point_when_the_event_moves(void **state) {
+    (void)state;
+    kn_device *device = cuda_device_get();
+    kn_stream slow = NULL, fast = NULL;
+    kn_event *event = NULL, *after = NULL;
+    bool done = true;
+    assert_ok(kn_stream_create(&slow, device));
+    assert_ok(kn_stream_create(&fast, device));
+    assert_ok(kn_event_create(&event, device));
+    assert_ok(kn_event_create(&after, device));
+    fake_cuda_hold(slow);
+    assert_ok(kn_event_record(event, slow));
+    assert_ok(kn_event_wait(event, fast));
+    assert_ok(kn_event_record(event, NULL));
+    assert_ok(kn_event_record(after, fast));
+    assert_ok(kn_event_query(&done, event));
+    assert_true(done);
+    assert_ok(kn_event_query(&done, after));
+    assert_false(done);
+    kn_event_destroy(event);
+    fake_cuda_release(slow);
+    assert_ok(kn_event_query(&done, after));
+    assert_true(done);
+    kn_event_destroy(after);
+    kn_stream_destroy(device, slow);
+    kn_stream_destroy(device, fast);
+}
+
 static void failed_query_leaves_the_result_unchanged(void **state) {
     (void)state;
     void *impl = NULL, *event = NULL;
@@ -455,6 +483,7 @@ int main(void) {
                      CUDA_TEST(device_sync_calls_the_driver_once_and_reports_its_error),
                      CUDA_TEST(per_thread_handle_is_another_stream_in_each_thread),
                      CUDA_TEST(event_is_reached_when_its_stream_gets_there),
+                     TEST(wait_keeps_its_point_when_the_event_moves),
                      CUDA_TEST(failed_query_leaves_the_result_unchanged),
                      CUDA_TEST(threads_may_call_it_together));
 }

@@ -99,6 +99,32 @@ static void event_orders_by_its_last_record_only(void **state) {
     end(&d);
 }
 
+/* t waits for the work of s, whatever the event records later. */
+static void wait_keeps_its_point_when_the_event_moves(void **state) {
+    (void)state;
+    device d = make();
+    kn_stream idle = NULL;
+    void *event = NULL;
+    bool done = false;
+    assert_ok(d.driver->stream_create(d.sim, &idle));
+    assert_ok(d.driver->event_create(d.sim, &event));
+    kn_sim_work(d.sim, d.s, d.memory, 1000, 1);
+    assert_ok(d.driver->event_record(d.sim, event, d.s));
+    assert_ok(d.driver->event_wait(d.sim, event, d.t));
+    assert_ok(d.driver->event_record(d.sim, event, idle));
+    assert_ok(d.driver->event_sync(d.sim, event));
+    assert_ok(d.driver->event_query(d.sim, event, &done));
+    assert_true(done);
+    assert_int_equal(kn_sim_pending(d.sim, d.s), 2);
+    assert_false(kn_sim_step(d.sim, d.t));                /* waits for s */
+    assert_ok(d.driver->event_record(d.sim, event, d.t)); /* the one that waits */
+    assert_ok(d.driver->event_sync(d.sim, event));
+    assert_int_equal(kn_sim_pending(d.sim, d.s), 0);
+    assert_int_equal(kn_sim_pending(d.sim, d.t), 0);
+    assert_no_violation(d.sim);
+    end(&d);
+}
+
 static void memory_taken_away_under_work_is_seen(void **state) {
     (void)state;
     device d = make();
@@ -527,12 +553,13 @@ int main(void) {
     return RUN_TESTS(
         TEST(early_reuse_is_seen), TEST(same_stream_and_finished_work_are_no_reuse),
         TEST(wait_orders_streams_transitively), TEST(event_orders_by_its_last_record_only),
-        TEST(memory_taken_away_under_work_is_seen), TEST(work_without_memory_is_seen),
-        TEST(wrong_sizes_are_seen), TEST(handles_are_mapped_once_and_unmapped_before_they_go),
-        TEST(work_needs_access), TEST(access_ends_when_the_handle_is_unmapped),
-        TEST(access_is_for_whole_mapped_handles), TEST(maps_without_access_can_always_be_undone),
-        TEST(handle_numbers_are_reused), TEST(capacity_holds),
-        TEST(scripted_calls_fail_once_or_for_ever), TEST(instant_device_runs_work_at_once),
+        TEST(wait_keeps_its_point_when_the_event_moves), TEST(memory_taken_away_under_work_is_seen),
+        TEST(work_without_memory_is_seen), TEST(wrong_sizes_are_seen),
+        TEST(handles_are_mapped_once_and_unmapped_before_they_go), TEST(work_needs_access),
+        TEST(access_ends_when_the_handle_is_unmapped), TEST(access_is_for_whole_mapped_handles),
+        TEST(maps_without_access_can_always_be_undone), TEST(handle_numbers_are_reused),
+        TEST(capacity_holds), TEST(scripted_calls_fail_once_or_for_ever),
+        TEST(instant_device_runs_work_at_once),
         TEST(slow_stream_delays_only_streams_that_wait_for_it),
         TEST(stream_id_is_never_used_again_and_costs_no_call),
         TEST(work_of_a_destroyed_stream_continues), TEST(default_streams_are_not_destroyed),
