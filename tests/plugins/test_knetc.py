@@ -188,6 +188,13 @@ class Rmm(Case):
         with self.assertRaises(MemoryError):
             self.resource.allocate(2048 * MIB, stream)
 
+    def test_stream_of_another_device_frees_too(self):
+        stream = ctypes.c_void_p()
+        self.pool.lib.kn_stream_create(ctypes.byref(stream), knetc.Pool(1).device)
+        block = self.resource.allocate(MIB, fake_frameworks.Stream(0))
+        self.resource.deallocate(block, MIB, fake_frameworks.Stream(stream.value))
+        self.assertEqual(knetc.memory_allocated(), 0)
+
     def test_stream_without_a_handle_is_an_error(self):
         with self.assertRaisesRegex(knetc.Error, "__cuda_stream__"):
             self.resource.allocate(100, object())

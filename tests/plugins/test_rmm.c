@@ -99,6 +99,35 @@ static void free_on_another_stream_waits_for_its_work(void **state) {
     kn_stream_destroy(device, other);
 }
 
+static void log_text(void *ctx, int level, const char *text) {
+    assert_int_equal(level, 0);
+    snprintf(ctx, 256, "%s", text);
+}
+
+/* A pool notes no streams of other devices, so the work of such a one must end before the free. */
+static void free_on_a_stream_of_another_device_waits_for_it(void **state) {
+    (void)state;
+    kn_device *second = NULL;
+    kn_stream foreign = NULL;
+    char text[256] = "";
+    assert_ok(kn_device_find(&second, "cuda:1"));
+    assert_ok(kn_stream_create(&foreign, second));
+    void *x = must(4 * MiB, NULL), *lost = must(4 * MiB, NULL);
+    uint64_t n = fake_cuda_calls("cuStreamSynchronize");
+    rmm_deallocate(x, 4 * MiB, foreign);
+    assert_int_equal(fake_cuda_calls("cuStreamSynchronize"), n + 1);
+    assert_int_equal(stats_now().live_bytes, 4 * MiB);
+    fake_cuda_fail("cuStreamSynchronize", 1, 1, 700);
+    kn_log_attach(log_text, text);
+    rmm_deallocate(lost, 4 * MiB, foreign);
+    kn_log_attach(NULL, NULL);
+    assert_non_null(strstr(text, "is never freed"));
+    assert_non_null(strstr(text, "cuStreamSynchronize"));
+    assert_int_equal(stats_now().live_bytes, 4 * MiB);
+    assert_ok(kn_free(rmm_pool(), lost));
+    kn_stream_destroy(second, foreign);
+}
+
 static void any_call_of_the_driver_may_fail(void **state) {
     (void)state;
     for (int n = 1; n < 60; n++) {
@@ -122,5 +151,6 @@ int main(void) {
                      RMM_TEST(blocks_are_allocated_and_freed),
                      RMM_TEST(out_of_memory_is_an_exception_with_the_reason),
                      RMM_TEST(free_on_another_stream_waits_for_its_work),
+                     RMM_TEST(free_on_a_stream_of_another_device_waits_for_it),
                      RMM_TEST(any_call_of_the_driver_may_fail));
 }

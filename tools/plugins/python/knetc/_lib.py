@@ -16,6 +16,8 @@ _FUNCTIONS = {
     "kn_last_error": (_pointer, []),
     "kn_alloc": (ctypes.c_int, [ctypes.POINTER(_pointer), _pointer, _size, _pointer]),
     "kn_free": (ctypes.c_int, [_pointer, _pointer]),
+    "kn_block_find": (ctypes.c_bool, [ctypes.POINTER(_pointer), _size, _pointer, _pointer]),
+    "kn_stream_sync": (ctypes.c_int, [_pointer, _pointer]),
     "kn_block_use": (ctypes.c_int, [_pointer, _pointer, _pointer]),
     "kn_pool_stat": (ctypes.c_int, [ctypes.POINTER(_u64), _pointer, ctypes.c_char_p]),
     "kn_pool_limit": (ctypes.c_int, [_pointer, _size]),
@@ -132,6 +134,14 @@ class Pool:
 
     def use(self, address, stream):
         check(self.lib.kn_block_use(self.handle, address, stream))
+
+    def end_use(self, address, stream):
+        """Marks a use of a block that is freed next. Waits for a stream of another device: the pool can't note it."""
+        status = self.lib.kn_block_use(self.handle, address, stream)
+        start = _pointer()
+        if status < 0 and self.lib.kn_block_find(ctypes.byref(start), ctypes.sizeof(start), self.handle, address):
+            status = self.lib.kn_stream_sync(self.device, stream)
+        check(status)
 
     def stat(self, name):
         out = _u64()

@@ -19,7 +19,7 @@ def install(device=0):
         return pool.alloc(size, handle_of(stream))
 
     def deallocate(address, size, stream):
-        pool.use(address, handle_of(stream))  # the stream of the last use, if it is another one
+        pool.end_use(address, handle_of(stream))  # the stream of the last use, if it is another one
         pool.free(address)
 
     resource = rmm.mr.CallbackMemoryResource(allocate, deallocate)

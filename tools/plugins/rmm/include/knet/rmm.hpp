@@ -1,4 +1,5 @@
-/* RMM's device memory resource over a pool of libknet_alloc; header only, C++17. Link libknet_alloc.
+/* RMM's device memory resource over a pool of libknet_alloc; header only, C++17. Link
+ * libknet_alloc.
  *
  *     knet::rmm_resource pool(0);                       // cuda:0
  *     rmm::mr::set_current_device_resource(&pool);      // RMM before 26.04
@@ -15,7 +16,8 @@
  * device's default pool lives as long as the process.
  *
  * RMM frees on the stream where the block was used last. If that is another stream than the one of
- * the allocation, the pool reuses the block only after the work of both.
+ * the allocation, the pool reuses the block only after the work of both. A stream of another device
+ * is waited for; if that fails, the block stays allocated, and the log says so.
  */
 #ifndef KNET_RMM_HPP
 #define KNET_RMM_HPP
@@ -47,7 +49,7 @@ class rmm_resource
     : public rmm::mr::device_memory_resource
 #endif
 {
-  public:
+   public:
     /* The default pool of "cuda:N". Throws rmm::bad_alloc if there is no such device. */
     explicit rmm_resource(int device) : pool_(find(device)) {}
     /* A pool of the caller, which must not be NULL. */
@@ -62,7 +64,8 @@ class rmm_resource
     void *allocate(cuda::stream_ref stream, std::size_t bytes, std::size_t align = 256) {
         return take(bytes, align, reinterpret_cast<kn_stream>(stream.get()));
     }
-    /* The pool reuses the block after the work that is on the stream now. Does not wait. */
+    /* The pool reuses the block after the work that is on the stream now. Does not wait, unless
+     * the stream is another device's. */
     void deallocate(cuda::stream_ref stream, void *ptr, std::size_t, std::size_t = 256) noexcept {
         put(ptr, reinterpret_cast<kn_stream>(stream.get()));
     }
@@ -84,7 +87,7 @@ class rmm_resource
     friend void get_property(const rmm_resource &, cuda::mr::device_accessible) noexcept {}
 #endif
 
-  private:
+   private:
 #if KNET_RMM_BASE
     void *do_allocate(std::size_t bytes, rmm::cuda_stream_view stream) override {
         return take(bytes, 256, reinterpret_cast<kn_stream>(stream.value()));
@@ -121,8 +124,20 @@ class rmm_resource
     }
     /* Marks the stream as a user of the block, then frees it. */
     void put(void *ptr, kn_stream stream) noexcept {
-        if (kn_block_use(pool_, ptr, stream) < 0) return; /* logged: better lost than overwritten */
-        (void)kn_free(pool_, ptr);
+        if (kn_block_use(pool_, ptr, stream) >= 0 || end_use(ptr, stream)) {
+            (void)kn_free(pool_, ptr);
+        }
+    }
+    /* Waits for a stream that the pool can't note, as one of another device. If that fails the
+     * block is better lost than overwritten. */
+    bool end_use(void *ptr, kn_stream stream) const noexcept {
+        kn_block_info block;
+        if (!kn_block_find(&block, sizeof block, pool_, ptr)) return false; /* logged already */
+        if (kn_stream_sync(kn_pool_device(pool_), stream) >= 0) return true;
+        kn_log_write(
+            0, "rmm_resource: block %p of %zu bytes is never freed: no wait for stream %p: %s", ptr,
+            block.size_bytes, static_cast<void *>(stream), kn_last_error()->message);
+        return false;
     }
 
     kn_pool *pool_;
