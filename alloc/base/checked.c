@@ -1,7 +1,5 @@
 #include "checked.h"
 
-#include <unistd.h>
-
 #include "file.h"
 #include "text.h"
 
@@ -10,6 +8,6 @@ void kn__assert_failed(const char *condition, const char *file, int line, const 
     char buffer[512];
     kn__text text = kn__text_in(buffer, sizeof buffer);
     kn__text_printf(&text, "%s:%d: %s: assertion failed: %s\n", file, line, function, condition);
-    (void)kn__write_all(STDERR_FILENO, text.data, text.length);
+    (void)kn__stderr_write(text.data, text.length);
     __builtin_trap();
 }

@@ -48,9 +48,11 @@ bool kn__path_expand(char *out, size_t out_bytes, const char *path) {
 }
 
 static char start_folder[KN__PATH_EXPANDED_BYTES]; /* "": not known */
+static bool started_without_stderr;
 
-void kn__start_folder_set(void) {
+void kn__start_remember(void) {
     if (!getcwd(start_folder, sizeof start_folder)) start_folder[0] = '\0';
+    started_without_stderr = fcntl(STDERR_FILENO, F_GETFD) < 0;
 }
 
 const char *kn__path_from_start(char out[KN__PATH_EXPANDED_BYTES], const char *path) {
@@ -126,6 +128,10 @@ int kn__write_all(int fd, const void *bytes, size_t length) {
     int error = write_loudly(fd, bytes, length);
     quiet_end(&q);
     return error;
+}
+
+int kn__stderr_write(const void *bytes, size_t length) {
+    return started_without_stderr ? EBADF : kn__write_all(STDERR_FILENO, bytes, length);
 }
 
 /* Returns 0 or an errno. */

@@ -11,8 +11,8 @@ enum { KN__PATH_EXPANDED_BYTES = 4096 };
  * one) for each "%r"; false: it has no room, and `out` holds its begin. */
 bool kn__path_expand(char *out, size_t out_bytes, const char *path);
 
-/* Remembers the folder of now as the one where the program was started. */
-void kn__start_folder_set(void);
+/* When the program starts: remembers the folder of now, and whether there is a stderr. */
+void kn__start_remember(void);
 /* Where a file is that the environment names: where the program was started, wherever it is now.
  * Returns `path`, or `out` with the folder before it; a path that would be too long stays as it is.
  */
@@ -22,6 +22,10 @@ const char *kn__path_from_start(char out[KN__PATH_EXPANDED_BYTES], const char *p
  * takes nothing for seconds. A reader that has gone and a file that may not grow are errors, not
  * signals: a report that can't be written must not end the program. */
 int kn__write_all(int fd, const void *bytes, size_t length);
+
+/* The same to stderr. EBADF, and nothing is written, if the program was started without one: its
+ * number may be that of a file of the program's own. */
+int kn__stderr_write(const void *bytes, size_t length);
 
 /* Opens a file to write from its start, for as long as the program runs: never as one of the three
  * standard streams, which may be closed. -1: errno says why, EWOULDBLOCK that another process has

@@ -28,7 +28,7 @@ KN_PRINTF(1, 2) static void say(const char *fmt, ...) {
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    (void)kn__write_all(STDERR_FILENO, text, strlen(text));
+    (void)kn__stderr_write(text, strlen(text));
 }
 
 void kn__inspect_options_misfit(const kn_device *device, const kn_error *why, const char *lost) {
@@ -44,10 +44,10 @@ static void fork_child(void) { files = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZE
 __attribute__((constructor)) static void start(void) {
     char text[8192], path[1024];
     kn__writer messages = kn__writer_of(text, sizeof text);
+    kn__start_remember();
     /* Not in a setuid program, whose files its user must not choose. */
     kn__alloc_config_read(&config, secure_getenv("KNET_ALLOC"), &messages);
     reader = getpid();
-    kn__start_folder_set();
     pthread_atfork(NULL, NULL, fork_child);
     if (config.help) kn__alloc_config_help(&messages);
     say("%s", text);

@@ -5,7 +5,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "c_locale.h"
 #include "file.h"
@@ -93,7 +92,7 @@ void kn__close(kn__writer *w, const char *bracket) {
 /* Returns 0 or an errno. */
 static int save(const kn__text *text, const char *path, bool append) {
     char target[KN__PATH_EXPANDED_BYTES];
-    if (strcmp(path, "-") == 0) return kn__write_all(STDERR_FILENO, text->data, text->length);
+    if (strcmp(path, "-") == 0) return kn__stderr_write(text->data, text->length);
     if (!kn__path_expand(target, sizeof target, path)) return ENAMETOOLONG;
     return append ? kn__file_append(target, text->data, text->length)
                   : kn__file_write(target, text->data, text->length);

@@ -3,7 +3,6 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "file.h"
 #include "utf8.h"
@@ -128,7 +127,7 @@ kn_status kn__text_write(const kn__text *text, const char *path) {
     if (text->failed) return KN_FAIL(KN_ERR_OOM, "no memory for the timer's report");
     if (!text->length) return KN_OK;
     if (strcmp(path, "-") == 0) {
-        int error = kn__write_all(STDERR_FILENO, text->data, text->length);
+        int error = kn__stderr_write(text->data, text->length);
         if (!error) return KN_OK;
         return KN_FAIL(KN_ERR_IO, "cannot write the timer's report to stderr: %s", strerror(error));
     }
@@ -136,9 +135,9 @@ kn_status kn__text_write(const kn__text *text, const char *path) {
     if (status < 0) {
         kn__text reason = {0};
         kn__text_printf(&reason, "%s\n", kn_last_error()->message);
-        if (!reason.failed) (void)kn__write_all(STDERR_FILENO, reason.data, reason.length);
+        if (!reason.failed) (void)kn__stderr_write(reason.data, reason.length);
         kn__text_release(&reason);
-        (void)kn__write_all(STDERR_FILENO, text->data, text->length);
+        (void)kn__stderr_write(text->data, text->length);
     }
     return status;
 }

@@ -431,7 +431,6 @@ static void start_live(void) { kn__live_start(add_live); }
 
 /* Reports what fails to start and continues with the rest. */
 static void start_tables(void) {
-    kn__start_folder_set();
     say_failure(config.memory ? observe() : kn__memory_start(false));
     if (is_traced() || is_shown()) start_trace();
     start_steps();
@@ -475,6 +474,7 @@ static void start_all(void) {
 }
 
 __attribute__((constructor)) static void start(void) {
+    kn__start_remember();
     kn__mute();
     start_all();
     kn__unmute();

@@ -1,7 +1,9 @@
 /* A program for test_report.c to run under all kinds of KNET_ALLOC. alloc_program [WORD …]:
  * "oom" runs out of memory, "named" uses a pool of its own as well and destroys it, "fork" has a
  * child that exits, "exit" ends in the middle with blocks that are live, "folder" starts with a
- * change to a new one, "full" lets no file grow beyond 128 bytes. */
+ * change to a new one, "full" lets no file grow beyond 128 bytes,
+ * "data" opens the file "data". */
+#include <fcntl.h>
 #include <knet/pool.h>
 #include <knet/sim.h>
 #include <signal.h>
@@ -44,6 +46,7 @@ static kn_status work(int argc, char **argv) {
     kn_device *device = NULL;
     void *small = NULL, *large = NULL;
     if (has(argc, argv, "folder") && (mkdir("sub", 0700) != 0 || chdir("sub") != 0)) return 1;
+    if (has(argc, argv, "data") && open("data", O_WRONLY | O_CREAT, 0666) < 0) return KN_ERR_IO;
     if (has(argc, argv, "full")) {
         signal(SIGXFSZ, SIG_IGN);
         if (setrlimit(RLIMIT_FSIZE, &(struct rlimit){128, 128}) != 0) return KN_ERR_IO;

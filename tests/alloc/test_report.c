@@ -564,6 +564,14 @@ static void files_are_where_the_program_was_started(void **state) {
     }
 }
 
+static void without_a_stderr_nothing_enters_a_file_of_the_program(void **state) {
+    (void)state;
+    char data[256];
+    (void)run("stats,trace=none/a", "data 2>&- #");
+    assert_true(there("data"));
+    assert_int_equal(slurp(data, sizeof data, "data"), 0);
+}
+
 int main(int argc, char **argv) {
     if (argc > 2) return run_one(argv[2]);
     if (argc < 2 || !mkdtemp(dir)) return 1;
@@ -580,7 +588,9 @@ int main(int argc, char **argv) {
         TEST(threads_that_fail_at_once_leave_a_line_each),
         TEST(a_report_that_failed_leaves_the_next_one_the_first), TEST(each_report_is_written_once),
         TEST(the_longest_names_fit_a_report), TEST(a_slow_file_blocks_only_its_writer),
-        TEST(files_are_where_the_program_was_started), TEST(setuid_programs_write_no_files));
+        TEST(files_are_where_the_program_was_started),
+        TEST(without_a_stderr_nothing_enters_a_file_of_the_program),
+        TEST(setuid_programs_write_no_files));
     char command[64];
     snprintf(command, sizeof command, "rm -rf %s", dir);
     return system(command) || failed;

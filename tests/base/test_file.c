@@ -319,7 +319,7 @@ static void a_relative_path_is_that_of_the_start(void **state) {
     longest[sizeof longest - 1] = '\0';
     assert_non_null(getcwd(here, sizeof here));
     assert_string_equal(kn__path_from_start(out, "a/b"), "a/b"); /* no start is known */
-    kn__start_folder_set();
+    kn__start_remember();
     assert_string_equal(kn__path_from_start(out, "a/b"), "a/b");
     assert_int_equal(chdir("/"), 0);
     snprintf(wanted, sizeof wanted, "%s/a/b", here);

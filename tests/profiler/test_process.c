@@ -374,6 +374,15 @@ static void a_program_that_closes_its_stderr_has_its_table(void **state) {
     assert_string_equal(written("data"), ""); /* the number of the timer's file is the program's */
 }
 
+static void without_a_stderr_no_table_enters_a_file_of_the_program(void **state) {
+    (void)state;
+    no_stderr = true;
+    outcome o = run("daemon", "1,nolive"); /* its first file has the number */
+    no_stderr = false;
+    assert_int_equal(o.code, 0);
+    assert_string_equal(written("data"), "");
+}
+
 static void a_trace_never_enters_a_file_of_the_program(void **state) {
     (void)state;
     static const struct {
@@ -437,6 +446,7 @@ int main(int argc, char **argv) {
         TEST(scopes_left_by_longjmp_do_not_nest), TEST(recursions_left_by_longjmp_do_not_nest),
         TEST(plugins_left_by_longjmp_do_not_nest),
         TEST(a_program_that_closes_its_stderr_has_its_table),
+        TEST(without_a_stderr_no_table_enters_a_file_of_the_program),
         TEST(a_trace_never_enters_a_file_of_the_program), TEST(a_forked_child_has_no_other_stderr),
         TEST(both_clocks_work));
     timed_run_release();

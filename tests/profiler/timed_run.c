@@ -7,7 +7,7 @@
 
 char dir[] = "/tmp/knet-timer-XXXXXX";
 rlim_t file_bytes_max;
-bool no_reader, no_stdout;
+bool no_reader, no_stdout, no_stderr;
 static const char *program, *plugins[2];
 
 bool timed_run_init(int argc, char **argv) {
@@ -34,6 +34,7 @@ static void prepare(const void *ctx) {
     if (file_bytes_max) setrlimit(RLIMIT_FSIZE, &limit);
     if (strcmp(e->way, "hup ignored") == 0) signal(SIGHUP, SIG_IGN);
     if (no_stdout) close(STDOUT_FILENO);
+    if (no_stderr) close(STDERR_FILENO);
     if (!no_reader) return;
     if (pipe(ends) != 0) _exit(96);
     close(ends[0]);

@@ -15,6 +15,7 @@ void timed_run_release(void);
 extern rlim_t file_bytes_max; /* a disk that fills up; 0: it doesn't */
 extern bool no_reader;        /* of stderr */
 extern bool no_stdout;        /* it is closed */
+extern bool no_stderr;        /* likewise */
 
 /* Runs the program with KNET_TIMER and AUTOGRAD_TIMER; NULL leaves the variable unset. */
 outcome run_with(const char *way, const char *timer, const char *autograd);
