@@ -33,14 +33,14 @@ static const char *rank_text(void) {
 bool kn__path_expand(char *out, size_t out_bytes, const char *path) {
     size_t at = 0;
     for (; *path && at + 24 < out_bytes; path++) {
-        if (path[0] == '%' && path[1] == 'p') {
-            at += (size_t)snprintf(out + at, out_bytes - at, "%ld", (long)getpid());
-            path++;
-        } else if (path[0] == '%' && path[1] == 'r') {
-            at += (size_t)snprintf(out + at, out_bytes - at, "%s", rank_text());
+        char what = path[0] == '%' ? path[1] : '\0';
+        if (what == 'p') at += (size_t)snprintf(out + at, out_bytes - at, "%ld", (long)getpid());
+        if (what == 'r') at += (size_t)snprintf(out + at, out_bytes - at, "%s", rank_text());
+        if (what == 'p' || what == 'r') {
             path++;
         } else {
             out[at++] = *path;
+            if (what == '%') path++;
         }
     }
     out[at] = '\0';
@@ -59,8 +59,13 @@ const char *kn__path_from_start(char out[KN__PATH_EXPANDED_BYTES], const char *p
     char here[KN__PATH_EXPANDED_BYTES];
     if (*path == '/' || strcmp(path, "-") == 0 || !start_folder[0]) return path;
     if (getcwd(here, sizeof here) && strcmp(here, start_folder) == 0) return path;
-    int n = snprintf(out, KN__PATH_EXPANDED_BYTES, "%s/%s", start_folder, path);
-    return n > 0 && n < KN__PATH_EXPANDED_BYTES ? out : path;
+    size_t at = 0;
+    for (const char *c = start_folder; *c && at + 2 < KN__PATH_EXPANDED_BYTES; c++) {
+        out[at++] = *c;
+        if (*c == '%') out[at++] = '%'; /* the folder's name is no pattern */
+    }
+    size_t room = KN__PATH_EXPANDED_BYTES - at;
+    return (size_t)snprintf(out + at, room, "/%s", path) < room ? out : path;
 }
 
 /* While it is quiet, this thread gets neither SIGPIPE (the reader has gone) nor SIGXFSZ (the file

@@ -7,14 +7,16 @@
 
 enum { KN__PATH_EXPANDED_BYTES = 4096 };
 
-/* The path with the process id for each "%p" and the rank of the process in its job (0 without
- * one) for each "%r"; false: it has no room, and `out` holds its begin. */
+/* The path with the process id for each "%p", the rank of the process in its job (0 without one)
+ * for each "%r", and a percent sign for each "%%"; false: it has no room, and `out` holds its
+ * begin. */
 bool kn__path_expand(char *out, size_t out_bytes, const char *path);
 
 /* When the program starts: remembers the folder of now, and whether there is a stderr. */
 void kn__start_remember(void);
-/* Where a file is that the environment names: where the program was started, wherever it is now.
- * Returns `path`, or `out` with the folder before it; a path that would be too long stays as it is.
+/* Where a file is that the environment names: where the program was started, wherever it is now;
+ * for kn__path_expand. Returns `path`, or `out` with the folder before it; a path that would be too
+ * long stays as it is.
  */
 const char *kn__path_from_start(char out[KN__PATH_EXPANDED_BYTES], const char *path);
 

@@ -225,6 +225,6 @@ void kn__alloc_config_help(kn__writer *w) {
     kn__text_wrap(&w->text, units, 0, 0, KN__HELP_WIDTH);
     kn__write_text(w,
                    "none instead of SIZE, X or TIME is the default.\n"
-                   "FILE - is stderr; %p in a name is the process id, %r the rank.\n"
+                   "FILE - is stderr; %p in a name is the process id, %r the rank, %% is %.\n"
                    "Setuid programs ignore KNET_ALLOC.\n");
 }

@@ -215,7 +215,7 @@ static const word words[] = {
      "a report when the program gets this signal; TERM, INT and HUP then end it as ever", FOR_TABLE,
      FUNCTION, 0},
     {"out", "FILE", NULL,
-     "where the table goes: - is stderr; in any name %p is the process id, %r the rank",
+     "where the table goes: - is stderr; in any name %p is the process id, %r the rank, %% is %",
      FOR_TABLE | FILE_NAME, PATH, FIELD(out)},
     {"json", "FILE", NULL, "the same data as JSON", FOR_TABLE | FILE_NAME, PATH, FIELD(json)},
     {"events", NULL, NULL,

@@ -330,6 +330,22 @@ static void a_relative_path_is_that_of_the_start(void **state) {
     assert_int_equal(chdir(here), 0);
 }
 
+static void percent_signs_of_the_start_folder_are_no_pattern(void **state) {
+    (void)state;
+    char here[KN__PATH_EXPANDED_BYTES], in[] = "/tmp/knet_%p%%r_XXXXXX";
+    char from[KN__PATH_EXPANDED_BYTES], out[KN__PATH_EXPANDED_BYTES], wanted[128];
+    assert_non_null(getcwd(here, sizeof here));
+    assert_non_null(mkdtemp(in));
+    assert_int_equal(chdir(in), 0);
+    kn__start_remember();
+    assert_int_equal(chdir("/"), 0);
+    assert_true(kn__path_expand(out, sizeof out, kn__path_from_start(from, "%p-%%p-%q%%")));
+    snprintf(wanted, sizeof wanted, "%s/%ld-%%p-%%q%%", in, (long)getpid());
+    assert_string_equal(out, wanted);
+    assert_int_equal(rmdir(in), 0);
+    assert_int_equal(chdir(here), 0);
+}
+
 int main(void) {
     return RUN_TESTS(
         TEST(a_reader_that_has_gone_is_an_error_and_no_signal),
@@ -341,5 +357,6 @@ int main(void) {
         TEST(a_file_that_several_write_is_whole_at_any_time),
         TEST(two_processes_write_no_output_at_once),
         TEST(an_output_opened_without_stdin_is_locked_too),
-        TEST(a_thread_that_is_cancelled_writes_all), TEST(a_relative_path_is_that_of_the_start));
+        TEST(a_thread_that_is_cancelled_writes_all), TEST(a_relative_path_is_that_of_the_start),
+        TEST(percent_signs_of_the_start_folder_are_no_pattern));
 }

@@ -210,6 +210,11 @@ class Statistics(Case):
         names |= {f"oversize_{k}.{w}" for k in ("allocations", "segments") for w in ("current", "peak", "allocated", "freed")}
         self.assertEqual(set(stats), names | set(FREE_OF_DOTS))
 
+    def test_percent_signs_in_the_folder_of_temporary_files(self):
+        with tempfile.TemporaryDirectory(suffix="%p%r%%") as folder, mock.patch("tempfile.tempdir", folder):
+            self.assertIn("num_ooms", knetc.memory_stats())
+            self.assertIn("segments", knetc.snapshot())
+
     def test_values_follow_the_pool(self):
         blocks = [self.pool.alloc(n) for n in (1000, 2000, 4 * MIB, 9 * MIB)]
         stats = knetc.memory_stats()

@@ -21,7 +21,7 @@ static const kn__opt common[] = {
      .remark = "a failure is a JSON object too"},
     {"output", KN__OPT_FILE, AT(output), .value_name = "FILE",
      .help = "write the result to FILE, which is replaced once the result is complete",
-     .remark = "in its name %p is the process id and %r the rank"},
+     .remark = "in its name %p is the process id, %r the rank, %% is %"},
 };
 #undef AT
 enum { N_COMMON = sizeof common / sizeof *common, N_WITHOUT_RESULT = 1 };

@@ -235,8 +235,9 @@ KN_API KN_MUST_CHECK kn_status kn_pool_peaks_push(kn_pool *pool);
 /* `out` may be NULL. Errors: INVALID if none is pushed. */
 KN_API KN_MUST_CHECK kn_status kn_pool_peaks_pop(kn_pool_peaks *out, kn_pool *pool);
 /* Writes all counters, also by size class, stream and rung of the ladder, and the largest owners. A
- * path that ends in ".json" gets JSON; "-" is stderr; "%p" in a path is replaced by the process id.
- * Errors: INVALID for no path; IO, with the path. */
+ * path that ends in ".json" gets JSON; "-" is stderr; "%p" in a path is replaced by the process id,
+ * "%r" by the rank of the process in its job, "%%" by a percent sign. Errors: INVALID for no path;
+ * IO, with the path. */
 KN_API KN_MUST_CHECK kn_status kn_pool_print(kn_pool *pool, const char *path);
 /* Takes memory from the device now, so that one later request of size_bytes on the stream, or
  * several smaller ones, need none: before a timed part of a program. It stays until it is trimmed
@@ -258,8 +259,8 @@ KN_API void kn_pool_flush_thread(kn_pool *pool);
  * stays aside. Errors: DEVICE in a child of fork(). */
 KN_API KN_MUST_CHECK kn_status kn_pool_sync(kn_pool *pool);
 /* Writes every segment and block as JSON: address, size, state and stream; for live blocks also the
- * bytes requested, the owner and the tag; blocks of a graph (pool_graph.h) are marked. Errors:
- * INVALID for no path; IO, with the path. */
+ * bytes requested, the owner and the tag; blocks of a graph (pool_graph.h) are marked. The path is
+ * as for kn_pool_print. Errors: INVALID for no path; IO, with the path. */
 KN_API KN_MUST_CHECK kn_status kn_pool_snapshot(kn_pool *pool, const char *path);
 /* Walks the whole pool and cross-checks its bookkeeping; for tests, while no other thread is in the
  * pool (nor was at an earlier fork()). Errors: INTERNAL, with the first broken invariant. */

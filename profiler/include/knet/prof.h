@@ -99,11 +99,12 @@ KN_API void kn_prof_pause(void);
 KN_API void kn_prof_resume(void);
 
 /* Writes the report now, with the options of KNET_TIMER. "-" is stderr; "%p" in a path is replaced
- * by the process id, "%r" by the rank. The path's suffix selects the format: .json, .csv, .folded
- * (stacks), .svg (flame graph), .html (a page for a browser), .prom (Prometheus text), else the
- * table. Open scopes count up to now. The report at exit is still written. Errors: INVALID for a
- * path that is NULL or empty; IO, with the path, after which the report goes to stderr; UNSUPPORTED
- * if the timer is off, in a child of fork(), and for .pftrace, which is a trace. */
+ * by the process id, "%r" by the rank, "%%" by a percent sign. The path's suffix selects the
+ * format: .json, .csv, .folded (stacks), .svg (flame graph), .html (a page for a browser), .prom
+ * (Prometheus text), else the table. Open scopes count up to now. The report at exit is still
+ * written. Errors: INVALID for a path that is NULL or empty; IO, with the path, after which the
+ * report goes to stderr; UNSUPPORTED if the timer is off, in a child of fork(), and for .pftrace,
+ * which is a trace. */
 KN_API KN_MUST_CHECK kn_status kn_prof_report(const char *path);
 
 /* Adds "key=value" to what every report says of the run ("run" in JSON): a commit, a data set, an

@@ -98,6 +98,11 @@ def check(status):
     raise (OutOfMemory if status == -5 else Error)(text)
 
 
+def quoted(path):
+    """The path as functions take it that replace %p in names."""
+    return os.fsencode(path).replace(b"%", b"%%")
+
+
 def byte_count(function, size):
     """Checks that the size fits size_t: ctypes would drop the upper bits without an error."""
     size = operator.index(size)

@@ -6,13 +6,13 @@ import shutil
 import tempfile
 
 from . import history
-from ._lib import Pool, check, load
+from ._lib import Pool, check, load, quoted
 
 
 def _pool_json(pool):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "pool.json")
-        check(load().kn_pool_snapshot(pool.handle, path.encode()))
+        check(load().kn_pool_snapshot(pool.handle, quoted(path)))
         with open(path, encoding="utf-8") as file:
             return json.load(file)
 

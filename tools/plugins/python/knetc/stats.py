@@ -3,7 +3,7 @@ import json
 import os
 import tempfile
 
-from ._lib import Pool, check, load
+from ._lib import Pool, check, load, quoted
 
 KINDS = ("allocation", "segment", "active", "inactive_split", "allocated_bytes", "reserved_bytes", "active_bytes",
          "inactive_split_bytes", "requested_bytes")
@@ -15,7 +15,7 @@ def report(pool):
     """The pool's report, as the dict of kn_pool_print."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "pool.json")
-        check(load().kn_pool_print(pool.handle, path.encode()))
+        check(load().kn_pool_print(pool.handle, quoted(path)))
         with open(path, encoding="utf-8") as file:
             return json.load(file)
 
