@@ -46,6 +46,10 @@ static void missing_device_throws_bad_alloc(void **state) {
     assert_int_equal(rmm_open(9), RMM_BAD_ALLOC);
     assert_non_null(strstr(rmm_what(), "cuda:9"));
     assert_ok(kn_check()); /* nothing is pending */
+    assert_null(KN_FAIL_NULL(KN_ERR_SHAPE, "of an op"));
+    assert_int_equal(rmm_open(9), RMM_BAD_ALLOC);
+    assert_non_null(strstr(rmm_what(), "cuda:9"));
+    assert_int_equal(kn_check(), KN_ERR_SHAPE); /* not of the resource */
     assert_int_equal(rmm_open(0), RMM_OK);
 }
 

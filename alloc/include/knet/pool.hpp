@@ -77,11 +77,9 @@ class pool_ref {
 
     /* The default pool of "cuda:0", "cpu", "sim": all names of kn_device_find. Throws error if the
      * machine lacks the device (KN_ERR_DEVICE) or the name is wrong (KN_ERR_INVALID). */
-    static pool_ref of(const char *device) { return pool_ref(must(kn_device_pool(find(device)))); }
+    static pool_ref of(const char *device) { return made_by(kn_device_pool, device); }
     /* The device's pool of page-locked host memory. Throws as `of`. */
-    static pool_ref pinned(const char *device) {
-        return pool_ref(must(kn_device_pinned_pool(find(device))));
-    }
+    static pool_ref pinned(const char *device) { return made_by(kn_device_pinned_pool, device); }
 
     /* The pool and its device, for functions of the C interface. */
     kn_pool *get() const noexcept { return pool_; }
@@ -111,9 +109,12 @@ class pool_ref {
         check(kn_device_find(&device, name));
         return device;
     }
-    static kn_pool *must(kn_pool *pool) {
-        if (!pool) check(kn_check());
-        return pool;
+    static pool_ref made_by(kn_pool *(*make)(kn_device *), const char *name) {
+        kn_device *device = find(name);
+        bool older = kn_pending() < 0; /* another call's error, which stays pending */
+        kn_pool *pool = make(device);
+        if (!pool) check(older ? kn_last_error()->status : kn_check());
+        return pool_ref(pool);
     }
     kn_pool *pool_;
 };
@@ -201,9 +202,9 @@ class block {
     std::size_t size_ = 0;
 };
 
-/* Allocates n objects of type T for work on the stream; 0 objects: an empty block. The memory is not
- * initialised, and aligned to 256 bytes, or to alignof(T) where that is more. Throws out_of_memory,
- * with the bytes requested and the largest owners; then the pool is as before. */
+/* Allocates n objects of type T for work on the stream; 0 objects: an empty block. The memory is
+ * not initialised, and aligned to 256 bytes, or to alignof(T) where that is more. Throws
+ * out_of_memory, with the bytes requested and the largest owners; then the pool is as before. */
 template <typename T = std::byte>
 block<T> alloc(pool_ref pool, std::size_t n, kn_stream stream = nullptr) {
     if (n > std::numeric_limits<std::size_t>::max() / sizeof(T)) {
@@ -216,8 +217,8 @@ block<T> alloc(pool_ref pool, std::size_t n, kn_stream stream = nullptr) {
     return block<T>(pool, static_cast<T *>(ptr), n);
 }
 
-/* A non-blocking stream of a device, retired and destroyed with the object: the pools then know that
- * no more work comes on it. Blocks may outlive it. */
+/* A non-blocking stream of a device, retired and destroyed with the object: the pools then know
+ * that no more work comes on it. Blocks may outlive it. */
 class stream {
    public:
     /* Throws error if the driver makes no stream. */

@@ -127,6 +127,24 @@ static void containers_use_pinned_memory() {
     pinned.deallocate(page, 100, 4096);
 }
 
+/* `sim` makes no pool. */
+static void exceptions_have_their_own_error(kn_sim *sim, const char *name) {
+    kn_device *device = nullptr;
+    knet::check(kn_device_register(&device, name, kn_sim_driver(sim), sim));
+    kn_sim_fail(sim, KN_SIM_ANY, 1, true);
+    EXPECT(throws<knet::error>([&] { (void)knet::pool_ref::of(name); }, "sim"));
+    EXPECT(kn_check() == KN_OK); /* the exception has taken it */
+    (void)KN_FAIL_NULL(KN_ERR_SHAPE, "of an op before");
+    kn_status status = KN_OK;
+    try {
+        (void)knet::pool_ref::of(name);
+    } catch (const knet::error &e) {
+        status = e.status();
+    }
+    EXPECT(status != KN_OK && status != KN_ERR_SHAPE);
+    EXPECT(kn_check() == KN_ERR_SHAPE); /* the program's to take */
+}
+
 int main() {
     kn_sim *sim = nullptr;
     kn_device *device = nullptr;
@@ -154,6 +172,9 @@ int main() {
         EXPECT(!t.get() && s.get());
     }
     containers_use_pinned_memory();
+    kn_sim *failing = nullptr;
+    knet::check(kn_sim_create(&failing, &options));
+    exceptions_have_their_own_error(failing, "sim:failing");
     EXPECT(kn_sim_violations(sim, violation, sizeof violation) == 0);
     return n_failed != 0;
 }

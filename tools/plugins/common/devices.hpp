@@ -44,8 +44,9 @@ class device_pools {
         kn_device *found = nullptr;
         std::snprintf(name, sizeof name, "cuda:%d", device);
         if (kn_device_find(&found, name) < 0) return nullptr;
+        bool older = kn_pending() < 0; /* another call's error, which stays pending */
         kn_pool *pool = kn_device_pool(found);
-        if (!pool && kn_check() < 0) return nullptr; /* takes the pending error */
+        if (!pool && (older || kn_check() < 0)) return nullptr; /* takes its own error */
         pools_[device].store(pool, std::memory_order_release);
         return pool;
     }

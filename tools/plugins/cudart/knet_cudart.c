@@ -135,8 +135,9 @@ static kn_pool *open_locked(int device) {
     if (pool) return pool;
     snprintf(name, sizeof name, "cuda:%d", device);
     if (kn_device_find(&found, name) < 0) return NULL;
+    bool older = kn_pending() < 0; /* another call's error, which stays pending */
     pool = kn_device_pool(found);
-    if (!pool && kn_check() < 0) return NULL; /* takes the pending error */
+    if (!pool && (older || kn_check() < 0)) return NULL; /* takes its own error */
     if (kn_stream_create(&streams[device], found) < 0) return NULL;
     atomic_store(&pools[device], pool);
     return pool;

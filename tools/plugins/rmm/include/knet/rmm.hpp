@@ -106,10 +106,11 @@ class rmm_resource
         kn_device *found = nullptr;
         std::string name = "cuda:" + std::to_string(device);
         kn_pool *pool = nullptr;
+        bool older = kn_pending() < 0; /* another call's error, which stays pending */
         if (kn_device_find(&found, name.c_str()) == KN_OK) pool = kn_device_pool(found);
         if (pool) return pool;
-        kn_status pending = kn_check(); /* the exception carries it */
-        (void)pending;
+        kn_status taken = older ? KN_OK : kn_check(); /* the exception carries it */
+        (void)taken;
         throw rmm::bad_alloc{std::string(kn_last_error()->message)};
     }
 
