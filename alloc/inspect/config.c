@@ -226,5 +226,6 @@ void kn__alloc_config_help(kn__writer *w) {
     kn__write_text(w,
                    "none instead of SIZE, X or TIME is the default.\n"
                    "FILE - is stderr; %p in a name is the process id, %r the rank, %% is %.\n"
-                   "Setuid programs ignore KNET_ALLOC.\n");
+                   "A child of fork(), and so a daemon that forks as it starts, writes no file\n"
+                   "but that of oom. Setuid programs ignore KNET_ALLOC.\n");
 }
