@@ -1,7 +1,9 @@
 /* Blocks that other processes open. */
 #include <errno.h>
+#include <fcntl.h>
 #include <knet/share.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -88,9 +90,13 @@ typedef struct message {
     uint64_t file_bytes[KN_SHARE_FILES_MAX];
 } message;
 
+/* Beside the descriptors a socket may deliver what its owner asked for, as the sender's credentials
+ * (SO_PASSCRED) or its security label. */
+enum { OTHER_CONTROL_BYTES = 512 };
+
 typedef union control { /* aligned for its header */
     struct cmsghdr header;
-    char bytes[CMSG_SPACE(KN_SHARE_FILES_MAX * sizeof(int))];
+    char bytes[CMSG_SPACE(KN_SHARE_FILES_MAX * sizeof(int)) + OTHER_CONTROL_BYTES];
 } control;
 
 kn_status kn_share_send(int socket, const kn_share *share) {
@@ -123,14 +129,24 @@ kn_status kn_share_send(int socket, const kn_share *share) {
     return KN_FAIL(KN_ERR_IO, "kn_share_send: %s", sent < 0 ? strerror(errno) : "sent in part");
 }
 
-/* The descriptors that came, whatever else is wrong. */
-static void take_files(kn_share *out, struct msghdr *whole) {
+/* The descriptors that came, whatever else is wrong; those beyond the room of `out` are closed.
+ * Returns how many came. */
+static uint64_t take_files(kn_share *out, struct msghdr *whole) {
+    uint64_t n_came = 0;
     for (struct cmsghdr *h = CMSG_FIRSTHDR(whole); h; h = CMSG_NXTHDR(whole, h)) {
         if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS) continue;
-        size_t bytes = h->cmsg_len - CMSG_LEN(0);
-        out->n_files = (int)(bytes / sizeof(int));
-        memcpy(out->files, CMSG_DATA(h), bytes);
+        size_t n = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < n; i++) {
+            int file;
+            memcpy(&file, CMSG_DATA(h) + i * sizeof file, sizeof file);
+            if (out->n_files == KN_SHARE_FILES_MAX)
+                close(file);
+            else
+                out->files[out->n_files++] = file;
+        }
+        n_came += n;
     }
+    return n_came;
 }
 
 static bool is_whole(const kn_share *share) {
@@ -144,15 +160,18 @@ static bool is_whole(const kn_share *share) {
            share->offset_bytes <= total - share->size_bytes;
 }
 
-/* The system drops those that the process may not have. */
+/* The system drops those that the process may not have. While those that came are open. */
 static kn_status too_few_files(uint64_t n, uint64_t n_sent) {
     struct rlimit most;
-    if (getrlimit(RLIMIT_NOFILE, &most) != 0) most.rlim_cur = 0;
-    return KN_FAIL(
-        KN_ERR_IO,
-        "kn_share_receive: %llu of %llu descriptors arrived: the process may have no more "
-        "than %llu open files (ulimit -n)",
-        (unsigned long long)n, (unsigned long long)n_sent, (unsigned long long)most.rlim_cur);
+    char why[96] = "the system dropped the others";
+    int one_more = open("/", O_PATH | O_CLOEXEC);
+    if (one_more < 0 && errno == EMFILE && getrlimit(RLIMIT_NOFILE, &most) == 0) {
+        snprintf(why, sizeof why, "the process may have no more than %llu open files (ulimit -n)",
+                 (unsigned long long)most.rlim_cur);
+    }
+    if (one_more >= 0) close(one_more);
+    return KN_FAIL(KN_ERR_IO, "kn_share_receive: %llu of %llu descriptors arrived: %s",
+                   (unsigned long long)n, (unsigned long long)n_sent, why);
 }
 
 kn_status kn_share_receive(kn_share *out, int socket) {
@@ -170,13 +189,13 @@ kn_status kn_share_receive(kn_share *out, int socket) {
     if (got == 0) {
         return KN_FAIL(KN_ERR_IO, "kn_share_receive: the other side closed the connection");
     }
-    take_files(&share, &whole);
+    uint64_t n_came = take_files(&share, &whole);
     bool good = got == (ssize_t)sizeof text && memcmp(text.magic, MAGIC, sizeof MAGIC) == 0 &&
                 text.n_files <= KN_SHARE_FILES_MAX;
-    uint64_t n_came = (uint64_t)share.n_files;
     if (good && (whole.msg_flags & MSG_CTRUNC) && n_came < text.n_files) {
+        kn_status status = too_few_files(n_came, text.n_files);
         kn_share_release(&share);
-        return too_few_files(n_came, text.n_files);
+        return status;
     }
     good = good && !(whole.msg_flags & MSG_CTRUNC) && n_came == text.n_files;
     if (good) {

@@ -344,6 +344,24 @@ static void a_receiver_without_room_for_the_descriptors_says_so(void **state) {
     close(ends[1]);
 }
 
+/* The receiver may have asked for more than the descriptors. */
+static void credentials_may_come_beside_the_largest_share(void **state) {
+    (void)state;
+    int ends[2], on = 1;
+    kn_share share = {.size_bytes = 1, .n_files = KN_SHARE_FILES_MAX}, got = {.n_files = 0};
+    for (int i = 0; i < KN_SHARE_FILES_MAX; i++) share.file_bytes[i] = 1; /* of stdin */
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    int files = count_files();
+    assert_int_equal(setsockopt(ends[1], SOL_SOCKET, SO_PASSCRED, &on, sizeof on), 0);
+    assert_ok(kn_share_send(ends[0], &share));
+    assert_ok(kn_share_receive(&got, ends[1]));
+    assert_int_equal(got.n_files, KN_SHARE_FILES_MAX);
+    kn_share_release(&got);
+    assert_int_equal(count_files(), files);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 static void rdma_is_asked_for_where_the_pool_has_it(void **state) {
     (void)state;
     for (int rdma = 0; rdma < 2; rdma++) {
@@ -384,6 +402,7 @@ int main(void) {
                      CUDA_TEST(what_cannot_be_shared_says_why),
                      CUDA_TEST(wrong_shares_are_not_opened), CUDA_TEST(every_driver_call_may_fail),
                      CUDA_TEST(a_receiver_without_room_for_the_descriptors_says_so),
+                     TEST(credentials_may_come_beside_the_largest_share),
                      TEST(what_is_no_share_is_refused_by_the_receiver),
                      CUDA_TEST(rdma_is_asked_for_where_the_pool_has_it),
                      CUDA_TEST(a_device_without_such_handles_says_so));
