@@ -308,7 +308,8 @@ void kn_share_close(kn_device *device, void *ptr) {
     if (o) *link = o->next;
     pthread_mutex_unlock(&lock);
     if (!o) {
-        kn_log_write(0, "kn_share_close: %p is no open share of %s", ptr, device->name);
+        kn_log_write(0, "kn_share_close: %p is no open share of %s", ptr,
+                     device ? device->name : "NULL, which is no device");
         return;
     }
     if (kn__device_alive(device)) unmap(o);

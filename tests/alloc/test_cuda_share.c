@@ -220,8 +220,14 @@ static void what_cannot_be_shared_says_why(void **state) {
     kn_pool_destroy(plain);
 }
 
+static void log_text(void *ctx, int level, const char *text) {
+    assert_int_equal(level, 0);
+    snprintf(ctx, 128, "%s", text);
+}
+
 static void wrong_shares_are_not_opened(void **state) {
     (void)state;
+    char text[128] = "";
     kn_pool *pool = shareable_pool();
     kn_device *device = cuda_device_get();
     kn_share share, wrong;
@@ -241,7 +247,12 @@ static void wrong_shares_are_not_opened(void **state) {
     assert_fails(kn_share_open(&ptr, kn_device_host(), &share), KN_ERR_UNSUPPORTED, "cpu has no");
     assert_null(ptr);
     kn_share_close(device, NULL);
-    kn_share_close(device, block); /* logged */
+    kn_log_attach(log_text, text);
+    kn_share_close(device, block);
+    assert_non_null(strstr(text, "is no open share of cuda:0"));
+    kn_share_close(NULL, block);
+    assert_non_null(strstr(text, "is no open share of NULL"));
+    kn_log_attach(NULL, NULL);
     kn_share_release(&share);
     assert_ok(kn_free(pool, block));
     kn_pool_destroy(pool);
