@@ -119,6 +119,31 @@ static void recorded_stream_delays_reuse(void **state) {
     drop_stream(other);
 }
 
+static void recorded_stream_of_another_device_is_waited_for(void **state) {
+    (void)state;
+    kn_device *second = NULL;
+    kn_stream foreign = NULL;
+    assert_ok(kn_device_find(&second, "cuda:1"));
+    assert_ok(kn_stream_create(&foreign, second));
+    char *x = must(4 * MiB, NULL), *y = must(2000, NULL);
+    for (int i = 0; i < 2; i++) assert_int_equal(torch_record_stream(x + i, foreign), TORCH_OK);
+    uint64_t n = fake_cuda_calls("cuStreamSynchronize");
+    assert_true(torch_free(y));
+    assert_int_equal(fake_cuda_calls("cuStreamSynchronize"), n);
+    assert_true(torch_free(x));
+    assert_int_equal(fake_cuda_calls("cuStreamSynchronize"), n + 1);
+    assert_int_equal(stats_now().live_bytes, 0);
+    assert_true(torch_free(must(4 * MiB, NULL))); /* the use is forgotten */
+    assert_int_equal(fake_cuda_calls("cuStreamSynchronize"), n + 1);
+    void *lost = must(4 * MiB, NULL);
+    assert_int_equal(torch_record_stream(lost, foreign), TORCH_OK);
+    fake_cuda_fail("cuStreamSynchronize", 1, 1, 700);
+    assert_true(torch_free(lost));
+    assert_int_equal(stats_now().live_bytes, 4 * MiB);
+    assert_ok(kn_free(torch_pool(0), lost));
+    kn_stream_destroy(second, foreign);
+}
+
 /* --- memory of graphs --- */
 
 typedef struct capture {
@@ -453,6 +478,7 @@ int main(int argc, char **argv) {
                      TORCH_TEST(empty_cache_returns_all_free_memory),
                      TORCH_TEST(base_allocation_is_found_from_any_address),
                      TORCH_TEST(recorded_stream_delays_reuse),
+                     TORCH_TEST(recorded_stream_of_another_device_is_waited_for),
                      TORCH_TEST(memory_of_a_graph_stays_apart_until_it_is_released),
                      TORCH_TEST(pool_of_two_graphs_is_released_twice),
                      TORCH_TEST(released_memory_serves_a_request_that_would_fail),

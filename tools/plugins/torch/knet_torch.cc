@@ -127,6 +127,44 @@ __attribute__((noinline)) void *alloc_filtered(std::size_t size, int device, kn_
     return out;
 }
 
+/* Uses by streams of other devices, which the pools can't note: the free waits for them. */
+struct foreign_use {
+    void *ptr;
+    kn_stream stream;
+};
+std::mutex foreign_lock; /* guards the list */
+std::vector<foreign_use> foreign_uses;
+std::atomic<std::size_t> n_foreign{0}; /* size of foreign_uses */
+
+void add_foreign(void *ptr, kn_stream stream) {
+    std::lock_guard<std::mutex> hold(foreign_lock);
+    auto same = [&](const foreign_use &use) { return use.ptr == ptr && use.stream == stream; };
+    if (std::any_of(foreign_uses.begin(), foreign_uses.end(), same)) return;
+    foreign_uses.push_back({ptr, stream});
+    n_foreign.store(foreign_uses.size(), std::memory_order_release);
+}
+
+std::vector<foreign_use> take_foreign(void *ptr) {
+    std::lock_guard<std::mutex> hold(foreign_lock);
+    auto others = std::partition(foreign_uses.begin(), foreign_uses.end(),
+                                 [&](const foreign_use &use) { return use.ptr != ptr; });
+    std::vector<foreign_use> taken(others, foreign_uses.end());
+    foreign_uses.erase(others, foreign_uses.end());
+    n_foreign.store(foreign_uses.size(), std::memory_order_release);
+    return taken;
+}
+
+/* False: the block can't be freed, since nobody knows when its use ends. */
+__attribute__((noinline)) bool end_foreign(kn_pool *pool, void *ptr) {
+    for (const foreign_use &use : take_foreign(ptr)) {
+        if (kn_stream_sync(kn_pool_device(pool), use.stream) >= 0) continue;
+        kn_log_write(0, "knet_torch_free: block %p is never freed: no wait for stream %p: %s", ptr,
+                     static_cast<void *>(use.stream), kn_last_error()->message);
+        return false;
+    }
+    return true;
+}
+
 } /* namespace */
 
 void *knet_torch_alloc(std::size_t size, int device, kn_stream stream) {
@@ -140,7 +178,10 @@ void *knet_torch_alloc(std::size_t size, int device, kn_stream stream) {
 
 void knet_torch_free(void *ptr, std::size_t, int device, kn_stream) {
     kn_pool *pool = pools.get(device);
-    if (pool) (void)kn_free(pool, ptr); /* a misuse is logged and counted */
+    if (!pool) return;
+    bool foreign = n_foreign.load(std::memory_order_acquire) > 0;
+    if (__builtin_expect(foreign, 0) && !end_foreign(pool, ptr)) return;
+    (void)kn_free(pool, ptr); /* a misuse is logged and counted */
 }
 
 void knet_torch_init(int) {}
@@ -175,7 +216,12 @@ void *knet_torch_base_alloc(void *ptr, std::size_t *size) {
 void knet_torch_record_stream(void *ptr, kn_stream stream) {
     kn_block_info info;
     kn_pool *pool = pools.find(&info, ptr);
-    if (pool && kn_block_use(pool, info.ptr, stream) < 0) fail();
+    kn_status status = pool ? kn_block_use(pool, info.ptr, stream) : KN_OK;
+    if (status == KN_ERR_INVALID) {
+        add_foreign(info.ptr, stream);
+    } else if (status < 0) {
+        fail();
+    }
 }
 
 void knet_torch_begin_pool(int device, knet_torch_pool_id id, knet_torch_filter filter) {

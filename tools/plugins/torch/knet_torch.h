@@ -42,7 +42,7 @@ KN_API void knet_torch_memory_fraction(double fraction, int device);
 /* set_base_alloc_fn: the start and the size of the block that contains the address; the address
  * itself if no pool has it. */
 KN_API void *knet_torch_base_alloc(void *ptr, std::size_t *size);
-/* set_record_stream_fn: marks a use on another stream. */
+/* set_record_stream_fn: marks a use on another stream. The free waits for one of another device. */
 KN_API void knet_torch_record_stream(void *ptr, kn_stream stream);
 
 /* set_begin_allocate_to_pool: from now on, allocations whose stream passes the filter belong to the
