@@ -49,6 +49,7 @@ typedef struct kn__sim_item {
 } kn__sim_item;
 
 struct kn__sim_queue {
+    uint64_t thread;     /* whose own default stream it is; 0: a created stream's, or NULL's */
     size_t index;        /* among all queues, those of destroyed streams too */
     kn__sim_item *items; /* those that have not run: [head, head + n) */
     size_t head, n, room;

@@ -5,18 +5,39 @@
 #include "checked.h"
 #include "device/drivers.h"
 #include "device/sim_state.h"
+#include "device/thread.h"
 
 static kn_stream stream_handle(size_t number) { return (kn_stream)(uintptr_t)(number * 16); }
 
-static size_t thread_number(void) {
-    static atomic_size_t n_threads; /* that have a number */
-    static _Thread_local size_t number;
-    if (!number) number = ++n_threads;
-    return number;
+/* The number of a thread's own default stream is that of an ended thread in the end, which had
+ * other queues. */
+static atomic_bool taken[KN__SIM_THREADS];
+static _Thread_local size_t own_number;   /* 0: none yet */
+static _Thread_local uint64_t own_thread; /* of all that have had a number, from 1 */
+
+static void return_number(kn__thread *thread) {
+    (void)thread;
+    if (own_number) atomic_store(&taken[own_number - KN__SIM_STREAMS], false);
+    own_number = 0;
+}
+
+/* Those not used for longest come first: handles of threads that have ended keep their meaning. */
+static size_t take_number(void) {
+    static atomic_size_t next;
+    static _Atomic uint64_t n_threads;
+    for (size_t tries = 0; tries < KN__SIM_THREADS; tries++) {
+        size_t i = next++ % KN__SIM_THREADS;
+        if (atomic_exchange(&taken[i], true)) continue;
+        own_thread = ++n_threads;
+        kn__thread_at_end(KN__END_SIM, return_number);
+        (void)kn__thread_get(); /* whose end returns it */
+        return own_number = KN__SIM_STREAMS + i;
+    }
+    return KN__SIM_SLOTS; /* no stream */
 }
 
 static size_t stream_number(kn_stream stream) {
-    if (stream == KN__SIM_PER_THREAD) return KN__SIM_STREAMS + thread_number();
+    if (stream == KN__SIM_PER_THREAD) return own_number ? own_number : take_number();
     return (uintptr_t)stream / 16; /* 0: NULL and cudaStreamLegacy */
 }
 
@@ -31,14 +52,20 @@ kn__sim_queue *kn__sim_queue_new(kn_sim *sim) {
 /* Needs no lock, because queues are not freed. NULL if there is no such stream. */
 static kn__sim_queue *queue_find(kn_sim *sim, kn_stream stream) {
     size_t number = stream_number(stream);
-    return number < KN__SIM_SLOTS ? sim->streams[number] : NULL;
+    kn__sim_queue *q = number < KN__SIM_SLOTS ? sim->streams[number] : NULL;
+    bool of_ended = q && stream == KN__SIM_PER_THREAD && q->thread != own_thread;
+    return of_ended ? NULL : q;
 }
 
 kn__sim_queue *kn__sim_queue_of(kn_sim *sim, kn_stream stream) {
     kn__sim_queue *q = queue_find(sim, stream);
     size_t number = stream_number(stream);
     bool own = stream == KN__SIM_PER_THREAD && number < KN__SIM_SLOTS;
-    if (!q && own) sim->streams[number] = q = kn__sim_queue_new(sim);
+    if (!q && own) {
+        q = kn__sim_queue_new(sim);
+        q->thread = own_thread;
+        sim->streams[number] = q;
+    }
     if (!q) kn__sim_violate(sim, "stream %p does not exist", (void *)stream);
     return q ? q : sim->queues[0];
 }

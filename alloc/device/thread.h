@@ -45,6 +45,7 @@ typedef enum kn__thread_end {
     KN__END_STREAMS,
     KN__END_CACHES,
     KN__END_TRACE,
+    KN__END_SIM, /* the others may use its stream on the simulated device */
     KN__THREAD_ENDS
 } kn__thread_end;
 

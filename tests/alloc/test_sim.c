@@ -421,6 +421,23 @@ static void per_thread_handle_is_another_stream_in_each_thread(void **state) {
     end(&d);
 }
 
+/* More than can have a stream at once. */
+static void threads_that_end_leave_room_for_others(void **state) {
+    (void)state;
+    enum { N = 4200 };
+    device d = make();
+    uint64_t mine = d.driver->stream_id(d.sim, PER_THREAD), last = mine;
+    for (int i = 0; i < N; i++) {
+        own_stream own = run_thread(&d);
+        assert_true(own.id > last); /* a stream of its own */
+        last = own.id;
+        kn_sim_drain(d.sim);
+    }
+    assert_no_violation(d.sim);
+    assert_int_equal(d.driver->stream_id(d.sim, PER_THREAD), mine);
+    end(&d);
+}
+
 static void *make_streams(void *ctx) {
     const device *d = ctx;
     uint64_t last = 0;
@@ -564,8 +581,9 @@ int main(void) {
         TEST(stream_id_is_never_used_again_and_costs_no_call),
         TEST(work_of_a_destroyed_stream_continues), TEST(default_streams_are_not_destroyed),
         TEST(per_thread_handle_is_another_stream_in_each_thread),
-        TEST(threads_may_ask_for_ids_together), TEST(no_address_is_returned_twice),
-        TEST(event_orders_the_streams_of_threads), TEST(stream_of_another_context_is_rejected),
+        TEST(threads_that_end_leave_room_for_others), TEST(threads_may_ask_for_ids_together),
+        TEST(no_address_is_returned_twice), TEST(event_orders_the_streams_of_threads),
+        TEST(stream_of_another_context_is_rejected),
         TEST(device_sync_runs_the_work_of_destroyed_streams),
         TEST(options_leave_out_stream_ids_and_virtual_memory), TEST(clock_moves_only_when_advanced),
         TEST(reserved_options_must_be_zero));

@@ -88,7 +88,8 @@ KN_API uint64_t kn_sim_calls(kn_sim *sim, kn_sim_call call);
 KN_API void kn_sim_work(kn_sim *sim, kn_stream stream, const void *ptr, size_t size_bytes,
                         uint64_t user);
 /* A handle of the calling thread's default stream that all threads can pass to the functions of
- * this header; handle 2 always means the stream of the thread that passes it. */
+ * this header; handle 2 always means the stream of the thread that passes it. Thousands of threads
+ * after the end of this one another gets the handle. */
 KN_API kn_stream kn_sim_stream_of_thread(kn_sim *sim);
 /* Begins or ends the capture of a stream into a graph. Until it ends, recording an event on the
  * stream, making it wait and waiting for it are violations. The test enqueues the captured work
