@@ -30,6 +30,7 @@ class CUDAPluggableAllocator:
 def torch():
     module, cuda, memory = (types.ModuleType(name) for name in ("torch", "torch.cuda", "torch.cuda.memory"))
     module.__version__, module.cuda, cuda.memory = "2.9.0", cuda, memory
+    cuda.is_available, cuda.current_device = lambda: True, lambda: 0
     memory.CUDAPluggableAllocator, memory.current = CUDAPluggableAllocator, None
 
     def change_current_allocator(allocator):
@@ -71,6 +72,7 @@ def cupy():
 
     memory.OutOfMemoryError = OutOfMemoryError
     module.cuda, cuda.memory, cuda.PythonFunctionAllocator = cuda, memory, PythonFunctionAllocator
+    cuda.Device = lambda: types.SimpleNamespace(id=0)
     cuda.stream = types.SimpleNamespace(ptr=0)
     cuda.get_current_stream = lambda: cuda.stream
     cuda.set_allocator = lambda allocator: setattr(cuda, "alloc", allocator)

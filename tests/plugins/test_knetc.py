@@ -285,6 +285,23 @@ class Statistics(Case):
             knetc.configure("slab_max=1MiB")
         self.pool.free(self.pool.alloc(65 * MIB))
 
+    def test_no_device_is_the_current_one(self):
+        block = self.pool.alloc(2 * MIB)
+        cuda = mock.Mock(**{"is_available.return_value": True, "current_device.return_value": 1})
+        with mock.patch.dict(sys.modules, torch=mock.Mock(cuda=cuda)):
+            self.assertEqual((knetc.Pool(None).name, knetc.memory_allocated(None)), ("cuda:1", 0))
+            cuda.is_available.return_value = False  # as on a PyTorch without CUDA
+            self.assertEqual(knetc.memory_allocated(None), 2 * MIB)
+        self.assertEqual(len(knetc.snapshot(None)["segments"]), 1)
+        self.pool.free(block)
+
+    def test_what_is_no_device_is_an_error(self):
+        for device in (True, 0.0, b"cuda:0"):
+            with self.assertRaisesRegex(TypeError, "is no device"):
+                knetc.memory_stats(device)
+        with self.assertRaisesRegex(TypeError, "True is no device"):
+            knetc.snapshot(True)
+
     def test_missing_device_is_an_error(self):
         with self.assertRaisesRegex(knetc.Error, "cuda:9"):
             knetc.Pool(9)

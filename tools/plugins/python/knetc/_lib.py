@@ -2,6 +2,7 @@
 import ctypes
 import operator
 import os
+import sys
 
 SONAMES = {"alloc": "libknet_alloc.so.0", "torch": "libknet_torch.so.0", "profiler": "libknet_profiler.so.0"}
 _loaded = {}
@@ -116,11 +117,27 @@ class _Info(ctypes.Structure):
                 ("total_bytes", _u64), ("free_bytes", _u64)]
 
 
+def _current_device():
+    """PyTorch's, or CuPy's, where the program has loaded it; else the first."""
+    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
+    if torch and torch.cuda.is_available():
+        return torch.cuda.current_device()
+    return cupy.cuda.Device().id if cupy else 0
+
+
+def _name_of(device):
+    if isinstance(device, str):
+        return device
+    if isinstance(device, bool) or not (device is None or hasattr(device, "__index__")):
+        raise TypeError(f"{device!r} is no device; write its number, a name such as \"cuda:0\", or None for the current one")
+    return f"cuda:{_current_device() if device is None else operator.index(device)}"
+
+
 class Pool:
-    """The default pool of a device: "cuda:0", or 0 for the same."""
+    """The default pool of a device: "cuda:0", 0 for the same, or None for the framework's current one."""
 
     def __init__(self, device=0):
-        self.name = f"cuda:{device}" if isinstance(device, int) else device
+        self.name = _name_of(device)
         self.lib = load()
         self.device = _pointer()
         check(self.lib.kn_device_find(ctypes.byref(self.device), self.name.encode()))

@@ -98,7 +98,7 @@ def _traces(device_count, segments):
 def _pools(devices):
     """{N: pool of cuda:N} of a device or several."""
     pools = {}
-    for device in [devices] if isinstance(devices, (int, str)) else devices:
+    for device in [devices] if devices is None or isinstance(devices, (int, str)) else devices:
         pool = Pool(device)
         name = pool.lib.kn_device_name(pool.device).decode()
         if not name.startswith("cuda:"):
