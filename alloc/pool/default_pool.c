@@ -8,11 +8,11 @@
 enum { NO_SOFT_LIMIT = 1, NO_LIMIT = 2, TRIES = 4 };
 
 /* KNET_ALLOC's options, without the limits that don't fit the device. Why one of these does not is
- * what the try said that left out the others of them. */
-static kn_status make_default(kn_pool **out, kn_device *device) {
-    kn_error why[TRIES];
+ * what the try said that left out the others of them. Apart, as the errors take 9 KB of stack. */
+__attribute__((noinline)) static kn_status make_fitting(kn_pool **out, kn_device *device) {
+    kn_error why[TRIES] = {*kn_last_error()};
     kn_status status = KN_ERR_INVALID;
-    int i = -1;
+    int i = 0;
     while (status == KN_ERR_INVALID && ++i < TRIES) {
         kn_pool_options options = *kn__inspect_options();
         if (i & NO_SOFT_LIMIT) options.soft_limit_bytes = 0;
@@ -26,6 +26,11 @@ static kn_status make_default(kn_pool **out, kn_device *device) {
         kn__inspect_options_misfit(device, &why[i ^ NO_SOFT_LIMIT], "soft_limit");
     }
     return KN_OK;
+}
+
+static kn_status make_default(kn_pool **out, kn_device *device) {
+    kn_status status = kn_pool_create(out, device, kn__inspect_options());
+    return status == KN_ERR_INVALID ? make_fitting(out, device) : status;
 }
 
 static kn_pool *pool_once(_Atomic(kn_pool *) *at, kn_device *device,

@@ -127,6 +127,33 @@ static void default_pool_that_can_not_be_made_leaves_an_error_pending(void **sta
     kn_pool_destroy(f.pool);
 }
 
+static void *make_default_pool(void *device) { return kn_device_pool(device); }
+
+/* Threads may have stacks of 16 KiB, PTHREAD_STACK_MIN. */
+static void default_pool_is_made_on_a_small_stack(void **state) {
+    (void)state;
+    enum { SIZE = 256 << 10, UNUSED = 0xa5 };
+    if (TEST_SANITIZED) skip();
+    fixture f = fixture_make(64 * MiB, false, NULL);
+    unsigned char *stack = aligned_alloc(4096, SIZE);
+    pthread_attr_t attributes;
+    pthread_t thread;
+    void *pool = NULL;
+    size_t unused = 0;
+    assert_non_null(stack);
+    memset(stack, UNUSED, SIZE);
+    assert_int_equal(pthread_attr_init(&attributes), 0);
+    assert_int_equal(pthread_attr_setstack(&attributes, stack, SIZE), 0);
+    assert_int_equal(pthread_create(&thread, &attributes, make_default_pool, f.device), 0);
+    assert_int_equal(pthread_join(thread, &pool), 0);
+    pthread_attr_destroy(&attributes);
+    while (stack[unused] == UNUSED) unused++;
+    free(stack);
+    assert_non_null(pool);
+    assert_in_range(SIZE - unused, 1, 14 << 10);
+    kn_pool_destroy(f.pool);
+}
+
 static void copies_need_the_host_on_one_side(void **state) {
     (void)state;
     fixture f = fixture_make(64 * MiB, false, NULL), g = fixture_make(64 * MiB, false, NULL);
@@ -252,8 +279,6 @@ static kn_status slow_info(void *impl, kn_device_info *out) {
     return kn_device_driver_get(kn_device_host(), &host_impl)->info_read(host_impl, out);
 }
 
-static void *make_default_pool(void *device) { return kn_device_pool(device); }
-
 static void child_of_fork_waits_for_no_thread_of_the_parent(void **state) {
     (void)state;
     void *impl;
@@ -290,6 +315,7 @@ int main(void) {
                      TEST(null_is_named), TEST(a_pool_that_is_null_is_named),
                      TEST(names_are_registered_once), TEST(default_pool_is_one_for_all_threads),
                      TEST(default_pool_that_can_not_be_made_leaves_an_error_pending),
+                     TEST(default_pool_is_made_on_a_small_stack),
                      TEST(default_streams_are_neither_retired_nor_destroyed),
                      TEST(host_has_one_stream), TEST(copies_need_the_host_on_one_side),
                      TEST(child_of_fork_gets_a_clear_error),
