@@ -4,7 +4,7 @@ the top row.
 
     bench/models/pages.py KNET FOLDER [MODEL...]
 
-KNET is the command of a Release build. Without names: all models but the largest. Takes about three seconds a model.
+KNET is the command of a Release build. Without names: all models but the largest. Takes about six seconds a model.
 """
 import datetime
 import json
@@ -65,20 +65,26 @@ def top_row(table):
     return lines[at + 2].split("  ")[0].strip()
 
 
+def measure(knet, model, words):
+    words = f"cpu,mem,out=/dev/null,{words}"
+    return json.loads(run(knet, "bench", model, "--json", "--steps", "5", KNET_TIMER=words))
+
+
 def page(knet, model, machine):
     name = model["model"]
     with tempfile.TemporaryDirectory() as folder:
-        profile = os.path.join(folder, "profile.json")
-        bench = json.loads(run(knet, "bench", name, "--json", "--steps", "5", KNET_TIMER=f"cpu,mem,json={profile},out=/dev/null"))
-        table = times(run(knet, "report", profile, "--flatten", "--top", "10"))
-        memory = roles(run(knet, "report", profile, "--memory"))
+        steps, whole = os.path.join(folder, "steps.json"), os.path.join(folder, "whole.json")
+        bench = measure(knet, name, f"steps=3-7,json={steps}")
+        measure(knet, name, f"json={whole}")
+        table = times(run(knet, "report", steps, "--flatten", "--top", "10"))
+        memory = roles(run(knet, "report", whole, "--memory"))
     top = top_row(table)
     done = next((text for pattern, text in DONE if re.search(pattern, top)), ELSE)
     return f"""# {name}
 
 {model["summary"][0].upper() + model["summary"][1:]}: {model["parameters"]:,} parameters; {model["data"]}.
 
-Five training steps and five inferences of {bench["batch"]} samples, after two each to warm up, {bench["threads"]} threads.
+Five training steps of {bench["batch"]} samples, after two to warm up, {bench["threads"]} threads. Memory is that of the whole run.
 {machine}.
 
 ```text

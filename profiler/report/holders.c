@@ -1,6 +1,7 @@
 #include "holders.h"
 
 #include <limits.h>
+#include <math.h>
 #include <string.h>
 
 #include "roles.h"
@@ -74,19 +75,23 @@ static void fill(graph *g, const kn__report *report) {
     for (int c = column_at(g, end); c < g->n; c++) raise_to(&g->high[c], last);
 }
 
+/* From the timer's start: pauses count. */
+static double span_of(const kn__report *report) {
+    const kn__series *live = &report->live;
+    double span = (double)report->wall_ns;
+    return live->n ? fmax(span, (double)live->bins[live->n - 1].end) : span;
+}
+
 static graph make_graph(const kn__report *report, int width) {
     const kn__series *live = &report->live;
     graph g = {.n = width - AXIS - 2};
     if (g.n > COLUMNS_MAX) g.n = COLUMNS_MAX;
     if (g.n < 1) g.n = 1;
-    g.span_ns = (double)report->wall_ns;
-    if (live->n && (double)live->bins[live->n - 1].end > g.span_ns) {
-        g.span_ns = (double)live->bins[live->n - 1].end;
-    }
-    g.top = (double)report->memory.live_max;
+    g.span_ns = span_of(report);
     g.peak = column_at(&g, (double)live->max_at);
     fill(&g, report);
-    raise_to(&g.high[g.peak], g.top);
+    raise_to(&g.high[g.peak], (double)report->memory.live_max);
+    for (int c = 0; c < g.n; c++) raise_to(&g.top, g.high[c]); /* also of what is not measured */
     return g;
 }
 
@@ -94,7 +99,7 @@ static graph make_graph(const kn__report *report, int width) {
 static const char *glyph_of(const graph *g, int column, double line, int height, bool ascii) {
     static const char *const eighths[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
     double filled = g->high[column] / g->top * height - line;
-    if (filled <= 0) return " ";
+    if (!(filled > 0)) return " ";
     if (ascii) return filled < 0.5 && line > 0 ? " " : column == g->peak ? "#" : ":";
     return filled >= 1 ? eighths[8] : eighths[(int)(8 * filled + 0.999)];
 }
@@ -146,7 +151,7 @@ static void add_mark(kn__text *text, const kn__report *report, bool ascii) {
     }
     kn__text_printf(text, ", %s after the start",
                     kn__time_cell((double)report->live.max_at, ascii).text);
-    kn__text_printf(text, " (of %s)\n", kn__time_cell((double)report->wall_ns, ascii).text);
+    kn__text_printf(text, " (of %s)\n", kn__time_cell(span_of(report), ascii).text);
 }
 
 static void add_pools(kn__text *text, const kn__report *report) {

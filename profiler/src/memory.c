@@ -36,6 +36,10 @@ static kn__pool_use *last_pool = &pools[0];
  * lock and before ours. */
 static pthread_mutex_t pools_lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* Which live and reserved bytes count for the high-water marks: those of the whole run, for which
+ * pools have marks of their own, or those while steps are measured. */
+static enum { MARKS_ALL, MARKS_MEASURED, MARKS_NONE } marks;
+
 static kn__tree_node outside = {.label = "(outside any scope)"};
 
 static void take_lock(void) {
@@ -96,11 +100,12 @@ static int64_t change_live(int64_t delta) {
     atomic_store_explicit(&kn__memory_live, live, memory_order_relaxed);
     uint64_t n = atomic_load_explicit(&kn__memory_events, memory_order_relaxed);
     atomic_store_explicit(&kn__memory_events, n + 1, memory_order_release);
-    if (live > atomic_load_explicit(&kn__memory_live_max, memory_order_relaxed)) {
+    bool counts = marks != MARKS_NONE;
+    if (counts && live > atomic_load_explicit(&kn__memory_live_max, memory_order_relaxed)) {
         atomic_store_explicit(&kn__memory_live_max, live, memory_order_release);
         epoch++;
     }
-    kn__series_add(live);
+    kn__series_add(live, counts);
     return live;
 }
 
@@ -110,10 +115,9 @@ static int64_t count_block(void **heap, kn_pool *pool, int64_t delta) {
     *heap = use ? use->tool_heap : NULL;
     if (use) {
         use->live += delta;
-    }
-    if (use && use->is_heap) { /* a pool counts these itself */
-        use->live_max = kn__max_i64(use->live_max, use->live);
-        use->n_allocs += delta >= 0;
+        if (marks == MARKS_MEASURED || (use->is_heap && marks == MARKS_ALL))
+            use->live_max = kn__max_i64(use->live_max, use->live);
+        if (use->is_heap) use->n_allocs += delta >= 0; /* a pool counts these itself */
     }
     return change_live(delta);
 }
@@ -194,7 +198,8 @@ static void on_reserve(kn_pool *pool, int64_t delta_bytes, uint64_t reserved_byt
     if (atomic_load_explicit(&stopped, memory_order_relaxed)) return;
     take_lock();
     kn__pool_use *use = find_pool(pool);
-    bool most = use && reserved_bytes > use->reserved_max;
+    bool most = use && marks != MARKS_NONE && reserved_bytes > use->reserved_max;
+    if (use) use->reserved = reserved_bytes;
     if (most) use->reserved_max = reserved_bytes;
     give_lock();
     if (most) ask_device(pool);
@@ -246,9 +251,14 @@ static kn__pool_use *make_pool(const char *name) {
 /* What the pool counts itself, and what pools of its name counted that were destroyed. */
 static void fill_use(kn__pool_use *use, const kn_pool_stats *stats) {
     use->live = (int64_t)stats->live_bytes;
-    use->live_max = kn__max_i64(use->live_max, (int64_t)stats->live_bytes_max);
     use->reserved = stats->reserved_bytes;
-    use->reserved_max = kn__max_u64(use->reserved_max, stats->reserved_bytes_max);
+    if (marks != MARKS_NONE) {
+        bool all = marks == MARKS_ALL;
+        uint64_t live = all ? stats->live_bytes_max : stats->live_bytes;
+        uint64_t reserved = all ? stats->reserved_bytes_max : stats->reserved_bytes;
+        use->live_max = kn__max_i64(use->live_max, (int64_t)live);
+        use->reserved_max = kn__max_u64(use->reserved_max, reserved);
+    }
     use->n_allocs = use->n_allocs_before + stats->n_allocs;
     use->n_ooms = use->n_ooms_before + stats->n_ooms;
 }
@@ -258,7 +268,8 @@ static void on_peaks_reset(kn_pool *pool, uint64_t live_bytes_max) {
     if (atomic_load_explicit(&stopped, memory_order_relaxed)) return;
     take_lock();
     kn__pool_use *use = find_pool(pool);
-    if (use) use->live_max = kn__max_i64(use->live_max, (int64_t)live_bytes_max);
+    if (use && marks == MARKS_ALL)
+        use->live_max = kn__max_i64(use->live_max, (int64_t)live_bytes_max);
     give_lock();
 }
 
@@ -429,6 +440,22 @@ static void read_pools(kn__memory_totals *out) {
         fill_use(&out->pools[i], &stats);
     }
     if (out->n_pools == 1) out->live_max = out->pools[0].live_max;
+}
+
+void kn__memory_measure(bool on) {
+    take_lock();
+    marks = on ? MARKS_MEASURED : MARKS_NONE;
+    int64_t live = atomic_load_explicit(&kn__memory_live, memory_order_relaxed);
+    if (on) {
+        atomic_store_explicit(&kn__memory_live_max, live, memory_order_release);
+        epoch++;
+        kn__series_mark(live);
+    }
+    for (int i = 0; i < n_pools && on; i++) {
+        pools[i].live_max = pools[i].live;
+        pools[i].reserved_max = pools[i].reserved;
+    }
+    give_lock();
 }
 
 void kn__memory_totals_read(kn__memory_totals *out) {

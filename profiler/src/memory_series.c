@@ -29,11 +29,13 @@ static void end_bin(void) {
     n_in_open = 0;
 }
 
-void kn__series_add(int64_t live) {
-    if (live > highest) {
-        highest = live;
-        series.max_at = kn__clock_now();
-    }
+void kn__series_mark(int64_t live) {
+    highest = live;
+    series.max_at = kn__clock_now();
+}
+
+void kn__series_add(int64_t live, bool counts) {
+    if (counts && live > highest) kn__series_mark(live);
     open_bin.max = kn__max_i64(open_bin.max, live);
     open_bin.last = live;
     if (++n_in_open == per_bin) end_bin();

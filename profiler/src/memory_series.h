@@ -7,8 +7,11 @@
 
 #include "report.h"
 
-/* Live bytes changed to `live`. One caller at a time, as for the next. */
-void kn__series_add(int64_t live);
+/* Live bytes changed to `live`. `counts`: it may be the highest value. One caller at a time, as for
+ * the next. */
+void kn__series_add(int64_t live, bool counts);
+/* The highest value is `live`, and of this moment, until a higher one counts. */
+void kn__series_mark(int64_t live);
 /* A copy, in ticks, the bin that is not full yet included. */
 void kn__series_read(kn__series *out);
 

@@ -390,7 +390,10 @@ static void allow(bool on, unsigned reason) {
     pthread_mutex_unlock(&switch_lock);
 }
 
-static void measure(bool on) { allow(on, OUTSIDE_STEPS); }
+static void measure(bool on) {
+    allow(on, OUTSIDE_STEPS);
+    kn__memory_measure(on);
+}
 
 void kn_prof_pause(void) {
     if (!atomic_load(&kn__forked)) allow(false, PAUSED);
@@ -404,7 +407,7 @@ static void start_steps(void) {
     kn__step_plan plan = {config.first_step, config.last_step, config.every_steps};
     kn__steps_start(&plan, measure, report_now);
     want(KN_PROF_STEPS_ | scopes_wanted());
-    if (plan.first > 1) measure(false);
+    if (plan.first > 1 || plan.last) measure(plan.first == 1);
     if (config.every_ns || config.signal) {
         say_failure(kn__watch_start(config.every_ns, config.signal, report_now, finish_now));
     }

@@ -22,7 +22,7 @@ static void bins_keep_every_peak_and_the_last_value(void **state) {
             if (live < 0) live = 0;
             all[n] = live;
             highest = live > highest ? live : highest;
-            kn__series_add(live);
+            kn__series_add(live, true);
         }
         kn__series_read(&series);
         assert_in_range(series.n, 1, KN__SERIES_BINS);

@@ -136,6 +136,24 @@ static void only_the_steps_asked_for_are_measured(void **state) {
     assert_row(run("steps", "steps=10").err, "\n step ", "1");
 }
 
+static void high_water_marks_are_of_the_steps_asked_for(void **state) {
+    (void)state;
+    static const struct {
+        const char *words, *mark, *owners;
+    } cases[] = {{"1", "high-water mark 4.00 MiB live", "4.00 MiB:\n  3.00MiB  step\n"},
+                 {"steps=4-6", "high-water mark 1.06 MiB live", "1.06 MiB:\n  1.00MiB  (outside"},
+                 {"steps=5-6", "high-water mark 1.00 MiB live", "1.00 MiB:\n  1.00MiB  (outside"},
+                 {"steps=1-2", "high-water mark 4.00 MiB live", "4.00 MiB:\n  3.00MiB  step\n"},
+                 {"skip=3", "high-water mark 4.00 MiB live", "4.00 MiB:\n  3.00MiB  step\n"},
+                 {"steps=3-9", "high-water mark 1.06 MiB live", "1.06 MiB:\n  1.00MiB  (outside"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        outcome o = run("steps of memory", cases[i].words);
+        assert_int_equal(o.code, 0);
+        assert_non_null(strstr(o.err, cases[i].mark));
+        assert_non_null(strstr(o.err, cases[i].owners));
+    }
+}
+
 static void a_trace_has_the_last_or_the_slow_steps(void **state) {
     (void)state;
     static const struct {
@@ -433,7 +451,9 @@ int main(int argc, char **argv) {
         TEST(memory_columns_show_the_allocations_of_a_scope),
         TEST(a_row_counts_threads_that_take_turns),
         TEST(a_wrong_word_is_reported_and_the_program_continues), TEST(help_prints_the_grammar),
-        TEST(only_the_steps_asked_for_are_measured), TEST(a_trace_has_the_last_or_the_slow_steps),
+        TEST(only_the_steps_asked_for_are_measured),
+        TEST(high_water_marks_are_of_the_steps_asked_for),
+        TEST(a_trace_has_the_last_or_the_slow_steps),
         TEST(a_resume_does_not_bring_other_steps_back), TEST(the_first_step_has_no_time),
         TEST(steps_that_never_ran_are_reported),
         TEST(small_rows_are_summed_up_and_sole_children_joined),

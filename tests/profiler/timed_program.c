@@ -191,6 +191,25 @@ static int ten_steps(void) {
     return 0;
 }
 
+/* The steps 1, 2 and 10 take 3 MiB, 5 and 6 nothing, others 64 KiB; 1 MiB is live all the time. */
+static int ten_steps_of_memory(void) {
+    kn_pool *pool = NULL;
+    void *x = NULL, *y = NULL;
+    if (kn_pool_create(&pool, kn_device_host(), &(kn_pool_options){.name = "stepped"}) < 0 ||
+        kn_alloc(&x, pool, 1 << 20, NULL) < 0)
+        return 1;
+    for (int i = 1; i <= 10; i++) {
+        KN_SCOPE("step");
+        const size_t bytes = i < 3 || i == 10 ? 3 << 20 : 64 << 10;
+        if (i != 5 && i != 6 && kn_alloc(&y, pool, bytes, NULL) < 0) return 1;
+        if (i != 5 && i != 6 && kn_free(pool, y) < 0) return 1;
+        kn_step();
+    }
+    if (kn_free(pool, x) < 0) return 1;
+    kn_pool_destroy(pool);
+    return 0;
+}
+
 static int change_folder(void) {
     if (mkdir("sub", 0777) != 0 || chdir("sub") != 0) return 1;
     return plain() || rmdir("../sub") != 0;
@@ -542,6 +561,7 @@ int main(int argc, char **argv) {
                 {"owners", owners},
                 {"fork report", fork_and_report},
                 {"steps", ten_steps},
+                {"steps of memory", ten_steps_of_memory},
                 {"folder", change_folder},
                 {"counters", counters},
                 {"nodes", many_nodes},
