@@ -66,7 +66,7 @@
 #define T_ATAN2(x, y) kn_dev::atan2_(x, y)
 #define T_FMOD(x, y) kn_dev::fmod_(x, y)
 #define T_MOD(x, y) kn_dev::mod_(x, y)
-#define T_POLYGAMMA(n, x) (T) kn__polygamma(n, x)
+#define T_POLYGAMMA(n, k, x) (T) kn__polygamma((n) + (k), x) /* k: constant */
 #define T_BESSELJ(n, x) (T) kn_dev::besselj(n, x)
 #define T_BESSELY(n, x) (T) kn_dev::bessely(n, x)
 

@@ -417,6 +417,34 @@ KN_MATH float kn__lgamma_f32(float x) {
     return x <= 0x1.fffffep127f ? result : x; /* infinity */
 }
 
+/* ψ(x), x > 0: below 10 the terms up to x + 10, as one fraction, then the series of polygamma.h. */
+KN_MATH float kn__digamma_f32(float x) {
+    double wide = (double)x, t = wide < 10 ? wide : 1, w = t * t + t, n = 2 * t + 1, d = w;
+    for (int k = 1; k < 5; k++) { /* 1/(t + 2k) + 1/(t + 2k + 1) */
+        double e = w + (4 * k * t + 2 * k * (2 * k + 1));
+        n = n * e + (2 * t + (4 * k + 1)) * d;
+        d *= e;
+    }
+    double y = wide < 10 ? wide + 10 : wide, inverse = 1 / y, z = inverse * inverse;
+    double p = 1.0 / 132 - z * (691.0 / 32760);
+    p = ((p * z - 1.0 / 240) * z + 1.0 / 252) * z - 1.0 / 120;
+    double series = kn__log_f64(y) - 0.5 * inverse - z * (p * z + 1.0 / 12);
+    return (float)(series - (wide < 10 ? n / d : 0));
+}
+
+/* ψ'(x), likewise. */
+KN_MATH float kn__trigamma_f32(float x) {
+    double wide = (double)x, t = wide < 10 ? wide : 1, n = 0, d = 1;
+    for (int k = 0; k < 5; k++) {
+        double a = (t + 2 * k) * (t + 2 * k), b = (t + (2 * k + 1)) * (t + (2 * k + 1)), e = a * b;
+        n = n * e + (a + b) * d;
+        d *= e;
+    }
+    double y = wide < 10 ? wide + 10 : wide, inverse = 1 / y, z = inverse * inverse;
+    double series = inverse * (1 + 0.5 * inverse + z * ((z * (1.0 / 42) - 1.0 / 30) * z + 1.0 / 6));
+    return (float)(series + (wide < 10 ? n / d : 0));
+}
+
 /* x·p(w), w = -ln(1 - x²), below w = 6; above a polynomial of √w. The error of both is below
  * 1e-8. */
 KN_MATH float kn__erfinv_f32(float x) {

@@ -56,7 +56,6 @@
 #define T_ERFCX_SLOPE(x) (T) kn__erfcx_slope(x, kn__erfcx(x))
 #define T_ERFCX_SLOPE2(x) (T) kn__erfcx_slope2(x, kn__erfcx(x))
 #define T_GAMMA(x) (T) kn__gamma(x)
-#define T_POLYGAMMA(n, x) (T) kn__polygamma(n, x)
 #define T_BESSELJ(n, x) (T) kn__besselj(n, x)
 #define T_BESSELY(n, x) (T) kn__bessely(n, x)
 
@@ -76,6 +75,11 @@
 #define KN_QUOTIENT_IS_FAR(x, y) kn__quotient_is_far_f32(x, y)
 /* In rows of domain ABOVE_ZERO. */
 #define T_LGAMMA(x) (kn__far && !(x > 0) ? (T)kn__lgamma(x) : kn__lgamma_f32(x))
+/* Of order n + k; k is constant, and n 0 unless elements are far. */
+#define T_POLYGAMMA(n, k, x)                                                                       \
+    (kn__far || (k) > 1 ? (T)kn__polygamma((n) + (k), x)                                           \
+     : (k) == 0         ? kn__digamma_f32(x)                                                       \
+                        : kn__trigamma_f32(x))
 #else
 #define KN_REAL_FN(name) name
 #define KN_OUR_FN(name) kn__##name##_f64
@@ -90,6 +94,7 @@
 #define T_MOD(x, y) kn__mod(x, y)
 #define KN_QUOTIENT_IS_FAR(x, y) false
 #define T_LGAMMA(x) kn__lgamma(x)
+#define T_POLYGAMMA(n, k, x) kn__polygamma((n) + (k), x)
 #endif
 
 /* In rows of domain POWER: pow, or a product or a root. */

@@ -77,7 +77,7 @@ static inline T scalar(double v) { return (T)v; }
 #define EACH KN_SIMD for (int64_t i = 0; i < n; i++)
 /* Loops of the domains ANGLE, TANGENT, HALF, POWER, QUOTIENT and ABOVE_ZERO have a second version,
  * kn__far, for arrays with an element that the fast one can't compute: a large angle, one not above
- * 0, a large quotient; or for powers that are no product or root. */
+ * 0, a large quotient; or for powers that are no product or root, and derivatives of high order. */
 #define FAR_ALL(x, n, forward) false
 #define FAR_POSITIVE(x, n, forward) false
 #define FAR_KINKS(x, n, forward) false
@@ -88,7 +88,7 @@ static inline T scalar(double v) { return (T)v; }
 #define FAR_TANGENT(x, n, forward) (forward && KN_ANY_FAR(x, n))
 #define FAR_POWER(x, n, forward) kn__power_is_far(p, forward)
 #define FAR_HALF(x, n, forward) (forward && kn__any_below(x, n))
-#define FAR_ABOVE_ZERO(x, n, forward) FAR_HALF(x, n, forward)
+#define FAR_ABOVE_ZERO(x, n, forward) (!KN_IS_WIDE && (p > 0 || kn__any_below(x, n)))
 /* Elements that are looked at, then computed: few enough to stay in the first cache. */
 enum { ALL_AT_ONCE = INT32_MAX / 2, STRETCH = 2048 };
 #define STRETCH_ALL ALL_AT_ONCE
