@@ -88,14 +88,8 @@ static double dnnl_cost(const problem *p, const costs *c) {
 }
 
 static double winograd_cost(const problem *p, const costs *c) {
-    const kn__conv_sizes *s = p->s;
-    const int64_t *plane = p->pass == KN_PASS_DATA ? s->in : s->out;
-    int64_t tiles = s->batch * kn__chunks(plane[1], 4) * kn__chunks(plane[2], 4);
-    int64_t channels = kn__chunks(s->channels, KN_WINOGRAD_BLOCK) * KN_WINOGRAD_BLOCK;
-    int64_t outputs = kn__chunks(s->outputs, KN_WINOGRAD_BLOCK) * KN_WINOGRAD_BLOCK;
-    double numbers = KN_WINOGRAD_NUMBERS, pairs = numbers * (double)(channels * outputs);
-    return cost_of(&c->winograd[p->pass], pairs * (double)tiles,
-                   numbers * (double)((channels + outputs) * tiles), pairs);
+    kn__winograd_work work = kn__winograd_work_of(p->s, p->pass);
+    return cost_of(&c->winograd[p->pass], work.sums, work.images, work.weights);
 }
 
 static bool winograd_pays(const problem *p, const costs *c, double best) {
