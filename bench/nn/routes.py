@@ -67,10 +67,17 @@ def features(key, route, block):
         row = -(-out[2] // 8) * 8 / out[2] if wide else 1
         return np.array([sums * row, images, copies]) / 1e6
     if route == "winograd":
-        plane = key[4:7] if which == 1 else out
-        tiles = batch * -(-plane[1] // 4) * -(-plane[2] // 4)
+        plane, step = (key[4:7], 4 * stride) if which == 1 else (out, 4)
+        tiles = batch * -(-plane[1] // step) * -(-plane[2] // step)
         c, o = -(-channels // 16) * 16, -(-outs // 16) * 16
-        return np.array([36 * c * o * tiles, 36 * (c + o) * tiles, 36 * c * o]) / 1e6
+        first, to = (o, c) if which == 1 else (c, o)
+        numbers, phases = (3 + -(-window[1] // stride)) ** 2, stride * stride
+        panel = 2 * block
+        most = max((8 << 20) // (4 * numbers * phases * (outs if which == 1 else channels)), panel)
+        parts = -(-(-(-to // panel) * panel) // most)
+        made = phases * first * parts + (phases if which == 1 else 1) * to
+        pairs = numbers * phases * c * o
+        return np.array([pairs * tiles, numbers * made * tiles, pairs]) / 1e6
     return np.array([batch * groups * c * o * size * out_plane, images, groups * c * o * size * min(batch, 16)]) / 1e6
 
 
@@ -80,7 +87,8 @@ def possible(key, route, block):
     if kind(key) == "each":
         return route == "onednn"  # always
     if route == "winograd":
-        return groups == 1 and key[4] == 1 and key[7:11] == (1, 3, 3, 1) and key[12] == 1 and min(channels, outs) >= 8
+        fits = key[7] == 1 and -(-key[8] // key[10]) in (2, 3) and key[8] == key[9] and key[10] <= 2 and key[12] == 1
+        return groups == 1 and key[4] == 1 and fits and min(channels, outs) >= 8
     if route == "onednn":
         return groups == 1 or channels % 8 == 0 and outs % 8 == 0
     return groups == 1 or key[13] == 0 or channels % 8 or outs % 8
@@ -106,7 +114,7 @@ def fit(machines, block):
     """One model of all machines, whose times are scaled to the first one's."""
     first, model = machines[0], {}
     direct = lambda m, k: min(m[route][k] for route in ("ours", "onednn") if k in m[route])
-    scales = [math.exp(np.mean([math.log(direct(first, k) / direct(m, k)) for k in m["ours"]])) for m in machines]
+    scales = [math.exp(np.mean([math.log(direct(first, k) / direct(m, k)) for k in m["ours"] if k in first["ours"]])) for m in machines]
     for route in ROUTES:
         for which in range(3):
             for of in ("all", "few", "each"):

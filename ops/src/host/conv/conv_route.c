@@ -25,20 +25,20 @@ typedef struct costs { /* by pass */
     cost ours[3], ours_few[3], dnnl[3], dnnl_few[3], winograd[3];
 } costs;
 
-/* Fitted by bench/nn/routes.py to 195 convolutions on two threads of a Zen 4 and of a Xeon and one
- * of a Zen 5 (gcc 12, oneDNN 2.6.3, 2026-11), in the first one's ns; Winograd's to the Zen 5's.
- * Their routes take 1.01 to 1.03 times the best one's time on average. `few`: less
- * than 8 channels or outputs. */
-static const costs avx512 = {.ours = {{9.3, 14, 464}, {10.1, 0, 368}, {8.5, 97, 230}},
-                             .ours_few = {{8.3, 67, 239}, {11.0, 168, 35}, {7.8, 191, 38}},
-                             .dnnl = {{8.0, 165, 24}, {7.9, 171, 34}, {8.6, 119, 175}},
-                             .dnnl_few = {{8.2, 170, 98}, {42.9, 258, 0}, {8.9, 140, 0}},
-                             .winograd = {{10.2, 79, 82}, {10.4, 73, 77}, {10.6, 90, 101}}};
-static const costs avx2 = {.ours = {{10.0, 12, 337}, {10.9, 6, 299}, {9.4, 81, 161}},
-                           .ours_few = {{9.4, 45, 182}, {12.6, 109, 0}, {9.0, 147, 0}},
-                           .dnnl = {{9.1, 145, 69}, {9.1, 151, 48}, {10.2, 92, 133}},
-                           .dnnl_few = {{8.8, 112, 730}, {8.3, 701, 0}, {12.2, 96, 0}},
-                           .winograd = {{12.0, 137, 90}, {13.5, 50, 58}, {12.5, 160, 92}}};
+/* Fitted by bench/nn/routes.py to 195 convolutions on two threads of a Zen 4 and of a Xeon and 213
+ * on two of a Zen 5 (gcc 12, oneDNN 2.6.3, 2026-11), in the first one's ns; Winograd's to the Zen
+ * 5's. Their routes take 1.02 to 1.03 times the best one's time on average. `few`: less than 8
+ * channels or outputs. */
+static const costs avx512 = {.ours = {{9.1, 20, 430}, {10.2, 0, 325}, {8.4, 98, 155}},
+                             .ours_few = {{8.3, 70, 239}, {10.9, 183, 22}, {7.9, 175, 40}},
+                             .dnnl = {{7.9, 168, 41}, {7.9, 165, 51}, {8.6, 113, 205}},
+                             .dnnl_few = {{8.1, 169, 351}, {42.9, 249, 0}, {9.0, 121, 0}},
+                             .winograd = {{9.5, 96, 292}, {9.1, 126, 273}, {9.6, 147, 146}}};
+static const costs avx2 = {.ours = {{9.9, 12, 324}, {10.9, 0, 284}, {9.4, 73, 133}},
+                           .ours_few = {{9.3, 47, 181}, {12.7, 103, 0}, {8.7, 159, 0}},
+                           .dnnl = {{9.1, 144, 72}, {9.1, 154, 50}, {10.1, 94, 148}},
+                           .dnnl_few = {{8.8, 110, 767}, {8.3, 701, 0}, {12.1, 92, 0}},
+                           .winograd = {{11.2, 120, 328}, {11.7, 99, 309}, {11.9, 184, 109}}};
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 

@@ -127,13 +127,13 @@ kn_status kn__winograd_conv(kn_op_call *call, kn__conv_pass pass, const kn__conv
 
 kn__winograd_work kn__winograd_work_of(const kn__conv_sizes *s, kn__conv_pass pass) {
     bool of_dx = pass == KN_PASS_DATA;
-    images none = {.data = NULL};
-    winograd k = winograd_of(&none, (of_dx ? s->in : s->out) + 1, s, of_dx);
-    double n = k.n_numbers, tiles = (double)(k.rows * k.tile_columns), phases = k.n_phases;
-    double from = (double)rounded(of_dx ? s->outputs : s->channels, LANES);
-    double to = (double)rounded(of_dx ? s->channels : s->outputs, LANES);
-    double pairs = n * phases * from * to;
-    return (kn__winograd_work){.sums = pairs * tiles,
-                               .images = n * tiles * (phases * from + phases_to(&k) * to),
-                               .weights = pairs};
+    images from = {.channels = of_dx ? s->outputs : s->channels};
+    winograd k = winograd_of(&from, (of_dx ? s->in : s->out) + 1, s, of_dx);
+    k.n_to = of_dx ? s->channels : s->outputs;
+    double n = k.n_numbers, phases = k.n_phases,
+           parts = (double)kn__chunks(k.n_to, most_at_once(&k));
+    double channels = (double)rounded(from.channels, LANES), to = (double)rounded(k.n_to, LANES);
+    double tiles = (double)(k.rows * k.tile_columns), pairs = n * phases * channels * to;
+    double made = phases * channels * parts + phases_to(&k) * to;
+    return (kn__winograd_work){.sums = pairs * tiles, .images = n * made * tiles, .weights = pairs};
 }
