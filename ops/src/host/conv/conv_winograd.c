@@ -16,8 +16,8 @@ bool kn__winograd_fits(const kn__conv_sizes *s) {
            s->dilation[2] == 1 && !s->padding[0] && !s->padding_end[0] && !s->flip;
 }
 
-static images images_of(const kn_tensor *t, int64_t channels, const int64_t size[2]) {
-    return (images){.data = t->data, .channels = channels, .size = {size[0], size[1]}};
+static kn__planes images_of(const kn_tensor *t, int64_t channels, const int64_t size[2]) {
+    return (kn__planes){.data = t->data, .channels = channels, .size = {size[0], size[1]}};
 }
 
 /* Where the taps of a phase lie in a window, which begins at its elements `at`; turned: it is
@@ -35,7 +35,7 @@ static kn__winograd_taps taps_at(const kn__conv_sizes *s, const int at[2], bool 
 }
 
 /* The phases of x's windows. */
-static void phases_of_x(winograd *k, const kn__conv_sizes *s) {
+static void phases_of_x(kn__winograd *k, const kn__conv_sizes *s) {
     for (int f = 0; f < k->n_phases; f++) {
         int at[2] = {f / 2, f % 2};
         k->phase[f].taps = taps_at(s, at, false);
@@ -45,9 +45,9 @@ static void phases_of_x(winograd *k, const kn__conv_sizes *s) {
 
 /* The phases of dx, whose elements x = stride·i + from are met by the window's from from + padding
  * on, modulo the stride. */
-static void phases_of_dx(winograd *k, const kn__conv_sizes *s) {
+static void phases_of_dx(kn__winograd *k, const kn__conv_sizes *s) {
     for (int f = 0; f < k->n_phases; f++) {
-        phase *p = &k->phase[f];
+        kn__phase *p = &k->phase[f];
         int at[2];
         p->from[0] = f / 2, p->from[1] = f % 2;
         for (int d = 0; d < 2; d++) {
@@ -60,11 +60,11 @@ static void phases_of_dx(winograd *k, const kn__conv_sizes *s) {
 }
 
 /* Of a pass whose tiles lie in planes of `out`. */
-static winograd winograd_of(const images *from, const int64_t out[2], const kn__conv_sizes *s,
-                            bool of_dx) {
+static kn__winograd winograd_of(const kn__planes *from, const int64_t out[2],
+                                const kn__conv_sizes *s, bool of_dx) {
     const kn__loop_table *loops = kn__loops(KN_F32);
     int64_t stride = s->stride[1];
-    winograd k = {.loops = loops, .from = *from, .width = loops->tile_columns};
+    kn__winograd k = {.loops = loops, .from = *from, .width = loops->tile_columns};
     k.n_numbers = kn__winograd_numbers(taps_of(s, 1));
     k.n_phases = (int)(stride * stride);
     k.stride_from = of_dx ? 1 : stride, k.stride_to = of_dx ? stride : 1;
@@ -75,9 +75,9 @@ static winograd winograd_of(const images *from, const int64_t out[2], const kn__
     return k;
 }
 
-static winograd of_x(const kn_op_call *call, const kn__conv_sizes *s) {
-    images x = images_of(call->in[0], s->channels, s->in + 1);
-    winograd k = winograd_of(&x, s->out + 1, s, false);
+static kn__winograd of_x(const kn_op_call *call, const kn__conv_sizes *s) {
+    kn__planes x = images_of(call->in[0], s->channels, s->in + 1);
+    kn__winograd k = winograd_of(&x, s->out + 1, s, false);
     phases_of_x(&k, s);
     k.n_to = s->outputs;
     k.w_from = s->window_size, k.w_to = s->window_size * s->channels;
@@ -85,7 +85,7 @@ static winograd of_x(const kn_op_call *call, const kn__conv_sizes *s) {
 }
 
 static kn_status forward(kn_op_call *call, const kn__conv_sizes *s, unsigned flags) {
-    winograd k = of_x(call, s);
+    kn__winograd k = of_x(call, s);
     k.from.in_blocks = flags & KN_PLAN_FROM_BLOCKS;
     k.to_blocks = flags & KN_PLAN_TO_BLOCKS;
     k.w = call->in[1]->data;
@@ -97,8 +97,8 @@ static kn_status forward(kn_op_call *call, const kn__conv_sizes *s, unsigned fla
 }
 
 static kn_status data(kn_op_call *call, const kn__conv_sizes *s) {
-    images dy = images_of(call->in[0], s->outputs, s->out + 1);
-    winograd k = winograd_of(&dy, s->in + 1, s, true);
+    kn__planes dy = images_of(call->in[0], s->outputs, s->out + 1);
+    kn__winograd k = winograd_of(&dy, s->in + 1, s, true);
     phases_of_dx(&k, s);
     k.n_to = s->channels;
     k.w_from = s->window_size * s->channels, k.w_to = s->window_size;
@@ -114,8 +114,8 @@ static kn_status data(kn_op_call *call, const kn__conv_sizes *s) {
 }
 
 static kn_status weight(kn_op_call *call, const kn__conv_sizes *s) {
-    winograd k = of_x(call, s);
-    images dy = images_of(call->in[1], s->outputs, s->out + 1);
+    kn__winograd k = of_x(call, s);
+    kn__planes dy = images_of(call->in[1], s->outputs, s->out + 1);
     return kn__winograd_sums(call, &k, &dy);
 }
 
@@ -127,8 +127,8 @@ kn_status kn__winograd_conv(kn_op_call *call, kn__conv_pass pass, const kn__conv
 
 kn__winograd_work kn__winograd_work_of(const kn__conv_sizes *s, kn__conv_pass pass) {
     bool of_dx = pass == KN_PASS_DATA;
-    images from = {.channels = of_dx ? s->outputs : s->channels};
-    winograd k = winograd_of(&from, (of_dx ? s->in : s->out) + 1, s, of_dx);
+    kn__planes from = {.channels = of_dx ? s->outputs : s->channels};
+    kn__winograd k = winograd_of(&from, (of_dx ? s->in : s->out) + 1, s, of_dx);
     k.n_to = of_dx ? s->channels : s->outputs;
     double n = k.n_numbers, phases = k.n_phases,
            parts = (double)kn__chunks(k.n_to, most_at_once(&k));

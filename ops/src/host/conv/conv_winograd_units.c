@@ -15,29 +15,29 @@ enum {
 /* --- units --- */
 
 /* Of channels from c on, those at a time. */
-static int64_t depth_of(const winograd *k, int64_t c) {
+static int64_t depth_of(const kn__winograd *k, int64_t c) {
     int64_t most = k->n_phases > 1 ? PHASE_CHANNELS : CHANNELS;
     return smaller(rounded(k->from.channels - c, LANES), most);
 }
 
 /* v [numbers][tiles][phases][depth]: the windows' numbers, of channels from c on. */
-static void windows(const winograd *k, float *v, float *space, int64_t row, int64_t end,
+static void windows(const kn__winograd *k, float *v, float *space, int64_t row, int64_t end,
                     int64_t c) {
     int64_t depth = depth_of(k, c), each = k->n_phases * depth;
     int64_t step = step_of((end - row) * k->tile_columns * each);
-    for (strip p; row < end; row += p.n_rows, v += p.n_rows * k->tile_columns * each) {
+    for (kn__strip p; row < end; row += p.n_rows, v += p.n_rows * k->tile_columns * each) {
         p = strip_of_windows(k, row, end);
         for (int64_t at = 0; at < depth; at += LANES)
-            transform_windows(k, &p, c + at, space, (numbers){v + at, step, each}, depth);
+            transform_windows(k, &p, c + at, space, (kn__numbers){v + at, step, each}, depth);
     }
 }
 
-static int64_t u_phase(const winograd *k) { return n_panels(k) * k->width * k->from.channels; }
-static int64_t u_step(const winograd *k) { return step_of(k->n_phases * u_phase(k)); }
+static int64_t u_phase(const kn__winograd *k) { return n_panels(k) * k->width * k->from.channels; }
+static int64_t u_step(const kn__winograd *k) { return step_of(k->n_phases * u_phase(k)); }
 
 /* m [tiles][n] += v [tiles][channels] · u, of one number and phase; rows of m and v are m_row and
  * v_row elements apart. */
-static void multiply_tiles(const winograd *k, float *m, int64_t m_row, const float *v,
+static void multiply_tiles(const kn__winograd *k, float *m, int64_t m_row, const float *v,
                            int64_t v_row, const float *u, int64_t channels, int64_t tiles) {
     for (int64_t at = 0; at < k->n; at += k->width)
         for (int64_t i = 0; i < tiles; i += k->loops->tile_rows)
@@ -48,7 +48,7 @@ static void multiply_tiles(const winograd *k, float *m, int64_t m_row, const flo
 }
 
 /* m [numbers][tiles][phases or 1][n] (+)= v · u, of channels from c on. */
-static void multiply(const winograd *k, float *m, const float *v, int64_t tiles, int64_t c) {
+static void multiply(const kn__winograd *k, float *m, const float *v, int64_t tiles, int64_t c) {
     int64_t depth = depth_of(k, c), channels = smaller(depth, k->from.channels - c);
     int64_t v_row = k->n_phases * depth, m_row = phases_to(k) * k->n;
     const float *u = k->u + c * k->width;
@@ -62,7 +62,7 @@ static void multiply(const winograd *k, float *m, const float *v, int64_t tiles,
 }
 
 /* The results of a strip in blocks, of all phases. */
-static void results_in(const winograd *k, float *blocks, const strip *p, numbers m,
+static void results_in(const kn__winograd *k, float *blocks, const kn__strip *p, kn__numbers m,
                        const float bias[LANES]) {
     for (int64_t i = 0; i < p->n_rows; i++, m.data += k->tile_columns * m.tile_step) {
         for (int f = 0; f < phases_to(k); f++) {
@@ -81,7 +81,8 @@ static void results_in(const winograd *k, float *blocks, const strip *p, numbers
 }
 
 /* The result's 16 channels, from c on, of a strip, whose products begin at m. */
-static void result(const winograd *k, const strip *p, int64_t c, numbers m, float *space) {
+static void result(const kn__winograd *k, const kn__strip *p, int64_t c, kn__numbers m,
+                   float *space) {
     int64_t plane = k->out[0] * k->out[1], positions = p->n * k->out[1];
     int64_t place = (p->image * k->n_to + c) * plane;
     int lanes = (int)smaller(LANES, k->n_to - c);
@@ -96,24 +97,24 @@ static void result(const winograd *k, const strip *p, int64_t c, numbers m, floa
         kn__conv_finish(&k->finish, to - k->to + i * plane, positions);
 }
 
-static void results(const winograd *k, float *m, float *space, int64_t row, int64_t end) {
+static void results(const kn__winograd *k, float *m, float *space, int64_t row, int64_t end) {
     int64_t each = phases_to(k) * k->n, step = step_of((end - row) * k->tile_columns * each);
     int64_t side = TILE * k->stride_to;
-    for (strip p; row < end; row += p.n_rows, m += p.n_rows * k->tile_columns * each) {
+    for (kn__strip p; row < end; row += p.n_rows, m += p.n_rows * k->tile_columns * each) {
         p = strip_at(k, row, end, side, 0, side, k->out[0]);
         for (int64_t at = 0; at < k->n; at += LANES)
-            result(k, &p, k->first + at, (numbers){m + at, step, each}, space);
+            result(k, &p, k->first + at, (kn__numbers){m + at, step, each}, space);
     }
 }
 
 /* Elements of a unit's windows. */
-static int64_t unit_windows(const winograd *k) {
+static int64_t unit_windows(const kn__winograd *k) {
     int64_t tiles = k->unit_rows * k->tile_columns;
     return k->n_numbers * step_of(tiles * k->n_phases * depth_of(k, 0));
 }
 
 static void unit_body(void *ctx, int64_t i) {
-    winograd *k = ctx;
+    kn__winograd *k = ctx;
     int64_t row = i * k->unit_rows, end = smaller(row + k->unit_rows, k->rows);
     float *space = kn__slot_take(&k->slots), *v = space + k->strip, *m = v + unit_windows(k);
     for (int64_t c = 0; c < k->from.channels; c += depth_of(k, c)) {
@@ -128,7 +129,7 @@ static void unit_body(void *ctx, int64_t i) {
 
 /* u of channel i. */
 static void weights_body(void *ctx, int64_t i) {
-    winograd *k = ctx;
+    kn__winograd *k = ctx;
     for (int64_t at = 0; at < k->n; at += k->width) {
         const float *w = k->w + i * k->w_from + (k->first + at) * k->w_to;
         int lanes = (int)smaller(k->width, smaller(k->n, k->n_to - k->first) - at);
@@ -141,19 +142,19 @@ static void weights_body(void *ctx, int64_t i) {
 
 /* All channels of the result in parts: each one's place among them, and its weights' numbers. */
 typedef struct parts {
-    winograd *k;
+    kn__winograd *k;
     int64_t most; /* channels of a part */
     int threads;
     float *kept; /* of all parts, one after the other; NULL: there is room for one */
 } parts;
 
 static int64_t part_elements(const parts *p) {
-    const winograd *k = p->k;
+    const kn__winograd *k = p->k;
     return k->n_numbers * step_of(k->n_phases * p->most * k->from.channels);
 }
 
 static void part_choose(const parts *p, int64_t first, float *u) {
-    winograd *k = p->k;
+    kn__winograd *k = p->k;
     k->first = first;
     k->n = smaller(p->most, rounded(k->n_to - first, LANES));
     k->u = u;
@@ -178,20 +179,20 @@ static kn_status weights_keep(parts *p, const kn_tensor *w) {
 }
 
 /* Bytes of a tile's windows and products. */
-static int64_t tile_bytes(const winograd *k) {
+static int64_t tile_bytes(const kn__winograd *k) {
     int64_t n = smaller(most_at_once(k), rounded(k->n_to, LANES));
     return k->n_numbers * (int64_t)sizeof(float) *
            (k->n_phases * depth_of(k, 0) + phases_to(k) * n);
 }
 
-bool kn__winograd_fits_in_place(const winograd *k) {
+bool kn__winograd_fits_in_place(const kn__winograd *k) {
     return most_at_once(k) >= k->n_to &&
            tile_bytes(k) * k->tile_rows * k->tile_columns <= IMAGE_BYTES;
 }
 
 /* Rows of tiles in a unit: what the second cache holds, as many units as keep some threads busy,
  * but tiles enough for each to be worth reading all weights. */
-static int64_t rows_at_once(const winograd *k) {
+static int64_t rows_at_once(const kn__winograd *k) {
     enum { UNITS = 16, LEAST_TILES = 14 };
     int64_t rows = larger(kn__chunks(k->rows, UNITS), kn__chunks(LEAST_TILES, k->tile_columns));
     rows = larger(1, smaller(rows, UNIT_BYTES / (tile_bytes(k) * k->tile_columns)));
@@ -199,7 +200,7 @@ static int64_t rows_at_once(const winograd *k) {
     return kn__chunks(k->rows, kn__chunks(k->rows, rows));
 }
 
-kn_status kn__winograd_products(kn_op_call *call, winograd *k, const kn_tensor *w) {
+kn_status kn__winograd_products(kn_op_call *call, kn__winograd *k, const kn_tensor *w) {
     parts p = {.k = k, .most = most_at_once(k), .threads = call->threads};
     k->unit_rows = rows_at_once(k);
     k->strip = strip_elements(k, larger(k->from.size[1], k->out[1]));

@@ -8,8 +8,8 @@ enum {
 };
 
 typedef struct sums {
-    winograd k;
-    images dy;
+    kn__winograd k;
+    kn__planes dy;
     float *dw;
     int64_t row, end; /* tile rows in work */
     int64_t depth;    /* x's channels, a multiple of LANES */
@@ -27,23 +27,23 @@ static int64_t windows_row(const sums *g) { return g->k.n_phases * g->depth; }
 /* The numbers of some tile rows. */
 static void numbers_body(void *ctx, int64_t i) {
     sums *g = ctx;
-    winograd *k = &g->k;
+    kn__winograd *k = &g->k;
     int64_t row = g->row + i * k->unit_rows, end = smaller(row + k->unit_rows, g->end);
     int64_t all = tiles_in_work(g), each = windows_row(g);
     int64_t v_step = step_of(all * each), z_step = step_of(n_panels(k) * all * k->width);
     float *space = kn__slot_take(&k->slots);
-    for (strip p; row < end; row += p.n_rows) {
+    for (kn__strip p; row < end; row += p.n_rows) {
         int64_t tile = (row - g->row) * k->tile_columns;
         p = strip_of_windows(k, row, end);
         for (int64_t c = 0; c < g->depth; c += LANES)
             transform_windows(k, &p, c, space,
-                              (numbers){g->windows + tile * each + c, v_step, each}, g->depth);
+                              (kn__numbers){g->windows + tile * each + c, v_step, each}, g->depth);
         p = strip_at(k, row, end, TILE, 0, TILE, g->dy.size[0]);
         for (int64_t c = 0; c < k->n; c += LANES) {
             float *z = g->gradients + (c / k->width * all + tile) * k->width + c % k->width;
             const float *blocks = blocks_of(k, &g->dy, &p, k->first + c, space);
             transform(k, k->loops->winograd_gradients, blocks, g->dy.size[1], &p, (int64_t[]){0, 0},
-                      1, (numbers){z, z_step, k->width});
+                      1, (kn__numbers){z, z_step, k->width});
         }
     }
     kn__slot_give(&k->slots, space);
@@ -54,7 +54,7 @@ enum { BLOCK = 56 }; /* four tiles of a product */
 /* One of the numbers, of a block of x's channels and phases. */
 static void sums_body(void *ctx, int64_t i) {
     sums *g = ctx;
-    const winograd *k = &g->k;
+    const kn__winograd *k = &g->k;
     int64_t j = i / g->blocks, first = i % g->blocks * BLOCK, tiles = tiles_in_work(g);
     int64_t end = smaller(first + BLOCK, g->n_sums), each = windows_row(g);
     const float *v = g->windows + j * step_of(tiles * each);
@@ -70,7 +70,7 @@ static void sums_body(void *ctx, int64_t i) {
 /* dw of channel i. */
 static void dw_body(void *ctx, int64_t i) {
     sums *g = ctx;
-    const winograd *k = &g->k;
+    const kn__winograd *k = &g->k;
     int64_t n = smaller(k->n, k->n_to - k->first), step = step_of(g->n_sums * k->n);
     for (int64_t at = 0; at < n; at += k->width) {
         float *dw = g->dw + (k->first + at) * k->w_to + i * k->w_from;
@@ -90,7 +90,7 @@ static int64_t chunk_rows(const sums *g, int64_t n) {
 
 static kn_status run(kn_op_call *call, sums *g) {
     enum { UNITS = 16, UNIT_ROWS = 4 };
-    winograd *k = &g->k;
+    kn__winograd *k = &g->k;
     int64_t most = most_at_once(k), rows = chunk_rows(g, most), tiles = rows * k->tile_columns;
     k->unit_rows = larger(1, smaller(UNIT_ROWS, rows / UNITS));
     k->strip = strip_elements(k, larger(k->from.size[1], g->dy.size[1]));
@@ -115,7 +115,7 @@ static kn_status run(kn_op_call *call, sums *g) {
     return KN_OK;
 }
 
-kn_status kn__winograd_sums(kn_op_call *call, const winograd *of_x, const images *dy) {
+kn_status kn__winograd_sums(kn_op_call *call, const kn__winograd *of_x, const kn__planes *dy) {
     int64_t channels = of_x->from.channels;
     sums g = {.k = *of_x,
               .dy = *dy,
