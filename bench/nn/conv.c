@@ -14,8 +14,14 @@ static kn_tensor *same(kn_tensor *x, kn_tensor *w, int64_t groups) {
     return kn_conv(x, w, KN_NONE, &(kn_conv_options){.padding = {p, p}, .groups = groups});
 }
 
+/* Planes of half the size, or twice. */
 static kn_tensor *strided(kn_tensor *x, kn_tensor *w) {
-    return kn_conv(x, w, KN_NONE, &(kn_conv_options){.padding = {3, 3}, .stride = {2, 2}});
+    int64_t p = (w->dim[2] - 1) / 2;
+    return kn_conv(x, w, KN_NONE, &(kn_conv_options){.padding = {p, p}, .stride = {2, 2}});
+}
+
+static kn_tensor *doubled(kn_tensor *x, kn_tensor *w) {
+    return kn_deconv(x, w, KN_NONE, &(kn_conv_options){.padding = {1, 1}, .stride = {2, 2}});
 }
 
 /* clang-format off */
@@ -24,6 +30,9 @@ CASE(nn, conv_group8,   same(x[0], x[1], 8), .in = {N(32, 64, 28, 28), N(64, 8, 
 CASE(nn, conv_512_7,    same(x[0], x[1], 1), .in = {N(32, 512, 7, 7), N(512, 512, 3, 3)}, .both = true)
 CASE(nn, conv_first,    same(x[0], x[1], 1), .in = {C(0, 1, 32, 3, 32, 32), N(64, 3, 3, 3)}, .both = true)
 CASE(nn, conv_first_s2, strided(x[0], x[1]), .in = {C(0, 1, 8, 3, 224, 224), N(64, 3, 7, 7)}, .both = true)
+CASE(nn, conv_3x3_s2,   strided(x[0], x[1]), .in = {N(32, 128, 56, 56), N(128, 128, 3, 3)}, .both = true)
+CASE(nn, conv_4x4_s2,   strided(x[0], x[1]), .in = {N(64, 128, 16, 16), N(256, 128, 4, 4)}, .both = true)
+CASE(nn, deconv_4x4_s2, doubled(x[0], x[1]), .in = {N(64, 256, 8, 8), N(256, 128, 4, 4)}, .both = true)
 CASE(nn, conv_1x1,      same(x[0], x[1], 1), .in = {N(32, 256, 14, 14), N(64, 256, 1, 1)}, .both = true)
 CASE(nn, conv_each,     same(x[0], x[1], 64), .in = {N(32, 64, 28, 28), N(64, 1, 3, 3)}, .both = true)
 /* clang-format on */

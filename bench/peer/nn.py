@@ -78,6 +78,9 @@ arrays.CASES = {
     "conv_512_7": lambda x, w: F.conv2d(x, w, padding=1),
     "conv_first": lambda x, w: F.conv2d(x, w, padding=1),
     "conv_first_s2": lambda x, w: F.conv2d(x, w, stride=2, padding=3),
+    "conv_3x3_s2": lambda x, w: F.conv2d(x, w, stride=2, padding=1),
+    "conv_4x4_s2": lambda x, w: F.conv2d(x, w, stride=2, padding=1),
+    "deconv_4x4_s2": lambda x, w: F.conv_transpose2d(x, w, stride=2, padding=1),
     "conv_1x1": lambda x, w: F.conv2d(x, w),
     "conv_each": lambda x, w: F.conv2d(x, w, padding=1, groups=64),
     # image
