@@ -22,8 +22,9 @@ static bool stats_begun, snapshot_begun, oom_begun, trace_begun;
 
 const kn_pool_options *kn__inspect_options(void) { return &config.pool; }
 
+/* An error's message and names around it. */
 KN_PRINTF(1, 2) static void say(const char *fmt, ...) {
-    char text[8192];
+    char text[sizeof((kn_error *)0)->message + 256];
     va_list args;
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
@@ -50,7 +51,7 @@ __attribute__((constructor)) static void start(void) {
     reader = getpid();
     pthread_atfork(NULL, NULL, fork_child);
     if (config.help) kn__alloc_config_help(&messages);
-    say("%s", text);
+    (void)kn__stderr_write(messages.text.data, messages.text.length);
     if (config.stacks) say_failure(kn_stacks_begin(NULL));
     if (!config.trace[0]) return;
     if (kn__path_expand(path, sizeof path, config.trace)) {

@@ -4,27 +4,39 @@
 #include "cancel.h"
 #include "device/registry.h"
 #include "pool/inspector.h"
+#include "pool/options.h"
 
 enum { NO_SOFT_LIMIT = 1, NO_LIMIT = 2, TRIES = 4 };
 
-/* KNET_ALLOC's options, without the limits that don't fit the device. Why one of these does not is
- * what the try said that left out the others of them. Apart, as the errors take 9 KB of stack. */
-__attribute__((noinline)) static kn_status make_fitting(kn_pool **out, kn_device *device) {
-    kn_error why[TRIES] = {*kn_last_error()};
+static kn_pool_options options_without(int lost) {
+    kn_pool_options options = *kn__inspect_options();
+    if (lost & NO_SOFT_LIMIT) options.soft_limit_bytes = 0;
+    if (lost & NO_LIMIT) options.limit_bytes = 0;
+    return options;
+}
+
+/* Says why one option is lost: with the others that are lost left out, it still doesn't fit. Found
+ * anew, as stacks may have no room to keep the error of each try. */
+static void say_misfit(kn_device *device, int lost, int which, const char *name) {
+    if (!(lost & which)) return;
+    kn_device_info info;
+    kn_pool_options options = options_without(lost ^ which);
+    kn_status status = kn__options_info(&info, device, false);
+    if (status == KN_OK) status = kn__options_check(&options, &info, "kn_pool_create");
+    if (status < 0) kn__inspect_options_misfit(device, kn_last_error(), name);
+}
+
+/* KNET_ALLOC's options, without the limits that don't fit the device. */
+static kn_status make_fitting(kn_pool **out, kn_device *device) {
     kn_status status = KN_ERR_INVALID;
-    int i = 0;
-    while (status == KN_ERR_INVALID && ++i < TRIES) {
-        kn_pool_options options = *kn__inspect_options();
-        if (i & NO_SOFT_LIMIT) options.soft_limit_bytes = 0;
-        if (i & NO_LIMIT) options.limit_bytes = 0;
+    int lost = 0;
+    while (status == KN_ERR_INVALID && ++lost < TRIES) {
+        kn_pool_options options = options_without(lost);
         status = kn_pool_create(out, device, &options);
-        why[i] = *kn_last_error();
     }
     if (status < 0) return status;
-    if (i & NO_LIMIT) kn__inspect_options_misfit(device, &why[i ^ NO_LIMIT], "limit");
-    if (i & NO_SOFT_LIMIT) {
-        kn__inspect_options_misfit(device, &why[i ^ NO_SOFT_LIMIT], "soft_limit");
-    }
+    say_misfit(device, lost, NO_LIMIT, "limit");
+    say_misfit(device, lost, NO_SOFT_LIMIT, "soft_limit");
     return KN_OK;
 }
 

@@ -2,10 +2,11 @@
  * "oom" runs out of memory, "named" uses a pool of its own as well and destroys it, "fork" has a
  * child that exits, "exit" ends in the middle with blocks that are live, "folder" starts with a
  * change to a new one, "full" lets no file grow beyond 128 bytes,
- * "data" opens the file "data". */
+ * "data" opens the file "data", "small" makes the pool in a thread with a stack of 16 KiB. */
 #include <fcntl.h>
 #include <knet/pool.h>
 #include <knet/sim.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,6 +43,20 @@ static kn_status named(kn_device *device) {
     return status;
 }
 
+static void *make_pool(void *device) { return kn_device_pool(device); }
+
+static kn_status make_on_small_stack(kn_device *device) {
+    pthread_attr_t attributes;
+    pthread_t thread;
+    void *pool = NULL;
+    bool runs = pthread_attr_init(&attributes) == 0 &&
+                pthread_attr_setstacksize(&attributes, 16 << 10) == 0 &&
+                pthread_create(&thread, &attributes, make_pool, device) == 0 &&
+                pthread_join(thread, &pool) == 0;
+    pthread_attr_destroy(&attributes);
+    return runs && pool ? KN_OK : KN_ERR_INTERNAL;
+}
+
 static kn_status work(int argc, char **argv) {
     kn_device *device = NULL;
     void *small = NULL, *large = NULL;
@@ -52,6 +67,7 @@ static kn_status work(int argc, char **argv) {
         if (setrlimit(RLIMIT_FSIZE, &(struct rlimit){128, 128}) != 0) return KN_ERR_IO;
     }
     KN_TRY(kn_device_find(&device, "sim"));
+    if (has(argc, argv, "small")) KN_TRY(make_on_small_stack(device));
     kn_pool *pool = kn_device_pool(device);
     if (!pool) return kn_check();
     KN_TRY(kn_alloc(&small, pool, 300, NULL));
