@@ -42,6 +42,23 @@ def plain(data):
     return _Plain(io.BytesIO(data)).load()
 
 
+class Device:
+    """As a torch.device."""
+
+    def __init__(self, kind, index):
+        self.type, self.index = kind, index
+
+
+class Number:
+    """0, as np.int64(0) is."""
+
+    def __index__(self):
+        return 0
+
+
+Flag = type("bool_", (Number,), {})  # as np.bool_ is
+
+
 class Case(unittest.TestCase):
     def setUp(self):
         self.pool = knetc.Pool(0)
@@ -188,6 +205,14 @@ class Rmm(Case):
         with self.assertRaises(MemoryError):
             self.resource.allocate(2048 * MIB, stream)
 
+    def test_devices_of_pytorch_and_names(self):
+        for number, device in ((1, "cuda:1"), (1, Device("cuda", 1)), (0, None)):
+            with mock.patch.dict(self.rmm.mr.by_device):
+                resource = knetc.for_rmm.install(device)
+                self.assertIs(self.rmm.mr.by_device[number], resource)
+        with self.assertRaisesRegex(ValueError, "install: cpu is not a CUDA device"):
+            knetc.for_rmm.install("cpu")
+
     def test_stream_of_another_device_frees_too(self):
         stream = ctypes.c_void_p()
         self.pool.lib.kn_stream_create(ctypes.byref(stream), knetc.Pool(1).device)
@@ -295,12 +320,25 @@ class Statistics(Case):
         self.assertEqual(len(knetc.snapshot(None)["segments"]), 1)
         self.pool.free(block)
 
+    def test_devices_of_pytorch_and_numbers_of_numpy(self):
+        block = self.pool.alloc(2 * MIB)
+        number, first = Number(), Device("cuda", 0)  # NumPy's are no int
+        self.assertEqual((knetc.memory_allocated(number), knetc.memory_allocated(first)), (2 * MIB, 2 * MIB))
+        for devices in (number, first, [first], {number}):
+            self.assertEqual(len(knetc.snapshot(devices)["segments"]), 1, devices)
+        names = [knetc.Pool(Device(*d)).name for d in (("cuda", 1), ("cuda", None), ("cpu", None), ("cpu", 0))]
+        self.assertEqual(names, ["cuda:1", "cuda:0", "cpu", "cpu"])
+        with self.assertRaisesRegex(knetc.Error, "xpu:0"):
+            knetc.limit(Device("xpu", 0))
+        self.pool.free(block)
+
     def test_what_is_no_device_is_an_error(self):
-        for device in (True, 0.0, b"cuda:0"):
+        for device in (True, Flag(), 0.0, b"cuda:0"):
             with self.assertRaisesRegex(TypeError, "is no device"):
                 knetc.memory_stats(device)
-        with self.assertRaisesRegex(TypeError, "True is no device"):
-            knetc.snapshot(True)
+        for device, shown in ((True, "True"), (0.5, "0.5"), (b"cuda:0", "b'cuda:0'")):
+            with self.assertRaisesRegex(TypeError, f"{shown} is no device"):
+                knetc.snapshot(device)
 
     def test_missing_device_is_an_error(self):
         with self.assertRaisesRegex(knetc.Error, "cuda:9"):

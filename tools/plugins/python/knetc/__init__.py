@@ -13,8 +13,9 @@
     with knetc.scope("load"):   # a row of the timer's table: KNET_TIMER=1
         read_batch()
 
-A device is PyTorch's number N, for "cuda:N"; None is the current one, as it is there. The libraries are found in $KNET_LIB, beside the package, or by the system's
-loader. KNET_ALLOC has the options of the pools: see KNET_ALLOC=help.
+A device is PyTorch's number N, for "cuda:N", a name, or a torch.device; None is the current one, as it is there. The
+libraries are found in $KNET_LIB, beside the package, or by the system's loader. KNET_ALLOC has the options of the pools:
+see KNET_ALLOC=help.
 """
 import importlib
 import re

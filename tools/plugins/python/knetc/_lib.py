@@ -128,13 +128,19 @@ def _current_device():
 def _name_of(device):
     if isinstance(device, str):
         return device
-    if isinstance(device, bool) or not (device is None or hasattr(device, "__index__")):
-        raise TypeError(f"{device!r} is no device; write its number, a name such as \"cuda:0\", or None for the current one")
+    kind, index = getattr(device, "type", None), getattr(device, "index", None)
+    if isinstance(kind, str):  # as PyTorch's
+        return "cpu" if kind == "cpu" else f"{kind}:{_current_device() if index is None else index}"
+    flag = type(device).__name__ in ("bool", "bool_")  # also NumPy's
+    if flag or not (device is None or hasattr(device, "__index__")):
+        raise TypeError(f"{device!r} is no device; write its number, a name such as \"cuda:0\", a torch.device, or None for "
+                        "the current one")
     return f"cuda:{_current_device() if device is None else operator.index(device)}"
 
 
 class Pool:
-    """The default pool of a device: "cuda:0", 0 for the same, or None for the framework's current one."""
+    """The default pool of a device: "cuda:0", 0 or torch.device("cuda:0") for the same, or None for the framework's
+    current one."""
 
     def __init__(self, device=0):
         self.name = _name_of(device)
@@ -144,6 +150,13 @@ class Pool:
         self.handle = self.lib.kn_device_pool(self.device)
         if not self.handle:
             check(self.lib.kn_check())
+
+    def cuda_number(self, function, user):
+        """N of a pool of cuda:N; the user knows no other devices."""
+        name = self.lib.kn_device_name(self.device).decode()
+        if not name.startswith("cuda:"):
+            raise ValueError(f"{function}: {name} is not a CUDA device; {user} knows no other")
+        return int(name[5:])
 
     def alloc(self, size, stream=None):
         """Allocates for the stream (its handle as a number); returns the address, 0 for 0 bytes."""

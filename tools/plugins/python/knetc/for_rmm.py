@@ -14,6 +14,7 @@ def install(device=0):
     import rmm
 
     pool = Pool(device)
+    number = pool.cuda_number("install", "RMM")
 
     def allocate(size, stream):
         return pool.alloc(size, handle_of(stream))
@@ -23,5 +24,5 @@ def install(device=0):
         pool.free(address)
 
     resource = rmm.mr.CallbackMemoryResource(allocate, deallocate)
-    rmm.mr.set_per_device_resource(device, resource)
+    rmm.mr.set_per_device_resource(number, resource)
     return resource

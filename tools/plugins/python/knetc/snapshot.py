@@ -97,14 +97,9 @@ def _traces(device_count, segments):
 
 def _pools(devices):
     """{N: pool of cuda:N} of a device or several."""
-    pools = {}
-    for device in [devices] if devices is None or isinstance(devices, (int, str)) else devices:
-        pool = Pool(device)
-        name = pool.lib.kn_device_name(pool.device).decode()
-        if not name.startswith("cuda:"):
-            raise ValueError(f"snapshot: {name} is not a CUDA device; PyTorch's viewer knows no other")
-        pools[int(name[5:])] = pool
-    return pools
+    several = hasattr(devices, "__iter__") and not isinstance(devices, (str, bytes))
+    pools = [Pool(device) for device in (devices if several else [devices])]
+    return {pool.cuda_number("snapshot", "PyTorch's viewer"): pool for pool in pools}
 
 
 def snapshot(devices=0):
