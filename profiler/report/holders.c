@@ -173,7 +173,21 @@ static void add_pools(kn__text *text, const kn__report *report) {
     }
 }
 
+/* Of traces that tell how much was live, but not whose it was. */
+static void add_levels(kn__text *text, const kn__report *report, const kn__memory_view *view) {
+    kn__text lines = {0};
+    add_mark(&lines, report, view->ascii);
+    kn__text_puts(&lines,
+                  " its owners are not in the trace; a profile of KNET_TIMER=json=FILE has them\n");
+    kn__text_wrapped(text, &lines, view->width);
+    if (!is_merged(report)) add_graph(text, report, view);
+}
+
 void kn__memory_add(kn__text *text, const kn__report *report, const kn__memory_view *view) {
+    if (!report->has_memory && report->memory.live_max > 0) {
+        add_levels(text, report, view);
+        return;
+    }
     if (!report->has_memory || report->memory.live_max <= 0) {
         kn__text_puts(text, report->has_memory
                                 ? " no memory was allocated\n"

@@ -504,6 +504,7 @@ static void the_view_of_memory_names_mark_owners_and_time(void **state) {
                         "            0                     5.00ms\n");
     kn__text_release(&text);
     report.has_memory = false;
+    report.memory.live_max = 0;
     kn__memory_add(&text, &report, &(kn__memory_view){0});
     assert_non_null(strstr(text.data, "no memory in it"));
     kn__text_release(&text);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "holders.h"
 #include "read.h"
 #include "table.h"
 #include "test.h"
@@ -204,6 +205,18 @@ static void live_bytes_are_kept_with_their_mark(void **state) {
     assert_int_equal(report.memory.live, 50);
     assert_int_equal(report.live.max_at, 2000);
     assert_int_equal(report.live.n, 3);
+    kn__text view = {0};
+    kn__memory_add(&view, &report, &(kn__memory_view){.width = 50, .height = 2, .ascii = true});
+    assert_string_equal(view.data,
+                        " high-water mark 700 bytes, 2.00us after the start\n (of 10.0us)\n"
+                        " its owners are not in the trace; a profile of\n"
+                        " KNET_TIMER=json=FILE has them\n"
+                        "\n live bytes over time (^ the high-water mark)\n\n"
+                        "      700B |       #:::\n"
+                        "           |   ::::#::::::::::::::::::::::::::::::\n"
+                        "        0B +-------^------------------------------\n"
+                        "            0                               10.0us\n");
+    kn__text_release(&view);
 }
 
 static void steps_of_pytorch_are_counted(void **state) {
