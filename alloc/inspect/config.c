@@ -11,6 +11,7 @@
 #include "words.h"
 
 enum { NANO = 1000000000, WORD_BYTES = KN__CONFIG_PATH_BYTES + 64 };
+#define TOO_LONG "it is too long: %zu characters; the most are %d"
 
 typedef enum kind { SIZE, SLAB_SIZE, SHARE, TIME, FILE_NAME, FILE_OR_STDERR, SWITCH } kind;
 
@@ -137,7 +138,8 @@ static void read_word(kn__alloc_config *out, const char *text, kn__writer *messa
     kn__write_text(messages, "\n");
 }
 
-static kn_status configure_word(kn__alloc_config *out, const char *text, bool of_pool,
+/* `text` has the begin of a word that is too long, `whole` its length. */
+static kn_status configure_word(kn__alloc_config *out, const char *text, size_t whole, bool of_pool,
                                 const char *who) {
     size_t length = strcspn(text, "=");
     const struct word *w = find_word(text, length);
@@ -146,6 +148,9 @@ static kn_status configure_word(kn__alloc_config *out, const char *text, bool of
     kn__writer reason = kn__writer_of(why, sizeof why);
     kn__text name = kn__text_in(shown, sizeof shown);
     kn__text_shown(&name, text, 80);
+    if (whole >= WORD_BYTES) {
+        return KN_FAIL(KN_ERR_INVALID, "%s: \"%s\": " TOO_LONG, who, shown, whole, WORD_BYTES - 1);
+    }
     if (of_pool && w && w->offset >= sizeof(kn_pool_options)) {
         return KN_FAIL(KN_ERR_INVALID,
                        "%s: \"%s\" concerns the whole process; set it in KNET_ALLOC", who, shown);
@@ -160,10 +165,7 @@ static kn_status configure_words(kn__alloc_config *out, const char *words, bool 
     char text[WORD_BYTES];
     size_t length;
     while (words && kn__words_next(&words, text, sizeof text, &length)) {
-        if (length >= sizeof text) {
-            return KN_FAIL(KN_ERR_INVALID, "%s: a word of %zu characters", who, length);
-        }
-        KN_TRY(configure_word(out, text, of_pool, who));
+        KN_TRY(configure_word(out, text, length, of_pool, who));
     }
     return KN_OK;
 }
@@ -201,7 +203,7 @@ void kn__alloc_config_read(kn__alloc_config *out, const char *list, kn__writer *
             read_word(out, text, messages);
         } else {
             quote(messages, text);
-            kn__write(messages, "it is too long: %zu characters\n", length);
+            kn__write(messages, TOO_LONG "\n", length, WORD_BYTES - 1);
         }
     }
     check_together(out, messages);

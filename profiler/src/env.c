@@ -423,8 +423,9 @@ static void for_each_word(const list *l, const char *at, void (*fn)(const list *
         if (length < sizeof text) {
             fn(l, text);
         } else if (fn == read_word) {
-            kn__text_printf(l->messages, "%s: a word of %zu characters is too long\n", l->variable,
-                            length);
+            kn__text_printf(l->messages,
+                            "%s: a word of %zu characters is too long; the most are %zu\n",
+                            l->variable, length, sizeof text - 1);
         }
     }
 }

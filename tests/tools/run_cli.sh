@@ -52,6 +52,8 @@ exits)   # the program's own, its signals and its streams too
   want 2 "$knet" run --timer 1,depth=1000 -- echo ran;        err_has '--timer: "depth=1000" has a value that does not fit: depth=N, levels'
   want 2 "$knet" run --alloc limt=8GiB -- echo ran;           [ ! -s out ] || fail 'the program ran'
   err_has 'run: --alloc: "limt=8GiB": there is no such word; the words are limit, .*, help$'
+  want 2 "$knet" run --alloc "trace=$(printf %0600d 0)" -- echo ran;  err_has '--alloc: "trace=0*[.]*": it is too long: 606 characters; the most are 575$'
+  want 2 "$knet" run --timer "trace=$(printf %0600d 0)" -- echo ran;  err_has '--timer: a word of 606 characters is too long; the most are [0-9]*$'
   want 2 "$knet" run --alloc trace=x,limit=8Gib -- echo ran;  err_has '--alloc: "limit=8Gib": limit=SIZE takes a number'
   want 0 env KNET_TIMER=cpuu KNET_ALLOC=limt=1 "$knet" run -- echo ran;  out_has '^ran$'; err_has 'KNET_TIMER: "cpuu"'
   want 0 "$knet" run -- echo --timer --help;                  out_has '^--timer --help$'
