@@ -157,9 +157,7 @@ static bool is_ours_alone(int fd) {
     return errno != EAGAIN && errno != EACCES;
 }
 
-/* Never one of the standard streams. */
-static int open_higher(const char *path) {
-    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+int kn__above_streams(int fd) {
     if (fd < 0 || fd > STDERR_FILENO) return fd;
     int higher = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), error = errno;
     close(fd);
@@ -169,7 +167,7 @@ static int open_higher(const char *path) {
 
 int kn__open_output(const char *path) {
     KN__CANCEL_LATER();
-    int fd = open_higher(path);
+    int fd = kn__above_streams(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
     if (fd < 0) return -1;
     if (is_ours_alone(fd)) {
         (void)!ftruncate(

@@ -29,6 +29,10 @@ int kn__write_all(int fd, const void *bytes, size_t length);
  * number may be that of a file of the program's own. */
 int kn__stderr_write(const void *bytes, size_t length);
 
+/* fd, or in its place a descriptor of the same file that is none of the three standard streams,
+ * which may be closed; closed on exec. -1: fd is, or errno says why. */
+int kn__above_streams(int fd);
+
 /* Opens a file to write from its start, for as long as the program runs: never as one of the three
  * standard streams, which may be closed. -1: errno says why, EWOULDBLOCK that another process has
  * opened it in this way. */

@@ -189,9 +189,10 @@ void kn__memory_add(kn__text *text, const kn__report *report, const kn__memory_v
         return;
     }
     if (!report->has_memory || report->memory.live_max <= 0) {
-        kn__text_puts(text, report->has_memory
-                                ? " no memory was allocated\n"
-                                : " this profile has no memory in it: KNET_TIMER=nomem\n");
+        kn__text_puts(text, !report->has_memory
+                                ? " this profile has no memory in it: KNET_TIMER=nomem\n"
+                            : report->live.n ? " no memory was live while steps were measured\n"
+                                             : " no memory was allocated\n");
         return;
     }
     kn__text lines = {0};

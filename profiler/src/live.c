@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "file.h"
 #include "live_page.h"
 #include "thread.h"
 
@@ -36,7 +37,7 @@ static void futex_wake(_Atomic(uint32_t) *word) {
 static kn__live_page *make_page(int *fd_out) {
     struct rlimit most;
     if (getrlimit(RLIMIT_FSIZE, &most) != 0 || most.rlim_cur < KN__LIVE_BYTES) return NULL;
-    int fd = memfd_create(KN__LIVE_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int fd = kn__above_streams(memfd_create(KN__LIVE_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (fd < 0) return NULL;
     void *at = MAP_FAILED;
     if (ftruncate(fd, KN__LIVE_BYTES) == 0 &&

@@ -17,6 +17,7 @@ static const size_t BLOCK_BYTES_MAX = SIZE_MAX >> 8; /* so that sums of them are
 
 _Atomic(int64_t) kn__memory_live, kn__memory_live_max;
 _Atomic(uint64_t) kn__memory_events;
+atomic_bool kn__memory_counts = true;
 
 /* Protects all below and the memory block of every node. Held for a dozen instructions and
  * across no call but, now and then, the calloc of 1024 rows and the copy for a report, so waiting
@@ -100,7 +101,7 @@ static int64_t change_live(int64_t delta) {
     atomic_store_explicit(&kn__memory_live, live, memory_order_relaxed);
     uint64_t n = atomic_load_explicit(&kn__memory_events, memory_order_relaxed);
     atomic_store_explicit(&kn__memory_events, n + 1, memory_order_release);
-    bool counts = marks != MARKS_NONE;
+    bool counts = atomic_load_explicit(&kn__memory_counts, memory_order_relaxed);
     if (counts && live > atomic_load_explicit(&kn__memory_live_max, memory_order_relaxed)) {
         atomic_store_explicit(&kn__memory_live_max, live, memory_order_release);
         epoch++;
@@ -132,6 +133,12 @@ static void count_mine(kn__tree *tree, int64_t live) {
     kn__trace_memory(tree, live);
 }
 
+/* The high-water mark of what is open on the tree's thread. */
+static void raise_mark(kn__tree *tree, int64_t live) {
+    if (atomic_load_explicit(&kn__memory_counts, memory_order_relaxed))
+        KN__STORE(tree->hwm, kn__max_i64(tree->hwm, live));
+}
+
 static uint32_t on_alloc(kn_pool *pool, void *ptr, size_t size_bytes, kn_stream stream) {
     (void)stream;
     if (atomic_load_explicit(&stopped, memory_order_relaxed)) return 0;
@@ -150,7 +157,7 @@ static uint32_t on_alloc(kn_pool *pool, void *ptr, size_t size_bytes, kn_stream 
     if (tree) {
         kn__tree_fast = &kn__tree_none; /* from now on this thread's scopes look at memory */
         count_mine(tree, live);
-        KN__STORE(tree->hwm, kn__max_i64(tree->hwm, live));
+        raise_mark(tree, live);
         tree->last_block = ptr;
     }
     return row;
@@ -292,7 +299,7 @@ static void on_pool_create(kn_pool *pool) {
     if (heap && !use) kn__nvtx_heap_end(heap);
     if (!delta || !kn__tree_mine) return;
     count_mine(kn__tree_mine, live);
-    KN__STORE(kn__tree_mine->hwm, kn__max_i64(kn__tree_mine->hwm, live));
+    raise_mark(kn__tree_mine, live);
 }
 
 /* Its marks stay for the report; its reserved memory is about to be returned. */
@@ -442,20 +449,32 @@ static void read_pools(kn__memory_totals *out) {
     if (out->n_pools == 1) out->live_max = out->pools[0].live_max;
 }
 
-void kn__memory_measure(bool on) {
-    take_lock();
-    marks = on ? MARKS_MEASURED : MARKS_NONE;
+/* What is live and reserved now are the marks until more is. */
+static int marks_begin(const kn_pool *grown[KN__POOLS_MAX]) {
+    int n = 0;
     int64_t live = atomic_load_explicit(&kn__memory_live, memory_order_relaxed);
-    if (on) {
-        atomic_store_explicit(&kn__memory_live_max, live, memory_order_release);
-        epoch++;
-        kn__series_mark(live);
-    }
-    for (int i = 0; i < n_pools && on; i++) {
+    atomic_store_explicit(&kn__memory_live_max, live, memory_order_release);
+    epoch++;
+    kn__series_mark(live);
+    for (int i = 0; i < n_pools; i++) {
         pools[i].live_max = pools[i].live;
         pools[i].reserved_max = pools[i].reserved;
+        if (pools[i].pool && !pools[i].is_heap && pools[i].reserved) grown[n++] = pools[i].pool;
     }
+    return n;
+}
+
+void kn__memory_measure(bool on) {
+    const kn_pool *grown[KN__POOLS_MAX];
+    int n = 0;
+    pthread_mutex_lock(&pools_lock); /* no pool ends while its device is asked */
+    take_lock();
+    marks = on ? MARKS_MEASURED : MARKS_NONE;
+    atomic_store_explicit(&kn__memory_counts, on, memory_order_relaxed);
+    if (on) n = marks_begin(grown);
     give_lock();
+    for (int i = 0; i < n; i++) ask_device((kn_pool *)(uintptr_t)grown[i]);
+    pthread_mutex_unlock(&pools_lock);
 }
 
 void kn__memory_totals_read(kn__memory_totals *out) {

@@ -27,6 +27,7 @@ typedef struct kn__memory_row {
 
 extern _Atomic(int64_t) kn__memory_live, kn__memory_live_max; /* of all pools */
 extern _Atomic(uint64_t) kn__memory_events;
+extern _Atomic(_Bool) kn__memory_counts; /* live bytes count for high-water marks now */
 
 /* The observer; `with_blocks` false: driver calls only. */
 const kn_observer *kn__memory_observer(bool with_blocks);
@@ -79,7 +80,9 @@ static inline int64_t kn__memory_disturbed(int64_t *most, const kn__tree_node *n
     int64_t live_max = atomic_load_explicit(&kn__memory_live_max, memory_order_acquire);
     int64_t live = atomic_load_explicit(&kn__memory_live, memory_order_relaxed);
     *most = live_max;
-    return live_max > KN__LOAD(node->live_max_before) ? live_max : kn__max_i64(hwm, live);
+    if (live_max > KN__LOAD(node->live_max_before)) return live_max;
+    bool counts = atomic_load_explicit(&kn__memory_counts, memory_order_relaxed);
+    return counts ? kn__max_i64(hwm, live) : hwm;
 }
 
 static inline void kn__memory_leave(kn__tree *tree, kn__tree_node *node) {

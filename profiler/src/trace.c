@@ -462,8 +462,9 @@ static kn_status open_file(const char *path) {
     if (!kn__path_expand(path_text, sizeof path_text, path ? path : "memory")) {
         return KN_FAIL(KN_ERR_IO, "the trace's path %.64s... is too long", path);
     }
-    file.to = kn__kept_file_of(in_memory ? memfd_create("knet events", MFD_CLOEXEC)
-                                         : kn__open_output(path_text));
+    file.to =
+        kn__kept_file_of(in_memory ? kn__above_streams(memfd_create("knet events", MFD_CLOEXEC))
+                                   : kn__open_output(path_text));
     if (file.to.fd >= 0) return KN_OK;
     return KN_FAIL(KN_ERR_IO, "cannot write the trace to %s: %s", path_text,
                    kn__output_error(errno));
