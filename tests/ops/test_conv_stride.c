@@ -106,6 +106,34 @@ static void results_are_finished_in_planes_and_blocks(void **state) {
     }
 }
 
+/* One filter bank that moves by 1, then by 2, and whose window is turned: its kept numbers differ.
+ */
+static void kept_weights_are_of_one_stride_and_window(void **state) {
+    (void)state;
+    static const kn_conv_options each = {.padding = {1, 1}},
+                                 half = {.padding = {1, 1}, .stride = {2, 2}};
+    for (int i = 0; i < 4; i++) {
+        KN_FRAME(.threads = 2, .layout = 2);
+        int64_t c = 64, tall = i < 2 ? 3 : 4;
+        kn_tensor *x = random_tensor(KN_F32, KN_SHAPE(32, c, 32, 32));
+        kn_tensor *w = random_tensor(KN_F32, KN_SHAPE(c, c, tall, 3)), *w_2 = w;
+        if (i > 1) w_2 = kn_reshape(w, KN_SHAPE(c, c, 3, tall));
+        kn__conv_prefer(KN_CONV_WINOGRAD);
+        kn_tensor *one = kn_conv(x, i % 2 ? w_2 : w, KN_NONE, i == 0 ? &each : &half);
+        kn_tensor *two = kn_conv(x, i % 2 ? w : w_2, KN_NONE, i == 1 ? &each : &half);
+        assert_non_null(kn_data(one));
+        assert_non_null(kn_data(two));
+        kn__conv_prefer(KN_CONV_OURS);
+        kn_tensor *want[] = {kn_conv(x, i % 2 ? w_2 : w, KN_NONE, i == 0 ? &each : &half),
+                             kn_conv(x, i % 2 ? w : w_2, KN_NONE, i == 1 ? &each : &half)};
+        kn__conv_prefer(KN_CONV_TABLED);
+        for (int64_t k = 0; k < kn_tensor_numel(one); k++)
+            assert_close(ops_at(one, k), ops_at(want[0], k), 1e-4, 1e-4);
+        for (int64_t k = 0; k < kn_tensor_numel(two); k++)
+            assert_close(ops_at(two, k), ops_at(want[1], k), 1e-4, 1e-4);
+    }
+}
+
 static void work_space_is_some_mib_for_any_batch(void **state) {
     (void)state;
     if (kn__loops(KN_F32)->tile_columns < 16) skip();
@@ -150,6 +178,7 @@ static void the_table_takes_windows_of_4(void **state) {
 int main(void) {
     return RUN_TESTS(OPS_TEST(all_passes_are_right_on_any_threads), OPS_TEST(gradients_are_added),
                      OPS_TEST(results_are_finished_in_planes_and_blocks),
+                     OPS_TEST(kept_weights_are_of_one_stride_and_window),
                      OPS_TEST(work_space_is_some_mib_for_any_batch),
                      OPS_TEST(the_table_takes_windows_of_4));
 }

@@ -33,10 +33,11 @@ typedef struct kn_frame {
  * other ops and the host are always strict. In the timer's table, library calls that ran with less
  * precision end in " (tf32)" or " (bf16)".
  *
- * In any mode the host makes some convolutions with windows of 3×3 by Winograd's transforms, of
- * tiles of 6×6 elements of x: rounding errors are those of the tile's largest element, and one that
- * is infinite or NaN reaches all of the tile. KNET_CONV_ROUTE=onednn in the environment makes none
- * so.
+ * In any mode the host makes some convolutions by Winograd's transforms: those with windows of 2×2
+ * and 3×3, and of 3 to 6 elements a side that move by 2. They read tiles of 5×5 or 6×6 elements of
+ * x, that move by 2 up to 12×12: rounding errors are those of the tile's largest element, and one
+ * that is infinite or NaN reaches all results of the tile, even if no window reads it.
+ * KNET_CONV_ROUTE=onednn in the environment makes none so.
  *
  * STRICT is the default, as in cuBLAS and in PyTorch's set_float32_matmul_precision("highest").
  * TF32 rounds factors to 10 bits of mantissa ("high", allow_tf32), a relative error of 2^-11 each.

@@ -169,7 +169,7 @@ static kn_status kind_pack(kn_op_call *call, dnnl_work *k, run_kind *kind) {
     if (!side->reorder) return KN_OK;
     kind->w = NULL;
     if (k->kept)
-        KN_TRY(kn__conv_weights_kept(&kind->w, k->kept, side->blocked, side->bytes, make_weights,
+        KN_TRY(kn__conv_weights_kept(&kind->w, k->kept, side->blocked, 0, side->bytes, make_weights,
                                      &make));
     if (kind->w) return KN_OK;
     void *memory = NULL;

@@ -3,13 +3,15 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-/* One layout of the weights at `from`, of a version of their storage. */
+#include "run.h"
+
+/* One layout of weights, of a version of their storage. */
 typedef struct kept {
     struct kept *next;
     uint32_t version;
-    const void *from;
-    int64_t dim[2];    /* views of one storage may begin there */
-    kn__layout layout; /* NULL: Winograd's numbers */
+    kn_tensor w;       /* its header: views of one storage may begin at the same place */
+    kn__layout layout; /* NULL: Winograd's numbers, of a window that moves by `stride` */
+    int64_t stride;
     void *data;
 } kept;
 
@@ -60,14 +62,13 @@ static void drop_old(keeper *k, uint32_t version) {
     }
 }
 
-static kn_status add(keeper *k, const kn_tensor *w, kn__layout_ref layout, size_t bytes,
-                     kn__weights_fn make, void *ctx) {
+static kn_status add(keeper *k, const kn_tensor *w, kn__layout_ref layout, int64_t stride,
+                     size_t bytes, kn__weights_fn make, void *ctx) {
     const kn_storage *s = w->storage;
     kept *one = calloc(1, sizeof *one);
     if (!one) return KN_FAIL(KN_ERR_OOM, "weights: no %zu bytes", sizeof *one);
     one->version = s->version;
-    one->from = w->data;
-    one->dim[0] = w->dim[0], one->dim[1] = w->dim[1];
+    one->w = *w, one->stride = stride;
     kn_status status = kn_alloc(&one->data, k->pool, bytes, s->stream);
     if (status == KN_OK && layout && kn__layout_copy(&one->layout, layout) != dnnl_success)
         status = KN_FAIL(KN_ERR_OOM, "weights: no memory for a layout");
@@ -81,35 +82,35 @@ static kn_status add(keeper *k, const kn_tensor *w, kn__layout_ref layout, size_
     return KN_OK;
 }
 
-static bool is_of(const kept *one, const kn_tensor *w, kn__layout_ref layout) {
-    if (one->from != w->data || one->dim[0] != w->dim[0] || one->dim[1] != w->dim[1]) return false;
-    if (!layout || !one->layout) return !layout && !one->layout;
+static bool is_of(const kept *one, const kn_tensor *w, kn__layout_ref layout, int64_t stride) {
+    if (one->w.data != w->data || !kn__same_shape(&one->w, w)) return false;
+    if (!layout || !one->layout) return !layout && !one->layout && one->stride == stride;
     return dnnl_memory_desc_equal(one->layout, layout);
 }
 
-static kn_status find_locked(char **out, const kn_tensor *w, kn__layout_ref layout, size_t bytes,
-                             kn__weights_fn make, void *ctx) {
+static kn_status find_locked(char **out, const kn_tensor *w, kn__layout_ref layout, int64_t stride,
+                             size_t bytes, kn__weights_fn make, void *ctx) {
     kn_storage *s = w->storage;
     keeper *k = keeper_of(s);
     if (!k) return kn_pending();
     if (k->closed) return KN_OK;
     drop_old(k, s->version);
     const kept *one = k->first;
-    while (one && !is_of(one, w, layout)) one = one->next;
+    while (one && !is_of(one, w, layout, stride)) one = one->next;
     if (!one) {
-        KN_TRY(add(k, w, layout, bytes, make, ctx));
+        KN_TRY(add(k, w, layout, stride, bytes, make, ctx));
         one = k->first;
     }
     *out = one->data;
     return KN_OK;
 }
 
-kn_status kn__conv_weights_kept(char **out, const kn_tensor *w, kn__layout_ref layout, size_t bytes,
-                                kn__weights_fn make, void *ctx) {
+kn_status kn__conv_weights_kept(char **out, const kn_tensor *w, kn__layout_ref layout,
+                                int64_t stride, size_t bytes, kn__weights_fn make, void *ctx) {
     *out = NULL;
     if (!w->storage->pool) return KN_OK;
     pthread_mutex_lock(&kn__conv_weights_lock);
-    kn_status status = find_locked(out, w, layout, bytes, make, ctx);
+    kn_status status = find_locked(out, w, layout, stride, bytes, make, ctx);
     pthread_mutex_unlock(&kn__conv_weights_lock);
     return status;
 }

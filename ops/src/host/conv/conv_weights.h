@@ -8,10 +8,11 @@
 /* Fills `blocked` from w's data. */
 typedef kn_status (*kn__weights_fn)(void *ctx, char *blocked);
 
-/* *out: w's data in a layout of so many bytes (NULL: Winograd's numbers), made by `make` at the
- * first call; NULL where it can't be kept with w, whose data is no pool's or closed. Any thread. */
-kn_status kn__conv_weights_kept(char **out, const kn_tensor *w, kn__layout_ref layout, size_t bytes,
-                                kn__weights_fn make, void *ctx);
+/* *out: w's data in a layout of so many bytes (NULL: Winograd's numbers, of a window that moves by
+ * `stride`), made by `make` at the first call; NULL where it can't be kept with w, whose data is no
+ * pool's or closed. Any thread. */
+kn_status kn__conv_weights_kept(char **out, const kn_tensor *w, kn__layout_ref layout,
+                                int64_t stride, size_t bytes, kn__weights_fn make, void *ctx);
 /* Protects all that is kept, and is held while weights are made: who wants the same then finds
  * them. */
 extern pthread_mutex_t kn__conv_weights_lock __attribute__((visibility("hidden")));

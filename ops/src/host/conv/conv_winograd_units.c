@@ -173,7 +173,8 @@ static kn_status weights_make(void *ctx, char *kept) {
 static kn_status weights_keep(parts *p, const kn_tensor *w) {
     int64_t n = kn__chunks(p->k->n_to, p->most);
     char *kept = NULL;
-    KN_TRY(kn__conv_weights_kept(&kept, w, NULL, bytes_of(n * part_elements(p)), weights_make, p));
+    KN_TRY(kn__conv_weights_kept(&kept, w, NULL, p->k->stride_from, bytes_of(n * part_elements(p)),
+                                 weights_make, p));
     p->kept = (float *)(void *)kept;
     return KN_OK;
 }
