@@ -57,14 +57,14 @@ def features(key, route, block):
     out = outputs(key)
     size, out_plane = math.prod(window), math.prod(out)
     unit = 8 if groups > 1 else block
-    up = lambda n: n if n < 8 else -(-n // unit) * unit
+    up = lambda n: n if n <= 8 else -(-n // unit) * unit
     c, o = up(channels), up(outs)
     images = batch * groups * (channels * math.prod(key[4:7]) + outs * out_plane)
     sums = batch * groups * channels * outs * size * out_plane
     if route == "ours":
         wide = size > 1 and stride == 1 and out[2] >= 8
         copies = 0 if wide or size == 1 and stride == 1 else sums / outs
-        row = -(-out[2] // 8) * 8 / out[2] if wide else 1
+        row = -(-out[2] // 8) * 8 / out[2] if wide else -(-out_plane // 8) * 8 / out_plane
         return np.array([sums * row, images, copies]) / 1e6
     if route == "winograd":
         plane, step = (key[4:7], 4 * stride) if which == 1 else (out, 4)
@@ -114,7 +114,8 @@ def fit(machines, block):
     """One model of all machines, whose times are scaled to the first one's."""
     first, model = machines[0], {}
     direct = lambda m, k: min(m[route][k] for route in ("ours", "onednn") if k in m[route])
-    scales = [math.exp(np.mean([math.log(direct(first, k) / direct(m, k)) for k in m["ours"] if k in first["ours"]])) for m in machines]
+    shared = lambda m: [math.log(direct(first, k) / direct(m, k)) for k in m["ours"] if k in first["ours"]]
+    scales = [math.exp(np.mean(shared(m))) for m in machines]
     for route in ROUTES:
         for which in range(3):
             for of in ("all", "few", "each"):

@@ -25,20 +25,20 @@ typedef struct costs { /* by pass */
     cost ours[3], ours_few[3], dnnl[3], dnnl_few[3], winograd[3];
 } costs;
 
-/* Fitted by bench/nn/routes.py to 195 convolutions on two threads of a Zen 4 and of a Xeon and 213
+/* Fitted by bench/nn/routes.py to 195 convolutions on two threads of a Zen 4 and of a Xeon and 237
  * on two of a Zen 5 (gcc 12, oneDNN 2.6.3, 2026-11), in the first one's ns; Winograd's to the Zen
- * 5's. Their routes take 1.02 to 1.03 times the best one's time on average. `few`: less than 8
+ * 5's. Their routes take 1.02 to 1.05 times the best one's time on average. `few`: less than 8
  * channels or outputs. */
-static const costs avx512 = {.ours = {{9.1, 20, 430}, {10.2, 0, 325}, {8.4, 98, 155}},
-                             .ours_few = {{8.3, 70, 239}, {10.9, 183, 22}, {7.9, 175, 40}},
-                             .dnnl = {{7.9, 168, 41}, {7.9, 165, 51}, {8.6, 113, 205}},
-                             .dnnl_few = {{8.1, 169, 351}, {42.9, 249, 0}, {9.0, 121, 0}},
-                             .winograd = {{9.5, 96, 292}, {9.1, 126, 273}, {9.6, 147, 146}}};
-static const costs avx2 = {.ours = {{9.9, 12, 324}, {10.9, 0, 284}, {9.4, 73, 133}},
-                           .ours_few = {{9.3, 47, 181}, {12.7, 103, 0}, {8.7, 159, 0}},
-                           .dnnl = {{9.1, 144, 72}, {9.1, 154, 50}, {10.1, 94, 148}},
-                           .dnnl_few = {{8.8, 110, 767}, {8.3, 701, 0}, {12.1, 92, 0}},
-                           .winograd = {{11.2, 120, 328}, {11.7, 99, 309}, {11.9, 184, 109}}};
+static const costs avx512 = {.ours = {{9.2, 12, 368}, {10.1, 0, 295}, {8.4, 94, 142}},
+                             .ours_few = {{8.4, 66, 231}, {10.6, 190, 25}, {7.8, 167, 54}},
+                             .dnnl = {{7.8, 171, 68}, {7.8, 171, 82}, {8.6, 114, 207}},
+                             .dnnl_few = {{8.1, 166, 411}, {43.0, 249, 0}, {9.4, 98, 0}},
+                             .winograd = {{9.6, 98, 282}, {9.3, 124, 258}, {9.4, 153, 196}}};
+static const costs avx2 = {.ours = {{9.9, 13, 289}, {10.9, 0, 234}, {9.5, 60, 62}},
+                           .ours_few = {{9.4, 44, 183}, {12.5, 110, 0}, {9.1, 126, 0}},
+                           .dnnl = {{9.2, 142, 60}, {9.0, 160, 72}, {10.2, 93, 150}},
+                           .dnnl_few = {{8.7, 114, 798}, {8.4, 700, 0}, {12.2, 89, 0}},
+                           .winograd = {{11.3, 128, 318}, {12.1, 90, 307}, {11.5, 203, 200}}};
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -53,8 +53,8 @@ typedef struct problem {
 static problem problem_of(const kn__conv_sizes *s, kn__conv_pass pass, bool wide) {
     int64_t block = wide && s->groups == 1 ? 16 : FEW;
     problem p = {.s = s, .pass = pass, .channels = s->channels, .outputs = s->outputs};
-    if (p.channels >= FEW) p.channels = kn__chunks(p.channels, block) * block;
-    if (p.outputs >= FEW) p.outputs = kn__chunks(p.outputs, block) * block;
+    if (p.channels > FEW) p.channels = kn__chunks(p.channels, block) * block;
+    if (p.outputs > FEW) p.outputs = kn__chunks(p.outputs, block) * block;
     p.runs = smaller(s->batch, RUNS);
     p.images = s->batch * s->groups * (s->channels * s->in_plane + s->outputs * s->out_plane);
     return p;
@@ -69,13 +69,10 @@ static bool has_few(const kn__conv_sizes *s) { return smaller(s->channels, s->ou
 static double ours_cost(const problem *p, const costs *c) {
     const kn__conv_sizes *s = p->s;
     double copies = (double)(s->batch * s->groups * s->channels * s->window_size * s->out_plane);
-    double sums = copies * (double)s->outputs;
-    if (s->window_size > 1 && s->stride[2] == 1 && s->out[2] >= 8) { /* conv_direct */
-        sums *= (double)(kn__chunks(s->out[2], 8) * 8) / (double)s->out[2];
-        copies = 0;
-    } else if (s->window_size == 1 && s->stride[2] == 1) {
-        copies = 0;
-    }
+    bool direct = s->window_size > 1 && s->stride[2] == 1 && s->out[2] >= 8; /* conv_direct */
+    int64_t row = direct ? s->out[2] : s->out_plane;
+    double sums = copies * (double)s->outputs * (double)(kn__chunks(row, 8) * 8) / (double)row;
+    if (direct || (s->window_size == 1 && s->stride[2] == 1)) copies = 0;
     return cost_of(&(has_few(s) ? c->ours_few : c->ours)[p->pass], sums, (double)p->images, copies);
 }
 
@@ -96,7 +93,8 @@ static bool winograd_pays(const problem *p, const costs *c, double best) {
     return kn__winograd_fits(p->s) && !has_few(p->s) && winograd_cost(p, c) < best;
 }
 
-/* Our kernels spread one image over threads, the library's runs can't. Planes each for itself, and
+/* Our kernels spread one image over threads, the library's runs can't: in the pass of dx one takes
+ * twice the time of the model, which is of two threads. Planes each for itself, and
  * gradients of groups, take the library less time whatever their sizes. */
 static kn__conv_route tabled(const kn__conv_sizes *s, kn__conv_pass pass) {
     bool is_small = pass == KN_PASS_FORWARD && s->batch < LEAST_BATCH;
@@ -109,6 +107,7 @@ static kn__conv_route tabled(const kn__conv_sizes *s, kn__conv_pass pass) {
     if (s->groups > 1 && (s->channels % FEW || s->outputs % FEW)) return KN_CONV_OURS;
     if (s->groups > 1 && pass != KN_PASS_FORWARD) return KN_CONV_DNNL;
     double ours = ours_cost(&p, c), dnnl = is_small ? INFINITY : dnnl_cost(&p, c);
+    if (pass == KN_PASS_DATA && s->batch == 1) dnnl *= 2;
     if (winograd_pays(&p, c, dnnl < ours ? dnnl : ours)) return KN_CONV_WINOGRAD;
     return dnnl < ours ? KN_CONV_DNNL : KN_CONV_OURS;
 }
