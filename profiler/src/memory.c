@@ -184,8 +184,8 @@ static void on_free(kn_pool *pool, void *ptr, size_t size_bytes, uint32_t owner)
 }
 
 /* What else is on the device shows in what its driver says; the host's memory is everybody's. */
-static void ask_device(kn_pool *pool) {
-    kn_device_info info = {.total_bytes = 0};
+static __attribute__((noinline)) void ask_device(kn_pool *pool) {
+    kn_device_info info;
     kn_device *device = kn_pool_device(pool);
     if (kn_device_kind_get(device) == KN_DEVICE_HOST) return;
     if (kn_device_info_read(&info, sizeof info, device) < 0) return;
