@@ -26,8 +26,8 @@ static void tensors_of(kn_tensor *out[3], const shape *s) {
 }
 
 /* Windows of all sizes that have 2 or 3 taps; odd and even planes, some smaller than a tile, tiles
- * that begin before and end behind them; channels that fill no vector, and more than have their
- * numbers at a time. */
+ * that begin before and end behind them, many units of an image; channels that fill no vector, and
+ * more than have their numbers at a time. */
 static const shape shapes[] = {
     {2, 16, 16, {16, 16}, {4, 4}, 2, {1, 1, 1, 1}}, {3, 9, 17, {15, 14}, {3, 3}, 2, {1, 1, 1, 1}},
     {1, 20, 8, {4, 3}, {3, 3}, 2, {0, 0, 0, 0}},    {2, 33, 40, {7, 30}, {3, 4}, 2, {0, 1, 2, 0}},
@@ -35,6 +35,8 @@ static const shape shapes[] = {
     {1, 16, 16, {20, 11}, {6, 5}, 2, {2, 3, 0, 1}}, {3, 11, 31, {6, 6}, {5, 6}, 2, {2, 2, 2, 3}},
     {2, 300, 70, {8, 8}, {4, 4}, 2, {1, 1, 1, 1}},  {1, 70, 300, {9, 7}, {3, 3}, 2, {1, 1, 1, 1}},
     {17, 30, 21, {4, 4}, {4, 4}, 2, {1, 1, 1, 1}},  {4, 18, 50, {11, 12}, {2, 2}, 1, {0, 0, 0, 0}},
+    {1, 16, 16, {70, 60}, {4, 4}, 2, {1, 1, 1, 1}}, {1, 9, 24, {61, 66}, {5, 5}, 2, {2, 2, 2, 2}},
+    {1, 16, 9, {60, 61}, {3, 3}, 2, {0, 0, 0, 0}},  {1, 12, 16, {50, 62}, {2, 2}, 1, {1, 1, 0, 0}},
     {2, 40, 9, {5, 40}, {2, 2}, 1, {1, 0, 1, 2}}};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 

@@ -13,8 +13,7 @@ typedef struct sums {
     float *dw;
     int64_t row, end; /* tile rows in work */
     int64_t depth;    /* x's channels, a multiple of LANES */
-    int64_t n_sums;   /* those of all phases; of one phase, x's channels */
-    /* [numbers]: [tiles][phases][depth], [panels][tiles][width], [n_sums][n] */
+    /* [numbers]: [tiles][phases][depth], [panels][tiles][width], [phases][depth][n] */
     float *windows, *gradients, *products;
     int64_t blocks; /* of x's channels, whose sums are made apart */
     bool accumulate;
@@ -56,10 +55,10 @@ static void sums_body(void *ctx, int64_t i) {
     sums *g = ctx;
     const kn__winograd *k = &g->k;
     int64_t j = i / g->blocks, first = i % g->blocks * BLOCK, tiles = tiles_in_work(g);
-    int64_t end = smaller(first + BLOCK, g->n_sums), each = windows_row(g);
+    int64_t end = smaller(first + BLOCK, windows_row(g)), each = windows_row(g);
     const float *v = g->windows + j * step_of(tiles * each);
     const float *z = g->gradients + j * step_of(n_panels(k) * tiles * k->width);
-    float *to = g->products + j * step_of(g->n_sums * k->n);
+    float *to = g->products + j * step_of(windows_row(g) * k->n);
     for (int64_t at = 0; at < k->n; at += k->width)
         for (int64_t c = first; c < end; c += k->loops->tile_rows)
             k->loops->gemm_tile(to + c * k->n + at, k->n, v + c, each, z + at * tiles, tiles,
@@ -71,7 +70,7 @@ static void sums_body(void *ctx, int64_t i) {
 static void dw_body(void *ctx, int64_t i) {
     sums *g = ctx;
     const kn__winograd *k = &g->k;
-    int64_t n = smaller(k->n, k->n_to - k->first), step = step_of(g->n_sums * k->n);
+    int64_t n = smaller(k->n, k->n_to - k->first), step = step_of(windows_row(g) * k->n);
     for (int64_t at = 0; at < n; at += k->width) {
         float *dw = g->dw + (k->first + at) * k->w_to + i * k->w_from;
         const float *products = g->products + i * k->n + at;
@@ -96,7 +95,8 @@ static kn_status run(kn_op_call *call, sums *g) {
     k->strip = strip_elements(k, larger(k->from.size[1], g->dy.size[1]));
     int64_t v = k->n_numbers * step_of(tiles * windows_row(g));
     int64_t z = k->n_numbers * step_of(tiles * most);
-    int64_t products = k->n_numbers * step_of(g->n_sums * most) + k->width; /* read as panels */
+    int64_t products =
+        k->n_numbers * step_of(windows_row(g) * most) + k->width; /* read as panels */
     void *memory = NULL;
     KN_TRY(kn__work(&memory, call, bytes_of(v + z + products)));
     g->windows = memory, g->gradients = g->windows + v, g->products = g->gradients + z;
@@ -116,13 +116,11 @@ static kn_status run(kn_op_call *call, sums *g) {
 }
 
 kn_status kn__winograd_sums(kn_op_call *call, const kn__winograd *of_x, const kn__planes *dy) {
-    int64_t channels = of_x->from.channels;
     sums g = {.k = *of_x,
               .dy = *dy,
               .dw = call->out[0]->data,
-              .depth = rounded(channels, LANES),
+              .depth = rounded(of_x->from.channels, LANES),
               .accumulate = call->accumulate & 1};
-    g.n_sums = g.k.n_phases > 1 ? windows_row(&g) : channels;
-    g.blocks = kn__chunks(g.n_sums, BLOCK);
+    g.blocks = kn__chunks(windows_row(&g), BLOCK);
     return run(call, &g);
 }
