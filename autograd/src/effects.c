@@ -32,6 +32,13 @@ static void undo(void *ctx) {
     kn__params_void(e->set);
 }
 
+/* A pass that failed where the step went on: not the begin of a cycle, which would say that no step
+ * ended the one before. */
+static void apply_void(void *ctx) {
+    const effect *e = ctx;
+    kn__params_void(e->set);
+}
+
 static void release(void *ctx) {
     effect *e = ctx;
     kn__params_release(e->set);
@@ -85,6 +92,12 @@ void kn__params_effect_zero(kn_params *set) {
     effect *e = effect_new(set, true);
     if (e) e->begins = true, e->stepped = false;
     kn_capture_effect_add((kn_capture_effect){apply_begin, release, NULL, NULL, set, e});
+}
+
+void kn__params_effect_void(kn_params *set) {
+    if (!kn_capture_records()) return;
+    effect *e = effect_new(set, true);
+    kn_capture_effect_add((kn_capture_effect){apply_void, release, NULL, NULL, set, e});
 }
 
 void kn__params_effect_read(kn_params *set) {

@@ -107,6 +107,8 @@ kn_status kn__params_settle(kn_params *set);
 void kn__params_effect_begin(kn_params *set);
 /* The same where gradients become zeros, whatever they are. */
 void kn__params_effect_zero(kn_params *set);
+/* The same where a pass that failed, or was refused, makes gradients void. */
+void kn__params_effect_void(kn_params *set);
 /* The same before gradients are read: where the same parameters have gradients of the cycle. */
 void kn__params_effect_read(kn_params *set);
 /* While a step is captured: its replays bring the set to the state that it has now. */

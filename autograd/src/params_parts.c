@@ -253,6 +253,7 @@ void kn_params_grad_zero(kn_params *params) {
 
 void kn__params_void(kn_params *set) {
     if (set->on_void) set->on_void(set->on_void_ctx);
+    kn__params_effect_void(set);
     set->cycle++;
 }
 
