@@ -12,7 +12,8 @@ struct kn_ema {
     kn_optim_part *parts; /* weights, and their places in the arena */
     int n;                /* parameters at creation */
     double decay;
-    bool swapped; /* it has the weights, the parameters the averages */
+    bool swapped;  /* it has what was in place of the weights, the parameters the averages */
+    kn_ema *under; /* swapped: the averages that came there before */
 };
 
 static int64_t lay_out(kn_ema *ema) {
@@ -113,9 +114,28 @@ static kn_status swap_one(kn_ema *ema, const kn_optim_part *part, kn_tensor *scr
     return copy_into(part->w, old);
 }
 
+/* Each has what was in place of the weights when it came. */
+static kn_status is_last(const kn_ema *ema) {
+    if (!ema->swapped || ema->set->swapped == ema) return KN_OK;
+    return KN_FAIL(KN_ERR_INVALID,
+                   "kn_ema_swap: averages of decay %g were exchanged with the weights after these "
+                   "of %g: exchange them again before",
+                   ema->set->swapped->decay, ema->decay);
+}
+
+/* Takes it out of the averages that are in place of the weights. */
+static void take_out(kn_ema *ema) {
+    kn_ema **at = &ema->set->swapped;
+    while (*at != ema) at = &(*at)->under;
+    *at = ema->under;
+    ema->under = NULL;
+    ema->swapped = false;
+}
+
 /* All memory is taken before the first exchange: no failure leaves half of them exchanged. */
 kn_status kn_ema_swap(kn_ema *ema) {
     KN_TRY(check("kn_ema_swap", ema));
+    KN_TRY(is_last(ema));
     KN_SCOPE("ema_swap");
     KN_FRAME(.device = ema->set->device, .pool = ema->set->pool, .dtype = ema->set->dtype,
              .record = KN_OFF);
@@ -126,14 +146,23 @@ kn_status kn_ema_swap(kn_ema *ema) {
     kn_tensor *scratch = kn_tensor_new(ema->set->device, ema->set->dtype, KN_SHAPE(n_max));
     if (!scratch) return kn_check();
     for (int i = 0; i < ema->n; i++) KN_TRY(swap_one(ema, &ema->parts[i], scratch));
-    ema->swapped = !ema->swapped;
-    ema->set->n_swapped += ema->swapped ? 1 : -1;
+    if (ema->swapped) {
+        take_out(ema);
+        return KN_OK;
+    }
+    ema->swapped = true;
+    ema->under = ema->set->swapped;
+    ema->set->swapped = ema;
     return KN_OK;
 }
 
 bool kn_ema_is_swapped(const kn_ema *ema) { return ema && ema->swapped; }
 
-int kn_params_swapped(const kn_params *params) { return params->n_swapped; }
+int kn_params_swapped(const kn_params *params) {
+    int n = 0;
+    for (const kn_ema *ema = params->swapped; ema; ema = ema->under) n++;
+    return n;
+}
 
 kn_params *kn_ema_params(const kn_ema *ema) { return ema->set; }
 
@@ -146,7 +175,7 @@ kn_tensor *kn_ema_at(kn_ema *ema, int i) {
 
 void kn_ema_destroy(kn_ema *ema) {
     if (!ema) return;
-    ema->set->n_swapped -= ema->swapped; /* the averages become the weights */
+    if (ema->swapped) take_out(ema); /* the averages become the weights */
     kn_tensor_release(ema->mean);
     kn_tensor_release(ema->hyper);
     kn__params_release(ema->set);

@@ -41,15 +41,15 @@ struct kn_params {
     int64_t numel;   /* of all parameters */
     kn_tensor *flat; /* the arena; NULL before the layout */
     uint64_t cycle;
-    uint64_t n_begun;   /* 1 + how many passes have begun to write gradients */
-    bool stepped;       /* the next backward begins a cycle; so does the first one */
-    bool ordered;       /* the layout is final */
-    int n_swapped;      /* averages that are in place of the weights */
-    int n_used;         /* in the first backward */
-    bool has_frozen;    /* parameters, or had: steps look for them */
-    bool in_pass;       /* linked in the running pass */
-    bool is_scaled;     /* a loss scale divides the gradients */
-    kn_params *touched; /* next set of the running pass */
+    uint64_t n_begun;       /* 1 + how many passes have begun to write gradients */
+    bool stepped;           /* the next backward begins a cycle; so does the first one */
+    bool ordered;           /* the layout is final */
+    struct kn_ema *swapped; /* the last averages in place of the weights; NULL: none are */
+    int n_used;             /* in the first backward */
+    bool has_frozen;        /* parameters, or had: steps look for them */
+    bool in_pass;           /* linked in the running pass */
+    bool is_scaled;         /* a loss scale divides the gradients */
+    kn_params *touched;     /* next set of the running pass */
     kn_grad_ready_fn on_grad;
     void *on_grad_ctx;
     kn_grad_void_fn on_void;

@@ -152,7 +152,7 @@ kn_status kn__params_together(const char *name, const kn_params *params) {
 }
 
 kn_status kn__params_own(const char *name, const kn_params *params) {
-    if (!params->n_swapped) return KN_OK;
+    if (!params->swapped) return KN_OK;
     return KN_FAIL(KN_ERR_INVALID,
                    "%s: the weights are averages, which kn_ema_swap put there: exchange them again "
                    "before",

@@ -486,21 +486,6 @@ static void averages_follow_the_weights_and_change_places_with_them(void **state
     kn_optim_destroy(optim);
 }
 
-static void two_swaps_give_the_bits_of_before(void **state) {
-    (void)state;
-    KN_FRAME();
-    kn_params *set = params_f32();
-    kn_tensor *w = PARAM(set, KN_SHAPE(5), "w", -0.0f, 0, 1e-42f, INFINITY, NAN);
-    float before[5];
-    kn_ema *ema = NULL;
-    memcpy(before, kn_data(w), sizeof before);
-    assert_ok(kn_ema_create(&ema, set, 0.5));
-    for (int i = 0; i < 2; i++) assert_ok(kn_ema_swap(ema));
-    assert_memory_equal(kn_data(w), before, sizeof before);
-    kn_ema_destroy(ema);
-    kn_params_destroy(set);
-}
-
 static void averages_that_end_in_place_of_the_weights_are_the_weights(void **state) {
     (void)state;
     kn_params *set;
@@ -528,42 +513,10 @@ static void averages_that_end_in_place_of_the_weights_are_the_weights(void **sta
     kn_params_destroy(set);
 }
 
-static void averages_are_of_the_parameters_at_their_creation(void **state) {
-    (void)state;
-    KN_FRAME();
-    kn_params *set = params_f32();
-    (void)PARAM(set, KN_SHAPE(2), "w", 1, 2);
-    kn_ema *ema = NULL;
-    assert_ok(kn_ema_create(&ema, set, 0.5));
-    assert_values(kn_ema_at(ema, 0), 1, 2);
-    assert_null(kn_ema_at(ema, 1));
-    assert_null(kn_ema_at(ema, -1));
-    assert_ok(kn_check());
-    (void)PARAM(set, KN_SHAPE(1), "b", 3);
-    assert_fails(kn_ema_update(ema), KN_ERR_INVALID, "has 2 parameters, it had 1");
-    assert_fails(kn_ema_swap(ema), KN_ERR_INVALID, "has 2 parameters, it had 1");
-    kn_ema_destroy(ema);
-    kn_params_destroy(set);
-}
-
 static void no_optimiser_is_an_error(void **state) {
     (void)state;
     assert_fails(kn_optim_lr(NULL, 0.1), KN_ERR_INVALID, "optim is NULL");
     assert_fails(kn_optim_step(NULL), KN_ERR_INVALID, "optim is NULL");
-}
-
-static void averages_only_read_the_weights(void **state) {
-    (void)state;
-    KN_TAPE();
-    kn_params *set = params_f32();
-    kn_ema *ema = NULL;
-    kn_tensor *w = PARAM(set, KN_SHAPE(2), "w", 2, 3), *y = kn_mul(w, w);
-    assert_ok(kn_ema_create(&ema, set, 0.5)); /* y's tape has saved w */
-    assert_ok(kn_ema_update(ema));
-    assert_ok(kn_backward(sum_all(y)));
-    assert_values(kn_grad(w), 4, 6);
-    kn_ema_destroy(ema);
-    kn_params_destroy(set);
 }
 
 int main(void) {
@@ -572,9 +525,6 @@ int main(void) {
         OPS_TEST(momentum_follows_its_formula), OPS_TEST(adam_follows_its_formula),
         OPS_TEST(decay_is_decoupled), OPS_TEST(groups_have_their_own_rate_and_decay),
         OPS_TEST(adaptive_methods_follow_their_formulas), OPS_TEST(nesterov_follows_its_formula),
-        OPS_TEST(two_swaps_give_the_bits_of_before),
-        OPS_TEST(averages_are_of_the_parameters_at_their_creation),
-        OPS_TEST(averages_only_read_the_weights),
         OPS_TEST(averages_that_end_in_place_of_the_weights_are_the_weights),
         OPS_TEST(averages_follow_the_weights_and_change_places_with_them),
         OPS_TEST(clipping_scales_all_gradients_together),

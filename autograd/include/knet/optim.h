@@ -220,7 +220,9 @@ KN_API KN_MUST_CHECK kn_status kn_ema_create(kn_ema **out, kn_params *params, do
 KN_API KN_MUST_CHECK kn_status kn_ema_update(kn_ema *ema);
 /* Exchanges weights and averages: once before an evaluation, once after it. In between a step of an
  * optimiser of the set is INVALID too (replays of a captured one don't notice), and a checkpoint
- * with the averages has each under its own name; one of the optimiser without them is INVALID. */
+ * with the averages has each under its own name; one of the optimiser without them is INVALID.
+ * Several averages of a set are exchanged again in reverse order: the last first. Errors: INVALID
+ * where others were exchanged after these. */
 KN_API KN_MUST_CHECK kn_status kn_ema_swap(kn_ema *ema);
 /* Whether they are exchanged. */
 KN_API bool kn_ema_is_swapped(const kn_ema *ema);
@@ -233,8 +235,8 @@ KN_API double kn_ema_decay(const kn_ema *ema);
 /* The average of the set's i-th parameter, a view of it in the frame; NULL without an error beyond
  * the last; while they are exchanged, the weight. For checkpoints. */
 KN_API kn_tensor *kn_ema_at(kn_ema *ema, int i);
-/* Destroys the averages; where they are exchanged, they are the weights from now on. No-op on NULL.
- */
+/* Destroys the averages; where they are exchanged, they are the weights from now on, also those
+ * that averages exchanged after them give back. No-op on NULL. */
 KN_API void kn_ema_destroy(kn_ema *ema);
 
 #ifdef __cplusplus
