@@ -44,9 +44,15 @@ static kn_tensor *weighed(kn_tensor *y, int64_t first) {
     return kn_sum(kn_mul(y, w), KN_ALL, false);
 }
 
+/* In a frame of its own: kn_keep and kn_drop in f leave the watched inputs where they are. */
+static kn_tensor *result_of(const check *c, kn_tensor *const x[]) {
+    KN_FRAME();
+    return kn_keep(c->f(c->ctx, x));
+}
+
 /* The number that is differentiated, at the point's watched inputs, on the open tape. */
 static kn_status value(kn_tensor **out, const check *c, kn_tensor *const x[]) {
-    kn_tensor *F = weighed(c->f(c->ctx, x), 0);
+    kn_tensor *F = weighed(result_of(c, x), 0);
     if (!F) return kn_check();
     *out = F;
     if (c->order == 1) return KN_OK;

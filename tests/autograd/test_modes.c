@@ -130,6 +130,28 @@ static void functions_with_a_gradient_may_keep_and_drop(void **state) {
     assert_values(dx[1], 0, 0);
 }
 
+static kn_tensor *last_use(void *ctx, kn_tensor *const x[]) {
+    (void)ctx;
+    kn_tensor *y = kn_mul(x[0], x[1]);
+    kn_drop(x[0]);
+    (void)kn_keep(x[1]);
+    return y;
+}
+static kn_tensor *same(void *ctx, kn_tensor *const x[]) {
+    (void)ctx;
+    return x[0];
+}
+static void functions_whose_gradients_are_checked_may_keep_and_drop(void **state) {
+    (void)state;
+    KN_FRAME(.dtype = KN_F64);
+    kn_tensor *x[] = {F64(KN_SHAPE(2), 1, 2), F64(KN_SHAPE(2), 3, 4)};
+    for (int order = 1; order <= 2; order++) {
+        assert_ok(kn_gradcheck(keeping_product, NULL, x, 2, order, 1e-8, 1e-9));
+        assert_ok(kn_gradcheck(last_use, NULL, x, 2, order, 1e-8, 1e-9));
+        assert_ok(kn_gradcheck(same, NULL, x, 1, order, 1e-8, 1e-9));
+    }
+}
+
 static void a_functions_value_and_gradients_are_the_callers(void **state) {
     (void)state;
     uint64_t live = ops_live_bytes();
@@ -339,6 +361,7 @@ int main(void) {
                      OPS_TEST(a_hook_sees_each_gradient_once_when_it_is_complete),
                      OPS_TEST(a_functions_value_and_gradients_are_the_callers),
                      OPS_TEST(functions_with_a_gradient_may_keep_and_drop),
+                     OPS_TEST(functions_whose_gradients_are_checked_may_keep_and_drop),
                      OPS_TEST(a_hook_of_a_value_sees_its_whole_gradient),
                      OPS_TEST(a_hook_sees_the_bias_that_relu_delivers),
                      OPS_TEST(the_first_value_that_is_not_finite_names_op_place_and_line),
