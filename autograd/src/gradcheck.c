@@ -52,7 +52,10 @@ static kn_tensor *result_of(const check *c, kn_tensor *const x[]) {
 
 /* The number that is differentiated, at the point's watched inputs, on the open tape. */
 static kn_status value(kn_tensor **out, const check *c, kn_tensor *const x[]) {
-    kn_tensor *F = weighed(result_of(c, x), 0);
+    kn_tensor *y = result_of(c, x);
+    KN_TRY(kn_check());
+    if (!y) return KN_FAIL(KN_ERR_INVALID, "kn_gradcheck: f gave no tensor");
+    kn_tensor *F = weighed(y, 0);
     if (!F) return kn_check();
     *out = F;
     if (c->order == 1) return KN_OK;
@@ -150,7 +153,8 @@ static kn_status check_input(const check *c, kn_tensor *watched[], const double 
 
 /* --- the call --- */
 
-static kn_status check_arguments(kn_tensor *const x[], int n_x, int order) {
+static kn_status check_arguments(kn_gradcheck_fn f, kn_tensor *const x[], int n_x, int order) {
+    if (!f || !x) return KN_FAIL(KN_ERR_INVALID, "kn_gradcheck: %s is NULL", f ? "x" : "f");
     if (n_x < 1 || order < 1 || order > 2) {
         return KN_FAIL(KN_ERR_INVALID, "kn_gradcheck: n_x is %d, order is %d (1 or 2)", n_x, order);
     }
@@ -201,7 +205,7 @@ static kn_status buffers_make(buffers *b, kn_tensor *const x[], int n_x) {
 kn_status kn_gradcheck(kn_gradcheck_fn f, void *ctx, kn_tensor *const x[], int n_x, int order,
                        double rtol, double atol) {
     KN_TRY(kn_check());
-    KN_TRY(check_arguments(x, n_x, order));
+    KN_TRY(check_arguments(f, x, n_x, order));
     KN_FRAME(.device = kn_device_host(), .dtype = KN_F64);
     KN_TRY(kn_check());
     buffers b = {0};

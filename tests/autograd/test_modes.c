@@ -152,6 +152,18 @@ static void functions_whose_gradients_are_checked_may_keep_and_drop(void **state
     }
 }
 
+static void a_check_of_gradients_without_a_function_or_inputs_is_an_error(void **state) {
+    (void)state;
+    KN_FRAME(.dtype = KN_F64);
+    kn_tensor *x[] = {F64(KN_SHAPE(2), 1, 2), F64(KN_SHAPE(2), 3, 4)};
+    assert_fails(kn_gradcheck(NULL, NULL, x, 2, 1, 1, 1), KN_ERR_INVALID,
+                 "kn_gradcheck: f is NULL");
+    assert_fails(kn_gradcheck(same, NULL, NULL, 2, 1, 1, 1), KN_ERR_INVALID,
+                 "kn_gradcheck: x is NULL");
+    assert_fails(kn_gradcheck(nothing, NULL, x, 2, 1, 1, 1), KN_ERR_INVALID,
+                 "kn_gradcheck: f gave no tensor");
+}
+
 static void a_functions_value_and_gradients_are_the_callers(void **state) {
     (void)state;
     uint64_t live = ops_live_bytes();
@@ -362,6 +374,7 @@ int main(void) {
                      OPS_TEST(a_functions_value_and_gradients_are_the_callers),
                      OPS_TEST(functions_with_a_gradient_may_keep_and_drop),
                      OPS_TEST(functions_whose_gradients_are_checked_may_keep_and_drop),
+                     OPS_TEST(a_check_of_gradients_without_a_function_or_inputs_is_an_error),
                      OPS_TEST(a_hook_of_a_value_sees_its_whole_gradient),
                      OPS_TEST(a_hook_sees_the_bias_that_relu_delivers),
                      OPS_TEST(the_first_value_that_is_not_finite_names_op_place_and_line),

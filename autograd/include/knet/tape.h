@@ -158,7 +158,8 @@ typedef kn_tensor *(*kn_gradcheck_fn)(void *ctx, kn_tensor *const x[]);
  * tensor; its elements are weighted by fixed pseudo-random numbers. Of an x[i] of more than 512
  * elements 512 are compared, always the same: the first, the last, and pseudo-random ones between;
  * a mistake in few elements shows in a smaller input. order is 1 or 2. Errors: INVALID,
- * with the input, the element and both values, if they differ by more than rtol relative or atol.
+ * with the input, the element and both values, if they differ by more than rtol relative or atol;
+ * INVALID where f or x is NULL, where f gives no tensor, and under an open tape.
  */
 KN_API KN_MUST_CHECK kn_status kn_gradcheck(kn_gradcheck_fn f, void *ctx, kn_tensor *const x[],
                                             int n_x, int order, double rtol, double atol);
