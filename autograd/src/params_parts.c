@@ -242,6 +242,8 @@ void kn_params_grad_begin(kn_params *params) {
     KN_EACH_PART(set, params) kn__params_cycle_begin(set);
 }
 
+uint64_t kn_params_begun(const kn_params *params) { return params->n_begun; }
+
 void kn_params_grad_zero(kn_params *params) {
     KN_EACH_PART(set, params) {
         kn__params_effect_zero(set);

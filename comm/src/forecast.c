@@ -23,9 +23,9 @@ struct kn_forecast {
     size_t n_slices, item;
     bool *is_done; /* [n_slices]: the gradients that this pass finished, by their first slice */
     uint64_t began_ns;
-    bool has_backward; /* in this step */
-    double *now;       /* [n_buckets + N_ENDS]: of this step */
-    double *steps;     /* [n_steps][n_buckets + N_ENDS] */
+    uint64_t begun; /* kn_params_begun, before this step */
+    double *now;    /* [n_buckets + N_ENDS]: of this step */
+    double *steps;  /* [n_steps][n_buckets + N_ENDS] */
     int64_t n_steps;
     double add_bandwidth;
 };
@@ -49,7 +49,6 @@ static void pass_begin(kn_forecast *f) {
 /* A gradient that is finished again is a later pass's: the ones before it were not the last. */
 static void gradient_ready(void *ctx, kn_tensor *w, kn_tensor *gradient) {
     kn_forecast *f = ctx;
-    f->has_backward = true;
     if (!f->buckets || !kn_tensor_numel(w)) return;
     const char *data = kn_data(gradient);
     if (!data) return;
@@ -63,7 +62,7 @@ static void gradient_ready(void *ctx, kn_tensor *w, kn_tensor *gradient) {
 void kn_forecast_begin(kn_forecast *forecast) {
     kn_forecast *f = forecast;
     pass_begin(f);
-    f->has_backward = false;
+    f->begun = kn_params_begun(f->params);
     f->began_ns = kn__now_ns(CLOCK_MONOTONIC);
 }
 
@@ -76,6 +75,7 @@ void kn_forecast_backward_end(kn_forecast *forecast) {
     for (int i = 0; i < f->n_buckets; i++) f->now[i] = fmin(f->now[i], end[BACKWARD_END]);
 }
 
+/* A pass whose gradients are all zeros leaves the order open: a later one makes them. */
 static kn_status buckets_make(kn_forecast *f) {
     kn_tensor *flat = kn_params_grad(f->params);
     if (!flat) return kn_check();
@@ -89,14 +89,14 @@ static kn_status buckets_make(kn_forecast *f) {
     if (order) kn_params_order(order, f->params);
     if (!order || !buckets || !now || !is_done)
         status = KN_FAIL(KN_ERR_OOM, "kn_forecast_end: no host memory");
-    else if (!n || order[0] < 0)
-        status = KN_FAIL(KN_ERR_INVALID, "kn_forecast_end: there was no kn_backward");
-    f->arena = status == KN_OK && kn_tensor_numel(flat) ? kn_data(flat) : NULL;
-    if (status == KN_OK)
+    bool is_final = status == KN_OK && order[0] >= 0;
+    if (is_final) {
+        f->arena = kn_tensor_numel(flat) ? kn_data(flat) : NULL;
         status = kn__buckets_cut(buckets, &f->n_buckets, f->params, order, f->arena,
                                  f->options.bucket_bytes, 1);
+    }
     free(order);
-    if (status == KN_OK) {
+    if (is_final && status == KN_OK) {
         f->buckets = buckets;
         f->now = now;
         f->is_done = is_done;
@@ -112,7 +112,7 @@ static kn_status buckets_make(kn_forecast *f) {
 kn_status kn_forecast_end(kn_forecast *forecast) {
     kn_forecast *f = forecast;
     KN_TRY(kn_check());
-    if (!f->has_backward)
+    if (kn_params_begun(f->params) == f->begun || !kn_params_count(f->params))
         return KN_FAIL(KN_ERR_INVALID, "kn_forecast_end: there was no kn_backward");
     if (!f->buckets) return buckets_make(f);
     size_t n = n_times(f);
@@ -232,6 +232,7 @@ kn_status kn_forecast_create(kn_forecast **out, kn_params *params,
     f->options = o;
     f->item = kn_dtype_bytes(kn_params_dtype(params));
     f->add_bandwidth = kn__cost_add_bandwidth();
+    f->begun = kn_params_begun(params);
     kn_params_on_grad(params, gradient_ready, f);
     *out = f;
     return KN_OK;

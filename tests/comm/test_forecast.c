@@ -202,6 +202,26 @@ static void a_step_without_backward_is_not_counted(void **state) {
     job_end(&j);
 }
 
+/* Of such a pass no hook hears. It is counted once the order is known. */
+static void a_step_whose_gradients_are_all_zeros_is_one(void **state) {
+    (void)state;
+    const kn_forecast_link link = {.bandwidth = 1e6};
+    job j = job_new(NULL, false);
+    for (int s = 0; s < 4; s++) {
+        KN_TAPE(.threads = 1);
+        kn_tensor *w = kn_params_at(j.params, 0, NULL);
+        kn_forecast_begin(j.forecast);
+        assert_ok(kn_backward(kn_sum(s == 1 ? w : kn_floor(w), KN_ALL, false)));
+        kn_forecast_backward_end(j.forecast);
+        assert_ok(kn_forecast_end(j.forecast));
+        kn_forecast_result r;
+        kn_status status = kn_forecast_ranks(&r, sizeof r, j.forecast, 2, &link);
+        assert_int_equal(status, s < 2 ? KN_ERR_INVALID : KN_OK);
+        if (s >= 2) assert_close(r.wait_seconds, r.reduce_seconds, 1e-3, 0);
+    }
+    job_end(&j);
+}
+
 /* A backward before the forecast began does not count as the first step's. */
 static void a_first_step_without_backward_is_an_error(void **state) {
     (void)state;
@@ -268,5 +288,6 @@ int main(void) {
         TEST(gradients_are_finished_by_the_last_pass),
         TEST(a_bucket_that_the_last_pass_does_not_reach_waits_for_its_end),
         TEST(a_step_without_backward_is_not_counted),
+        TEST(a_step_whose_gradients_are_all_zeros_is_one),
         TEST(a_first_step_without_backward_is_an_error), TEST(misuse_is_an_error_that_names_it));
 }

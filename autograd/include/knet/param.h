@@ -159,6 +159,9 @@ KN_API kn_tensor *kn_params_grad(kn_params *params);
 /* Makes all gradients zeros if there was no backward since the last step, as the next backward
  * would; otherwise a no-op. */
 KN_API void kn_params_grad_begin(kn_params *params);
+/* A count that each kn_backward that reaches the set increases, also one whose gradients are all
+ * zeros, of which hooks hear nothing; kn_params_grad_begin and kn_params_grad_zero do too. */
+KN_API uint64_t kn_params_begun(const kn_params *params);
 /* Makes all gradients zeros, also those that no step has used: before a backward whose loss reaches
  * several sets, of which another one's step used the last gradients, as of adversarial networks, or
  * to leave out a batch. */
