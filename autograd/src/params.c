@@ -393,7 +393,8 @@ static bool order_is_right(const kn_params *set) {
     return true;
 }
 
-static kn_status move_slices(kn_params *set, layout *l) {
+static kn_status move_to(kn_params *set, layout *l) {
+    KN_TRY(kn_check());
     KN_TRY(layout_make(l, set, first_used_first));
     for (int i = 0; i < set->n; i++) KN_TRY(kn_add_into(l->views[i], set->param[i]->grad));
     for (int i = 0; i < set->n; i++) {
@@ -402,6 +403,14 @@ static kn_status move_slices(kn_params *set, layout *l) {
     }
     kn__tensor_swap_place(set->flat, l->flat);
     return KN_OK;
+}
+
+static kn_status move_slices(kn_params *set) {
+    KN_FRAME(.device = set->device, .pool = set->pool, .dtype = set->dtype, .record = KN_OFF);
+    layout l = {0};
+    kn_status status = move_to(set, &l);
+    layout_release(&l, set->n);
+    return status;
 }
 
 /* Whether others read the gradients' memory by tensors of their own: plans, views, neighbours. */
@@ -416,13 +425,24 @@ static bool others_read(const kn_params *set) {
 static void reorder(kn_params *set) {
     set->ordered = true;
     if (order_is_right(set) || others_read(set)) return;
-    KN_FRAME(.device = set->device, .pool = set->pool, .dtype = set->dtype, .record = KN_OFF);
-    layout l = {0};
-    kn_status status = kn_check();
-    if (status == KN_OK) status = move_slices(set, &l);
-    if (status < 0)
+    if (move_slices(set) < 0)
         kn_log_write(1, "gradients keep their first order: %s", kn_last_error()->message);
-    layout_release(&l, set->n);
+}
+
+static kn_status set_order(kn_params *set) {
+    if (!set->flat || order_is_right(set)) return KN_OK;
+    if (set->in_pass || kn_capture_records() || others_read(set))
+        return KN_FAIL(
+            KN_ERR_INVALID,
+            "kn_params_order_set: a view of a gradient is held, or a captured step reads "
+            "it where it is; set the order before");
+    return move_slices(set);
+}
+
+kn_status kn__params_order_fix(kn_params *set) {
+    kn_status status = set_order(set);
+    for (int i = 0; i < set->n && status < 0; i++) set->param[i]->order = INT_MAX;
+    return status < 0 ? status : kn__params_fix(set);
 }
 
 /* --- cycles --- */

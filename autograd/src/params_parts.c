@@ -118,13 +118,14 @@ kn_status kn_params_order_set(kn_params *params, const int order[], int n) {
     if (!params || !order)
         return KN_FAIL(KN_ERR_INVALID, "kn_params_order_set: %s is NULL",
                        params ? "order" : "params");
-    if (n != kn_params_count(params) || params->flat)
+    if (n != kn_params_count(params))
+        return KN_FAIL(KN_ERR_INVALID, "kn_params_order_set: an order of %d parameters for %d", n,
+                       kn_params_count(params));
+    KN_EACH_PART(part, params)
+    if (part->flat && part->ordered)
         return KN_FAIL(KN_ERR_INVALID,
-                       params->flat
-                           ? "kn_params_order_set: the gradients are laid out already; set "
-                             "the order before the first backward, step or kn_grad"
-                           : "kn_params_order_set: an order of %d parameters for %d",
-                       n, kn_params_count(params));
+                       "kn_params_order_set: the order is final already; set it before the first "
+                       "backward or step");
     int first = 0;
     KN_EACH_PART(part, params) {
         if (!part_order_set(part, order + first, first))
@@ -132,7 +133,7 @@ kn_status kn_params_order_set(kn_params *params, const int order[], int n) {
                            first, first + part->n - 1);
         first += part->n;
     }
-    KN_EACH_PART(part, params) KN_TRY(kn__params_fix(part));
+    KN_EACH_PART(part, params) KN_TRY(kn__params_order_fix(part));
     return KN_OK;
 }
 

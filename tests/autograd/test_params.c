@@ -299,26 +299,47 @@ static void gradients_stay_where_a_view_reads_them(void **state) {
     kn_params_destroy(set);
 }
 
-static void an_order_is_set_before_gradients_lie_anywhere(void **state) {
+/* Before the first backward finishes one. A pass of zeros finishes none. */
+static void an_order_is_set_before_it_is_final(void **state) {
     (void)state;
-    const int order[] = {1, 0};
+    static const int first_a[] = {0, 1}, first_b[] = {1, 0};
     int now[2];
-    KN_FRAME();
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 4; i++) {
+        KN_TAPE();
         kn_params *set = params_f32();
-        kn_tensor *a = PARAM(set, KN_SHAPE(1), "a", 2);
-        (void)PARAM(set, KN_SHAPE(1), "b", 3);
-        if (i)
-            assert_non_null(kn_grad(a));
-        else
-            assert_ok(kn_params_order_set(set, order, 2));
+        kn_tensor *a = PARAM(set, KN_SHAPE(1), "a", 2), *b = PARAM(set, KN_SHAPE(1), "b", 3);
+        if (i & 1) assert_ok(kn_fill_into(kn_grad(b), 5));
+        if (i & 2) assert_ok(kn_backward(kn_mul(kn_floor(a), kn_floor(b))));
         kn_params_order(now, set);
-        assert_int_equal(now[0], i ? -1 : 1);
-        assert_fails(kn_params_order_set(set, order, 2), KN_ERR_INVALID,
-                     "the gradients are laid out already; set the order before the first "
-                     "backward, step or kn_grad");
+        assert_int_equal(now[0], -1);
+        assert_ok(kn_params_order_set(set, first_a, 2));
+        kn_params_order(now, set);
+        assert_memory_equal(now, first_a, sizeof now);
+        assert_fails(kn_params_order_set(set, first_b, 2), KN_ERR_INVALID,
+                     "the order is final already; set it before the first backward or step");
+        assert_true((char *)kn_data(kn_grad(b)) > (char *)kn_data(kn_grad(a)));
+        assert_values(kn_grad(b), i == 1 ? 5 : 0); /* a pass begins with zeros */
         kn_params_destroy(set);
     }
+}
+
+static void an_order_moves_no_gradient_that_somebody_reads(void **state) {
+    (void)state;
+    int now[2];
+    KN_FRAME();
+    kn_params *set = params_f32();
+    kn_tensor *a = PARAM(set, KN_SHAPE(1), "a", 2);
+    (void)PARAM(set, KN_SHAPE(1), "b", 3);
+    kn_tensor *view = kn_reshape(kn_grad(a), KN_SHAPE(1, 1));
+    assert_non_null(view);
+    assert_fails(kn_params_order_set(set, (const int[]){0, 1}, 2), KN_ERR_INVALID,
+                 "a view of a gradient is held");
+    kn_params_order(now, set);
+    assert_int_equal(now[0], -1);
+    assert_ok(kn_params_order_set(set, (const int[]){1, 0}, 2)); /* as they lie */
+    kn_params_order(now, set);
+    assert_int_equal(now[0], 1);
+    kn_params_destroy(set);
 }
 
 /* --- gradients become zeros --- */
@@ -426,5 +447,6 @@ int main(void) {
         OPS_TEST(gradients_that_no_step_used_become_zeros),
         OPS_TEST(gradients_lie_in_the_order_of_use),
         OPS_TEST(gradients_stay_where_a_view_reads_them),
-        OPS_TEST(an_order_is_set_before_gradients_lie_anywhere));
+        OPS_TEST(an_order_is_set_before_it_is_final),
+        OPS_TEST(an_order_moves_no_gradient_that_somebody_reads));
 }

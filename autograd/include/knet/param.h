@@ -108,8 +108,8 @@ KN_API KN_MUST_CHECK kn_status kn_param_to(kn_tensor *w, kn_device *device);
  * final: without it the first backward does, by the order in which it finishes the gradients; where
  * a view of a gradient is held since before (by a recorded step also) or memory for the move is
  * short, they stay newest first. A norm over all of them (clip_norm) is summed in this order: its
- * last bit may depend on it. Errors of kn_params_order_set: INVALID after the first backward, step
- * or kn_grad, or if order is not a permutation of 0 … n-1. */
+ * last bit may depend on it. Errors of kn_params_order_set: INVALID once the order is final, or
+ * while a view of a gradient is held; if order is not a permutation of 0 … n-1. */
 KN_API void kn_params_order(int order[], const kn_params *params);
 KN_API KN_MUST_CHECK kn_status kn_params_order_set(kn_params *params, const int order[], int n);
 
