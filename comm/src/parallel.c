@@ -1,6 +1,7 @@
 /* Data parallel: buckets of the gradient arena, reduced beside backward. */
 #include <inttypes.h>
 #include <knet/prof_metric.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -246,16 +247,51 @@ static kn_status agree(bool *out, kn_comm *comm, uint64_t number) {
     return KN_OK;
 }
 
-static kn_status order_check(kn_parallel *p, const int order[], int n) {
+static uint64_t order_hash(const int order[], int n) {
     uint64_t hash = 1;
-    bool is_same = false;
     for (int k = 0; k < n; k++) hash = kn__mix(hash ^ (uint64_t)(unsigned)order[k]);
-    KN_TRY(agree(&is_same, p->comm, hash));
-    if (is_same) return KN_OK;
+    return hash;
+}
+
+static kn_status fail_orders(void) {
     return KN_FAIL(KN_ERR_INVALID,
                    "kn_parallel_finish: the ranks' gradients lie in different orders: the first "
                    "backward passes used the parameters in different orders, or a rank held a view "
                    "of a gradient before; set one with kn_params_order_set on every rank");
+}
+
+/* A rank whose order is open takes that of rank root; root < 0: all take newest first, as a step
+ * would. */
+static kn_status order_take(kn_parallel *p, const int order[], int n, int root) {
+    double *all = calloc((size_t)n, sizeof *all);
+    int *taken = malloc((size_t)n * sizeof *taken);
+    kn_status status = KN_OK;
+    if (!all || !taken) status = KN_FAIL(KN_ERR_OOM, "kn_parallel_finish: no host memory");
+    for (int k = 0; k < n && status == KN_OK && root == p->comm->rank; k++) all[k] = order[k];
+    if (status == KN_OK && root >= 0) status = kn_comm_values(p->comm, all, n, KN_COMM_SUM);
+    for (int k = 0; k < n && status == KN_OK; k++) taken[k] = root < 0 ? n - 1 - k : (int)all[k];
+    if (status == KN_OK && order[0] < 0) status = kn_params_order_set(p->params, taken, n);
+    free(all);
+    free(taken);
+    return status;
+}
+
+/* One order on all ranks, which gradients that are all zeros leave open. */
+static kn_status order_agree(kn_parallel *p, int order[], int n) {
+    bool is_open = order[0] < 0, is_same = false;
+    double hash = (double)(order_hash(order, n) >> 12), none = -INFINITY;
+    double most[] = {is_open ? none : hash, is_open ? none : -hash,
+                     is_open ? none : -(double)p->comm->rank, is_open, !is_open || p->has_pass};
+    KN_TRY(kn_comm_values(p->comm, most, 5, KN_COMM_MAX));
+    if (most[4] == 0)
+        return KN_FAIL(KN_ERR_INVALID, "kn_parallel_finish: there was no kn_backward");
+    bool has_root = most[2] > none;
+    if (has_root && most[0] != -most[1]) return fail_orders();
+    if (most[3] == 0) return KN_OK;
+    kn_status status = order_take(p, order, n, has_root ? (int)-most[2] : -1);
+    kn_params_order(order, p->params);
+    KN_TRY(agree(&is_same, p->comm, order_hash(order, n)));
+    return status < 0 || is_same ? status : fail_orders();
 }
 
 static void buckets_free(kn_parallel *p) {
@@ -276,13 +312,7 @@ static void places_find(kn_parallel *p) {
     if (p->n_places) qsort(p->places, (size_t)p->n_places, sizeof *p->places, by_place);
 }
 
-/* Where a forward needs the other ranks, a broken communicator ends the pass before. */
-static kn_status fail_no_backward(const kn_parallel *p) {
-    if (atomic_load(&p->comm->broken)) return kn__comm_fail_broken(p->comm);
-    return KN_FAIL(KN_ERR_INVALID, "kn_parallel_finish: there was no kn_backward");
-}
-
-/* After the first pass: the order is final. */
+/* After the first pass: makes the order final. */
 static kn_status buckets_make(kn_parallel *p, kn_tensor *flat) {
     int n = kn_params_count(p->params);
     int *order = malloc((size_t)n * sizeof *order + 1);
@@ -294,7 +324,7 @@ static kn_status buckets_make(kn_parallel *p, kn_tensor *flat) {
         status = KN_FAIL(KN_ERR_OOM, "kn_parallel_finish: no host memory");
     } else {
         kn_params_order(order, p->params);
-        status = n && order[0] < 0 ? fail_no_backward(p) : order_check(p, order, n);
+        status = order_agree(p, order, n);
         p->arena = kn_data_mut(flat);
         if (status == KN_OK)
             status = kn__buckets_cut(p->buckets, &p->n_buckets, p->params, order, p->arena,
@@ -376,7 +406,9 @@ kn_status kn_parallel_finish(kn_parallel *parallel) {
         return KN_FAIL(KN_ERR_INVALID,
                        "kn_parallel_finish: inside a captured step, whose replays would not wait "
                        "for other ranks: call it after the replay");
+    parallel->has_pass = kn_params_begun(parallel->params) != parallel->begun;
     kn_params_grad_begin(parallel->params);
+    parallel->begun = kn_params_begun(parallel->params);
     return parallel->comm->size == 1 ? KN_OK : finish(parallel);
 }
 
@@ -487,6 +519,7 @@ kn_status kn_parallel_create(kn_parallel **out, kn_params *params, kn_comm *comm
     kn_parallel *p = calloc(1, sizeof *p);
     if (!p) return KN_FAIL(KN_ERR_OOM, "kn_parallel_create: no host memory");
     p->params = params;
+    p->begun = kn_params_begun(params);
     p->comm = comm;
     p->options = *options;
     if (!p->options.bucket_bytes) p->options.bucket_bytes = KN__BUCKET_BYTES;

@@ -36,6 +36,8 @@ struct kn_parallel {
     int64_t *places; /* of the gradients in the arena, ascending; in elements */
     bool *is_done;   /* in this step */
     int n_places;
+    uint64_t begun;   /* kn_params_begun at the end of the last step */
+    bool has_pass;    /* there was one in this step, if only of zeros */
     bool is_twice;    /* a gradient was finished again */
     kn_status failed; /* of the hook */
     kn_error lost;    /* why a pass failed after a bucket was posted; status KN_OK: none did */

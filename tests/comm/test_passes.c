@@ -132,6 +132,76 @@ static void a_view_of_a_gradient_on_one_rank_needs_an_order(void **state) {
     ranks_run(2, view_rank, state);
 }
 
+/* --- first passes whose gradients are all zeros, of which hooks hear nothing --- */
+
+enum first_pass { NO_PASS, OF_ZEROS, OF_BOTH };
+typedef struct first_steps {
+    enum first_pass of[2]; /* on rank 0, on the others */
+    bool shards, holds;    /* with parts of the state; ranks but 0 hold a view of a gradient */
+    kn_status finish;
+} first_steps;
+
+/* Of both it finishes a's first: not the order that gradients have without a pass. */
+static kn_status first_pass(const net *n, enum first_pass which) {
+    if (which == NO_PASS) return KN_OK;
+    KN_FRAME(.threads = 1);
+    KN_TAPE();
+    kn_tensor *b = which == OF_BOTH ? n->b : kn_floor(n->b);
+    kn_tensor *of_b = kn_sum(b, KN_ALL, false);
+    kn_tensor *a = which == OF_BOTH ? n->a : kn_floor(n->a);
+    return kn_backward(kn_affine(kn_add(of_b, kn_sum(a, KN_ALL, false)), 2, 0));
+}
+
+/* a is 1 and has moved by what sgd of rate 1 does. */
+static const char *weights_check(const net *n, float a) {
+    float value[N];
+    RANK_OK(kn_copy_out(value, sizeof value, n->a));
+    for (int i = 0; i < N; i++) RANK_CHECK(value[i] == a);
+    RANK_OK(kn_copy_out(value, sizeof value, n->b));
+    for (int i = 0; i < N; i++) RANK_CHECK(value[i] == a);
+    return NULL;
+}
+
+static const char *first_rank(kn_comm *comm, void *ctx) {
+    const first_steps *s = ctx;
+    KN_FRAME();
+    KN_SLOT(view);
+    net n;
+    enum first_pass which = s->of[kn_comm_rank(comm) > 0];
+    float a = 1;
+    RANK_OK(net_create(&n, comm, 256));
+    RANK_OK(kn_optim_lr(n.sgd, 1));
+    if (s->shards) RANK_OK(kn_parallel_shard(n.parallel, n.sgd));
+    if (s->holds && kn_comm_rank(comm) > 0)
+        RANK_OK(kn_hold(&view, kn_reshape(kn_grad(n.a), KN_SHAPE(N / 2, 2))));
+    for (int i = 0; i < STEPS; i++) {
+        RANK_OK(first_pass(&n, i ? OF_BOTH : which));
+        RANK_CHECK(kn_parallel_finish(n.parallel) == (i ? KN_OK : s->finish));
+        if (s->finish < 0) break;
+        RANK_OK(kn_optim_step(n.sgd));
+        for (int r = 0; r < 4; r++) a -= i || s->of[r > 0] == OF_BOTH ? 0.5f : 0;
+        RANK_CHECK(!weights_check(&n, a));
+    }
+    net_destroy(&n);
+    return NULL;
+}
+
+static void first_passes_of_zeros_take_the_order_of_others(void **state) {
+    (void)state;
+    for (int of = 1; of < 9; of++)
+        for (int shards = 0; shards < 2; shards++)
+            ranks_run(4, first_rank,
+                      &(first_steps){.of = {of / 3, of % 3}, .shards = shards, .finish = KN_OK});
+    ranks_run(4, first_rank, &(first_steps){.finish = KN_ERR_INVALID});
+}
+
+static void a_held_view_keeps_zeros_from_the_order_of_others(void **state) {
+    (void)state;
+    ranks_run(4, first_rank,
+              &(first_steps){.of = {OF_BOTH, OF_ZEROS}, .holds = true, .finish = KN_ERR_INVALID});
+    ranks_run(4, first_rank, &(first_steps){.of = {OF_ZEROS, OF_ZEROS}, .holds = true});
+}
+
 static const char *twice_rank(kn_comm *comm, void *ctx) {
     (void)ctx;
     net n;
@@ -207,6 +277,8 @@ int main(void) {
     return RUN_TESTS(TEST(a_pass_that_fails_half_averaged_is_an_error_on_every_rank),
                      TEST(a_pass_that_failed_may_be_repeated),
                      TEST(a_view_of_a_gradient_on_one_rank_needs_an_order),
+                     TEST(first_passes_of_zeros_take_the_order_of_others),
+                     TEST(a_held_view_keeps_zeros_from_the_order_of_others),
                      TEST(two_passes_are_noticed_beside_an_unused_parameter),
                      TEST(a_broken_communicator_is_the_error_before_a_missing_pass),
                      TEST_LONG(threads_of_communicators_keep_no_process));

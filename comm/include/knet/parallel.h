@@ -63,13 +63,13 @@ KN_API kn_comm *kn_parallel_comm(const kn_parallel *parallel);
 KN_API void kn_parallel_sync(kn_parallel *parallel, bool on);
 /* Waits until all gradients are the means over the ranks; see kn_parallel_shard. Every rank calls
  * it, once a step, after its last backward pass. A rank without a backward pass since the last step
- * contributes zeros; the first step needs one on every rank. Where ranks may leave parameters
- * unused, none calls another function of the communicator between its last backward pass and this.
- * Errors: PEER; INVALID if two passes ran with averaging on, or if the ranks' orders of
- * kn_params_order differ: their first passes used the parameters in different orders, or some ranks
- * alone held a view of a gradient before; that of a backward pass which failed after a part of it
- * was averaged: the communicator is broken then, as by kn_comm_abort. A pass that failed before may
- * be repeated. */
+ * contributes zeros; the first step needs one on some rank, whose order of gradients those take
+ * that got zeros alone. Where ranks may leave parameters unused, none calls another function of the
+ * communicator between its last backward pass and this. Errors: PEER; INVALID if two passes ran
+ * with averaging on, or if the ranks' orders of kn_params_order differ: their first passes used the
+ * parameters in different orders, or some ranks alone held a view of a gradient before; that of a
+ * backward pass which failed after a part of it was averaged: the communicator is broken then, as
+ * by kn_comm_abort. A pass that failed before may be repeated. */
 KN_API KN_MUST_CHECK kn_status kn_parallel_finish(kn_parallel *parallel);
 
 /* From the first kn_parallel_finish on each rank has the state of one part of the parameters, such
