@@ -52,7 +52,7 @@ static kn_status settings_check(const kn_optim *optim, kn_file *f, const char *p
         const char *name = i == 2 && own[1] == 0 ? "rho" : setting_names[i];
         return KN_FAIL(KN_ERR_INVALID,
                        "%s is of a run with %s %g; the optimiser's is %g: resume with the "
-                       "optimiser of the first run (--optimizer), or set keep_settings",
+                       "optimiser of the first run (--optimizer)",
                        path, name, kn__double_of(bits[i]), own[i]);
     }
     return KN_OK;
@@ -65,7 +65,7 @@ static kn_status decay_check(const kn_ema *ema, kn_file *f, const char *path) {
     if (kn__double_of(bits) == kn_ema_decay(ema)) return KN_OK;
     return KN_FAIL(KN_ERR_INVALID,
                    "%s is of a run with averages of decay %g; this run's is %g: resume with that "
-                   "of the first run (--ema), or set keep_settings",
+                   "of the first run (--ema)",
                    path, kn__double_of(bits), kn_ema_decay(ema));
 }
 
