@@ -148,8 +148,10 @@ static uint32_t on_alloc(kn_pool *pool, void *ptr, size_t size_bytes, kn_stream 
     if (!node->row) node->row = make_row(node);
     uint32_t row = node->row;
     if (row) hold(node, (int64_t)size_bytes);
-    node->alloc_bytes += size_bytes;
-    node->n_allocs++;
+    if (marks != MARKS_NONE) { /* tables show what measured steps allocated */
+        node->alloc_bytes += size_bytes;
+        node->n_allocs++;
+    }
     void *heap = NULL;
     int64_t live = count_block(&heap, pool, (int64_t)size_bytes);
     give_lock();
@@ -171,11 +173,11 @@ static void on_free(kn_pool *pool, void *ptr, size_t size_bytes, uint32_t owner)
     take_lock();
     kn__tree_node *node = node_of(owner);
     if (node) hold(node, -(int64_t)size_bytes);
-    if (node && is_temporary) {
+    if (node && is_temporary && marks != MARKS_NONE) {
         node->temporary_bytes += size_bytes;
         node->n_temporary++;
     }
-    current_node(tree)->freed_bytes += size_bytes;
+    if (marks != MARKS_NONE) current_node(tree)->freed_bytes += size_bytes;
     void *heap = NULL;
     int64_t live = count_block(&heap, pool, -(int64_t)size_bytes);
     give_lock();

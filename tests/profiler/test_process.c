@@ -151,6 +151,7 @@ static void high_water_marks_are_of_the_steps_asked_for(void **state) {
         assert_int_equal(o.code, 0);
         assert_non_null(strstr(o.err, cases[i].mark));
         assert_non_null(strstr(o.err, cases[i].owners));
+        if (i == 1) assert_non_null(strstr(o.err, " 128KiB / 100%")); /* allocated in these steps */
     }
 }
 
