@@ -57,6 +57,14 @@ class Number:
 
 
 Flag = type("bool_", (Number,), {})  # as np.bool_ is
+Truth = type("Tensor", (Number,), {"dtype": "torch.bool"})
+
+
+class Array:
+    """As an array of several elements."""
+
+    def __index__(self):
+        raise TypeError("only integer scalar arrays can be converted to a scalar index")
 
 
 class Case(unittest.TestCase):
@@ -333,7 +341,7 @@ class Statistics(Case):
         self.pool.free(block)
 
     def test_what_is_no_device_is_an_error(self):
-        for device in (True, Flag(), 0.0, b"cuda:0"):
+        for device in (True, Flag(), Truth(), Array(), 0.0, b"cuda:0"):
             with self.assertRaisesRegex(TypeError, "is no device"):
                 knetc.memory_stats(device)
         for device, shown in ((True, "True"), (0.5, "0.5"), (b"cuda:0", "b'cuda:0'")):

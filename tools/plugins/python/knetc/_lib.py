@@ -131,11 +131,12 @@ def _name_of(device):
     kind, index = getattr(device, "type", None), getattr(device, "index", None)
     if isinstance(kind, str):  # as PyTorch's
         return "cpu" if kind == "cpu" else f"{kind}:{_current_device() if index is None else index}"
-    flag = type(device).__name__ in ("bool", "bool_")  # also NumPy's
-    if flag or not (device is None or hasattr(device, "__index__")):
-        raise TypeError(f"{device!r} is no device; write its number, a name such as \"cuda:0\", a torch.device, or None for "
-                        "the current one")
-    return f"cuda:{_current_device() if device is None else operator.index(device)}"
+    flag = "bool" in f"{type(device).__name__} {getattr(device, 'dtype', '')}"  # also NumPy's and PyTorch's
+    try:
+        return f"cuda:{_current_device() if device is None else operator.index(None if flag else device)}"
+    except TypeError:
+        raise TypeError(f"{device!r} is no device; write its number, a name such as \"cuda:0\", a torch.device, or "
+                        "None for the current one") from None
 
 
 class Pool:
