@@ -108,6 +108,31 @@ static void results_are_finished_in_planes_and_blocks(void **state) {
     }
 }
 
+/* Few frames, padded by 3 and more: oneDNN is not asked for these weights. */
+static void weights_of_clips_are_right(void **state) {
+    (void)state;
+    static const int64_t cases[][4] = {
+        /* depth, window, stride, padding */
+        {4, 4, 2, 3}, {5, 5, 2, 3}, {7, 7, 2, 3}, {6, 6, 3, 4}, {8, 7, 3, 4}, {2, 7, 2, 5}};
+    static const kn__conv_route ways[] = {KN_CONV_TABLED, KN_CONV_DNNL, KN_CONV_WINOGRAD,
+                                          KN_CONV_MEASURED};
+    for (size_t i = 0; i < 4 * sizeof cases / sizeof *cases; i++) {
+        KN_FRAME(.threads = 2);
+        const int64_t *n = cases[i / 4], out = (n[0] + 2 * n[3] - n[1]) / n[2] + 1;
+        const kn_attr_conv attr = {.stride = {n[2], 1, 1},
+                                   .dilation = {1, 1, 1},
+                                   .padding = {n[3]},
+                                   .padding_end = {n[3]},
+                                   .groups = 1,
+                                   .n_spatial = 3};
+        kn_tensor *x[] = {random_tensor(KN_F32, KN_SHAPE(2, 3, n[0], 5, 7)),
+                          random_tensor(KN_F32, KN_SHAPE(8, 3, n[1], 2, 3)),
+                          random_tensor(KN_F32, KN_SHAPE(2, 8, out, 4, 5))};
+        double error = error_of(ways[i % 4], 2, x, &attr);
+        if (!(error < 1e-11)) fail_msg("case %d by way %d: %g", (int)i / 4, (int)i % 4, error);
+    }
+}
+
 /* One filter bank that moves by 1, then by 2, and whose window is turned: its kept numbers differ.
  */
 static void kept_weights_are_of_one_stride_and_window(void **state) {
@@ -178,9 +203,9 @@ static void the_table_takes_windows_of_4(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(OPS_TEST(all_passes_are_right_on_any_threads), OPS_TEST(gradients_are_added),
-                     OPS_TEST(results_are_finished_in_planes_and_blocks),
-                     OPS_TEST(kept_weights_are_of_one_stride_and_window),
-                     OPS_TEST(work_space_is_some_mib_for_any_batch),
-                     OPS_TEST(the_table_takes_windows_of_4));
+    return RUN_TESTS(
+        OPS_TEST(all_passes_are_right_on_any_threads), OPS_TEST(gradients_are_added),
+        OPS_TEST(results_are_finished_in_planes_and_blocks), OPS_TEST(weights_of_clips_are_right),
+        OPS_TEST(kept_weights_are_of_one_stride_and_window),
+        OPS_TEST(work_space_is_some_mib_for_any_batch), OPS_TEST(the_table_takes_windows_of_4));
 }

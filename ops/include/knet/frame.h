@@ -76,11 +76,12 @@ typedef struct kn_frame_options {
     /* 1: while nothing is recorded, results of f32 (and, where oneDNN has it, bf16) convolutions on
      * the host stay in blocks of channels, as oneDNN likes them, through pools, pointwise ops and
      * batchnorm with given statistics, until another op or kn_data reads them; 2, for weights that
-     * rarely change: the same, and what oneDNN makes of them, up to four times their size, is kept
-     * with them (unless DLPack shares them) until they change or end, and relu may run inside
-     * oneDNN's convolution, which makes 0 of NaN; KN_OFF: not, as in captured steps; 0: inherit.
-     * Layers in evaluation have 1, frozen ones 2. The rule of threads is that of .fuse: read a
-     * result on the thread that made it, or hold it there */
+     * rarely change: the same, and what convolutions make of them is kept with them (unless DLPack
+     * shares them) until they change or end: four to eight times their size, of each stride, and as
+     * much again where another batch takes another route; relu may then
+     * run inside oneDNN's convolution, which makes 0 of NaN; KN_OFF: not, as in captured steps; 0:
+     * inherit. Layers in evaluation have 1, frozen ones 2. The rule of threads is that of .fuse:
+     * read a result on the thread that made it, or hold it there */
     int layout;
     /* 1: what backward needs of cheap ops' results (pointwise ops, casts, norms, dropout) is
      * computed again there, where its inputs are kept anyway: the same bits, less memory, a little

@@ -11,8 +11,8 @@
  *
  * A failed call returns NULL and leaves its error pending (status.h). An absent tensor is KN_NONE,
  * never NULL. 0-dimensional (one element) and empty tensors are legal everywhere. No dtype is
- * promoted silently: see kn_cast. Threads: any number may read a tensor, or one may write it. Pass
- * other threads tensors that a slot holds, not a frame's.
+ * promoted silently: see kn_cast. Threads: any number may read a tensor, or one may write it; views
+ * of one tensor count as that tensor. Pass other threads tensors that a slot holds, not a frame's.
  */
 #ifndef KNET_TENSOR_H
 #define KNET_TENSOR_H

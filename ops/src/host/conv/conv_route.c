@@ -94,8 +94,9 @@ static bool winograd_pays(const problem *p, const costs *c, double best) {
 }
 
 /* Our kernels spread one image over threads, the library's runs can't: in the pass of dx one takes
- * twice the time of the model, which is of two threads. Planes each for itself, and
- * gradients of groups, take the library less time whatever their sizes. */
+ * twice the time of the model, which is of two threads (where ours are not as slow in short rows).
+ * Planes each for itself, and gradients of groups, take the library less time whatever their sizes.
+ */
 static kn__conv_route tabled(const kn__conv_sizes *s, kn__conv_pass pass) {
     bool is_small = pass == KN_PASS_FORWARD && s->batch < LEAST_BATCH;
     if (is_small && s->groups > 1) return KN_CONV_OURS;
@@ -107,7 +108,7 @@ static kn__conv_route tabled(const kn__conv_sizes *s, kn__conv_pass pass) {
     if (s->groups > 1 && (s->channels % FEW || s->outputs % FEW)) return KN_CONV_OURS;
     if (s->groups > 1 && pass != KN_PASS_FORWARD) return KN_CONV_DNNL;
     double ours = ours_cost(&p, c), dnnl = is_small ? INFINITY : dnnl_cost(&p, c);
-    if (pass == KN_PASS_DATA && s->batch == 1) dnnl *= 2;
+    if (pass == KN_PASS_DATA && s->batch == 1 && s->stride[2] > 1) dnnl *= 2;
     if (winograd_pays(&p, c, dnnl < ours ? dnnl : ours)) return KN_CONV_WINOGRAD;
     return dnnl < ours ? KN_CONV_DNNL : KN_CONV_OURS;
 }
@@ -193,11 +194,18 @@ static bool runs_once(const kn_op_call *call) {
     return call->accumulate & 1 || kn__conv_is_over(call);
 }
 
+/* oneDNN's gradients of f32 weights (2.6) are wrong there. */
+static bool weights_are_wrong(kn__conv_pass pass, const kn__conv_sizes *s) {
+    return pass == KN_PASS_WEIGHT && kn__conv_spatial(s) == 3 && s->stride[0] > 1 &&
+           s->padding[0] > 2;
+}
+
 kn_status kn__conv_way(kn__conv_route *out, const kn_op_call *call, kn__conv_pass pass,
                        const kn__conv_sizes *s) {
     kn__conv_route way = KN_CONV_TABLED;
     KN_TRY(preference(&way));
     bool can = call->out[0]->dtype == KN_F32 && !s->flip && s->batch > 0;
+    can = can && !weights_are_wrong(pass, s);
     *out = KN_CONV_OURS;
     if (way == KN_CONV_OURS || !can || !kn__dnnl_engine()) return KN_OK;
     if (way == KN_CONV_MEASURED) way = measured(call, pass, s);
