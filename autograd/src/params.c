@@ -349,6 +349,10 @@ static kn_status layout_make(layout *l, kn_params *set,
     return make_views(l->views, l->offsets, set, l->flat, l->order);
 }
 
+static void layout_places(const layout *l, int n) {
+    for (int k = 0; k < n; k++) l->order[k]->place = k;
+}
+
 static int newest_first(const void *a, const void *b) {
     const kn__param *p = *(kn__param *const *)a, *q = *(kn__param *const *)b;
     return q->index - p->index;
@@ -374,6 +378,7 @@ kn_status kn__params_layout(kn_params *set) {
         l.views[i] = NULL;
     }
     if (status == KN_OK) {
+        layout_places(&l, set->n);
         set->flat = l.flat;
         l.flat = NULL;
     }
@@ -401,6 +406,7 @@ static kn_status move_to(kn_params *set, layout *l) {
         kn__tensor_swap_place(set->param[i]->grad, l->views[i]);
         set->param[i]->offset = l->offsets[i];
     }
+    layout_places(l, set->n);
     kn__tensor_swap_place(set->flat, l->flat);
     return KN_OK;
 }

@@ -18,6 +18,7 @@ struct kn__param {
     kn_tensor *grad; /* view of the set's arena; NULL before the layout; owned */
     char *name;
     int64_t offset; /* of the slice, elements */
+    int place;      /* of the slice among those of the set; empty ones share their offset */
     uint64_t cycle; /* of the last write */
     int index;
     int n_users;      /* in a hooked pass: edges to it that are left */

@@ -84,15 +84,8 @@ void kn__tape_sets_release(kn__tape *tape) {
 
 static void part_order(int order[], const kn_params *part, int first) {
     for (int i = 0; i < part->n; i++) order[i] = -1;
-    for (int i = 0; part->ordered && part->flat && i < part->n; i++) {
-        int place =
-            0; /* slices of parameters without elements share an offset: these go by index */
-        for (int k = 0; k < part->n; k++) {
-            const kn__param *p = part->param[k], *q = part->param[i];
-            place += p->offset < q->offset || (p->offset == q->offset && k < i);
-        }
-        order[place] = first + i;
-    }
+    for (int i = 0; part->ordered && part->flat && i < part->n; i++)
+        order[part->param[i]->place] = first + i;
 }
 
 void kn_params_order(int order[], const kn_params *params) {

@@ -342,6 +342,50 @@ static void an_order_moves_no_gradient_that_somebody_reads(void **state) {
     kn_params_destroy(set);
 }
 
+/* Of parameters whose gradients are empty: they are where others begin. */
+static kn_params *params_with_empty(int sparse) {
+    kn_params *set = params_f32();
+    (void)PARAM(set, KN_SHAPE(1), "a", 2);
+    (void)PARAM(set, KN_SHAPE(1), "b", 3);
+    for (int i = 0; i < 2; i++) {
+        kn_tensor *w = kn_param(set, KN_SHAPE(sparse, 1), kn_init_normal(0, 1), "empty%d", i);
+        if (sparse) assert_ok(kn_param_sparse(w));
+    }
+    return set;
+}
+
+static void an_order_is_read_as_it_was_set(void **state) {
+    (void)state;
+    KN_FRAME();
+    for (int i = 0; i < 2 * 4 * 4 * 4 * 4; i++) {
+        int order[] = {i % 4, i / 4 % 4, i / 16 % 4, i / 64 % 4}, now[4], seen = 0;
+        for (int k = 0; k < 4; k++) seen |= 1 << order[k];
+        if (seen != 15) continue; /* no permutation */
+        kn_params *set = params_with_empty(i / 256);
+        assert_ok(kn_params_order_set(set, order, 4));
+        kn_params_order(now, set);
+        assert_memory_equal(now, order, sizeof now);
+        kn_params_destroy(set);
+    }
+}
+
+static void an_order_has_empty_gradients_where_backward_finished_them(void **state) {
+    (void)state;
+    static const int finished[] = {2, 1, 0, 3};
+    int now[4];
+    KN_FRAME();
+    for (int sparse = 0; sparse < 2; sparse++) {
+        KN_TAPE();
+        kn_params *set = params_with_empty(sparse);
+        kn_tensor *w[3];
+        for (int i = 0; i < 3; i++) w[i] = sum_all(kn_exp(kn_params_at(set, i, NULL)));
+        assert_ok(kn_backward(kn_add(kn_mul(kn_exp(w[0]), w[1]), w[2])));
+        kn_params_order(now, set);
+        assert_memory_equal(now, finished, sizeof now);
+        kn_params_destroy(set);
+    }
+}
+
 /* --- gradients become zeros --- */
 
 /* Two sets of one weight each, whose product is the loss: of d, then of g. */
@@ -448,5 +492,7 @@ int main(void) {
         OPS_TEST(gradients_lie_in_the_order_of_use),
         OPS_TEST(gradients_stay_where_a_view_reads_them),
         OPS_TEST(an_order_is_set_before_it_is_final),
-        OPS_TEST(an_order_moves_no_gradient_that_somebody_reads));
+        OPS_TEST(an_order_moves_no_gradient_that_somebody_reads),
+        OPS_TEST(an_order_is_read_as_it_was_set),
+        OPS_TEST(an_order_has_empty_gradients_where_backward_finished_them));
 }

@@ -69,23 +69,11 @@ static bool layer_add(void *ctx, kn_layer *layer) {
     return s->status == KN_OK;
 }
 
-/* The place of each gradient: -1 before the order is final. */
-static kn_status order_get(int **out, const kn_params *params) {
-    int n = kn_params_count(params);
-    *out = malloc((size_t)n * sizeof **out + 1);
-    if (!*out) return KN_FAIL(KN_ERR_OOM, "no memory for the order of %d parameters", n);
-    kn_params_order(*out, params);
-    return KN_OK;
-}
-
 /* The first backward makes the order final, the first step the state: where steps were skipped, the
  * state is saved as the zeros that the step will begin with. */
 static kn_status optimizer_settle(kn_checkpoint *c) {
-    int *order = NULL;
     bool is_final = false;
-    KN_TRY(order_get(&order, c->params));
-    for (int i = 0; i < kn_params_count(c->params); i++) is_final |= order[i] >= 0;
-    free(order);
+    KN_TRY(kn__order_is_final(&is_final, c->params));
     return is_final ? kn_optim_prepare(c->optim) : KN_OK;
 }
 
@@ -199,22 +187,13 @@ static void metadata_release(metadata *m) {
     for (int i = 0; i < m->n; i++) kn__text_release(&m->text[i]);
 }
 
-static kn_status order_put(kn__text *out, kn_params *params) {
-    int *order = NULL;
-    KN_TRY(order_get(&order, params));
-    for (int i = 0; i < kn_params_count(params) && order[i] >= 0; i++)
-        kn__text_printf(out, "%s%d", i ? " " : "", order[i]);
-    free(order);
-    return KN_OK;
-}
-
 static kn_status metadata_fill(metadata *m, kn_checkpoint *c) {
     kn_loader_place place = {0};
     uint64_t seed = 0, offset = 0;
     kn__text_puts(key_add(m, "format"), "pt"); /* what readers of PyTorch's world look for */
     if (c->optim) {
         kn__text_puts(key_add(m, "knet.optimizer"), kn_optim_name(c->optim));
-        KN_TRY(order_put(key_add(m, "knet.order"), c->params));
+        KN_TRY(kn__order_put(key_add(m, KN__ORDER), c->params));
         kn__settings_put(key_add(m, "knet.settings"), c->optim);
         kn__groups_put(key_add(m, "knet.groups"), c->optim);
     }
@@ -460,21 +439,10 @@ static kn_status state_check(state *s, kn_checkpoint *c, kn_file *f, const char 
     return KN_OK;
 }
 
-/* Sets the order of the gradients, unless it is the same already. places and order: room for n. */
-static kn_status order_apply(kn_params *params, const char *path, const char *text,
-                             uint64_t places[], int order[], int now[], int n) {
-    if (!numbers_read(places, n, text))
-        return KN_FAIL(KN_ERR_INVALID, "%s: the order is not one of %d parameters", path, n);
-    for (int i = 0; i < n; i++) order[i] = places[i] < (uint64_t)n ? (int)places[i] : -1;
-    kn_params_order(now, params);
-    if (memcmp(now, order, (size_t)n * sizeof *now) == 0) return KN_OK;
-    return kn_params_order_set(params, order, n);
-}
-
-/* The text of the order; NULL: the file is of a run before its first backward. */
-static const char *order_text(const kn_checkpoint *c, kn_file *f) {
-    const char *text = kn_file_metadata(f, "knet.order");
-    return text && *text && kn_params_count(c->params) ? text : NULL;
+/* False: the file is of a run before its first backward. */
+static bool has_order(const kn_checkpoint *c, kn_file *f) {
+    const char *text = kn_file_metadata(f, KN__ORDER);
+    return text && *text && kn_params_count(c->params);
 }
 
 /* Whether the file has more than the optimiser's "hyper": older versions saved an order without the
@@ -501,7 +469,7 @@ static kn_status optimizer_plan(list *l, kn_checkpoint *c, kn_file *f, const cha
                        "the first run (--optimizer)",
                        path, method, name);
     KN_TRY(kn__settings_check(c, f, path));
-    bool whole = order_text(c, f) && has_state(f);
+    bool whole = has_order(c, f) && has_state(f);
     for (int i = 0; i == 0 || whole; i++) {
         kn_tensor *t = kn_optim_state_like(c->optim, i, part, sizeof part);
         if (!t) return kn_check();
@@ -512,17 +480,8 @@ static kn_status optimizer_plan(list *l, kn_checkpoint *c, kn_file *f, const cha
 
 /* The order of the gradients comes first: the optimiser's state lies in the same one. */
 static kn_status optimizer_ready(kn_checkpoint *c, kn_file *f, const char *path) {
-    const char *text = order_text(c, f);
-    int n = kn_params_count(c->params);
-    if (!text) return KN_OK;
-    uint64_t *places = malloc((size_t)n * sizeof *places);
-    int *orders = malloc(2 * (size_t)n * sizeof *orders);
-    kn_status status = places && orders
-                           ? order_apply(c->params, path, text, places, orders, orders + n, n)
-                           : KN_FAIL(KN_ERR_OOM, "no memory for the order of %d parameters", n);
-    free(orders);
-    free(places);
-    KN_TRY(status);
+    if (!has_order(c, f)) return KN_OK;
+    KN_TRY(kn__order_load(c->params, f, path));
     return has_state(f) ? kn_optim_prepare(c->optim) : KN_OK;
 }
 

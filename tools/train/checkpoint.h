@@ -27,6 +27,15 @@ static inline double kn__double_of(uint64_t bits) {
 /* n numbers of the metadata's key. Errors: INVALID for a file without it, or with other text. */
 kn_status kn__numbers_get(uint64_t out[], int n, kn_file *f, const char *path, const char *key);
 
+/* --- checkpoint_order.c --- */
+#define KN__ORDER "knet.order"
+/* Whether the order of the gradients is final. */
+kn_status kn__order_is_final(bool *out, const kn_params *params);
+/* The order as text; none before it is final. */
+kn_status kn__order_put(kn__text *out, const kn_params *params);
+/* Sets the file's order, unless the gradients lie in it already. */
+kn_status kn__order_load(kn_params *params, kn_file *f, const char *path);
+
 /* --- checkpoint_settings.c --- */
 /* The texts of an optimiser's settings, of its groups, and of the averages' decay. */
 void kn__settings_put(kn__text *out, const kn_optim *optim);
