@@ -135,6 +135,11 @@ static void take_out(kn_ema *ema) {
 /* All memory is taken before the first exchange: no failure leaves half of them exchanged. */
 kn_status kn_ema_swap(kn_ema *ema) {
     KN_TRY(check("kn_ema_swap", ema));
+    if (kn_capture_records())
+        return KN_FAIL(
+            KN_ERR_INVALID,
+            "kn_ema_swap: inside a captured step, whose replays would exchange the values "
+            "alone: call it before or after the step");
     KN_TRY(is_last(ema));
     KN_SCOPE("ema_swap");
     KN_FRAME(.device = ema->set->device, .pool = ema->set->pool, .dtype = ema->set->dtype,

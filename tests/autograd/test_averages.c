@@ -1,4 +1,5 @@
 /* Averages of weights, exchanged with them. */
+#include <knet/capture.h>
 #include <math.h>
 
 #include "autograd_test.h"
@@ -108,10 +109,35 @@ static void averages_that_end_under_others_are_what_those_give_back(void **state
     }
 }
 
+/* Replays would exchange the values, but not that they are exchanged. */
+static void a_captured_step_exchanges_nothing(void **state) {
+    (void)state;
+    KN_FRAME(.record = KN_OFF);
+    for (int swapped = 0; swapped < 2; swapped++) {
+        kn_params *set = params_f32();
+        kn_tensor *w = PARAM(set, KN_SHAPE(1), "w", 2);
+        kn_ema *ema = NULL;
+        kn_capture *capture = NULL;
+        assert_ok(kn_ema_create(&ema, set, 0.5));
+        assert_ok(kn_fill_into(w, 4));
+        if (swapped) assert_ok(kn_ema_swap(ema));
+        assert_ok(kn_capture_create(&capture, NULL));
+        assert_ok(kn_capture_begin(capture, NULL, 0));
+        assert_fails(kn_ema_swap(ema), KN_ERR_INVALID, "kn_ema_swap: inside a captured step");
+        assert_ok(kn_capture_end(capture, NULL, 0));
+        assert_values(w, swapped ? 2 : 4);
+        assert_true(kn_ema_is_swapped(ema) == swapped);
+        kn_capture_destroy(capture);
+        kn_ema_destroy(ema);
+        kn_params_destroy(set);
+    }
+}
+
 int main(void) {
     return RUN_TESTS(OPS_TEST(two_swaps_give_the_bits_of_before),
                      OPS_TEST(averages_are_of_the_parameters_at_their_creation),
                      OPS_TEST(averages_only_read_the_weights),
                      OPS_TEST(the_last_averages_are_exchanged_again_first),
-                     OPS_TEST(averages_that_end_under_others_are_what_those_give_back));
+                     OPS_TEST(averages_that_end_under_others_are_what_those_give_back),
+                     OPS_TEST(a_captured_step_exchanges_nothing));
 }

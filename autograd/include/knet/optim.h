@@ -222,7 +222,7 @@ KN_API KN_MUST_CHECK kn_status kn_ema_update(kn_ema *ema);
  * optimiser of the set is INVALID too (replays of a captured one don't notice), and a checkpoint
  * with the averages has each under its own name; one of the optimiser without them is INVALID.
  * Several averages of a set are exchanged again in reverse order: the last first. Errors: INVALID
- * where others were exchanged after these. */
+ * where others were exchanged after these, and in a captured step. */
 KN_API KN_MUST_CHECK kn_status kn_ema_swap(kn_ema *ema);
 /* Whether they are exchanged. */
 KN_API bool kn_ema_is_swapped(const kn_ema *ema);
