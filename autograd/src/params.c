@@ -506,6 +506,12 @@ void kn__param_done(kn__param *p, const kn__pass *pass) {
     if (p->reached == pass->serial) set->on_grad(set->on_grad_ctx, p->w, kn__param_grad(p));
 }
 
+/* The first backward failed: the next one counts from the start. */
+static void use_forget(kn_params *set) {
+    for (int i = 0; i < set->n; i++) set->param[i]->order = INT_MAX;
+    set->n_used = 0;
+}
+
 void kn__params_pass_end(kn__pass *pass, bool failed) {
     for (kn_params *set = *pass->touched, *next; set; set = next) {
         next = set->touched;
@@ -516,6 +522,7 @@ void kn__params_pass_end(kn__pass *pass, bool failed) {
             kn__params_void(set); /* discards partial gradients */
         else if (!set->ordered && set->n_used)
             reorder(set);
+        if (failed && !set->ordered) use_forget(set);
         if (!failed) kn__params_effect(set);
     }
     *pass->touched = NULL;

@@ -342,6 +342,46 @@ static void an_order_moves_no_gradient_that_somebody_reads(void **state) {
     kn_params_destroy(set);
 }
 
+static void fail_backward(void *ctx, kn_tensor *gradient) {
+    (void)ctx, (void)gradient;
+    (void)kn_error_defer(KN_FAIL(KN_ERR_OOM, "no memory for the test"));
+}
+
+/* w[last]'s gradient is ready first, then the pass may fail, then the others are. */
+static void pass_of_three(kn_tensor *const w[3], int last, bool fails, bool of_zeros) {
+    KN_TAPE();
+    kn_tensor *x[3];
+    for (int i = 0; i < 3; i++) x[i] = of_zeros ? kn_floor(w[i]) : w[i];
+    kn_tensor *rest = kn_mul(x[(last + 1) % 3], x[(last + 2) % 3]);
+    if (fails) rest = kn_on_grad(rest, fail_backward, NULL);
+    assert_int_equal(kn_backward(kn_mul(rest, x[last])), fails ? KN_ERR_OOM : KN_OK);
+}
+
+static void a_pass_that_fails_leaves_no_order(void **state) {
+    (void)state;
+    static const char *const names[] = {"a", "b", "c"};
+    static const int set_before[] = {1, 2, 0};
+    int now[2][3];
+    for (int is_set = 0; is_set < 2; is_set++)
+        for (int last = 0; last < 3; last++) {
+            for (int fails = 0; fails < 2; fails++) {
+                kn_tensor *w[3];
+                kn_params *set = params_f32();
+                for (int i = 0; i < 3; i++) w[i] = PARAM(set, KN_SHAPE(1), names[i], 2);
+                if (is_set) assert_ok(kn_params_order_set(set, set_before, 3));
+                if (fails) pass_of_three(w, 2, true, false);
+                pass_of_three(w, 0, false, true);
+                kn_params_order(now[fails], set);
+                assert_int_equal(now[fails][0], is_set ? 1 : -1);
+                pass_of_three(w, last, false, false);
+                kn_params_order(now[fails], set);
+                kn_params_destroy(set);
+            }
+            assert_memory_equal(now[0], now[1], sizeof now[0]);
+            if (is_set) assert_memory_equal(now[0], set_before, sizeof now[0]);
+        }
+}
+
 /* Of parameters whose gradients are empty: they are where others begin. */
 static kn_params *params_with_empty(int sparse) {
     kn_params *set = params_f32();
@@ -493,6 +533,6 @@ int main(void) {
         OPS_TEST(gradients_stay_where_a_view_reads_them),
         OPS_TEST(an_order_is_set_before_it_is_final),
         OPS_TEST(an_order_moves_no_gradient_that_somebody_reads),
-        OPS_TEST(an_order_is_read_as_it_was_set),
+        OPS_TEST(a_pass_that_fails_leaves_no_order), OPS_TEST(an_order_is_read_as_it_was_set),
         OPS_TEST(an_order_has_empty_gradients_where_backward_finished_them));
 }
