@@ -435,20 +435,26 @@ static void reorder(kn_params *set) {
         kn_log_write(1, "gradients keep their first order: %s", kn_last_error()->message);
 }
 
-static kn_status set_order(kn_params *set) {
+kn_status kn__params_order_check(const kn_params *set) {
     if (!set->flat || order_is_right(set)) return KN_OK;
-    if (set->in_pass || kn_capture_records() || others_read(set))
-        return KN_FAIL(
-            KN_ERR_INVALID,
-            "kn_params_order_set: a view of a gradient is held, or a captured step reads "
-            "it where it is; set the order before");
-    return move_slices(set);
+    if (!kn_capture_records() && !others_read(set)) return KN_OK;
+    return KN_FAIL(KN_ERR_INVALID,
+                   "kn_params_order_set: a view of a gradient is held, or a captured step reads "
+                   "it where it is; set the order before");
 }
 
 kn_status kn__params_order_fix(kn_params *set) {
-    kn_status status = set_order(set);
-    for (int i = 0; i < set->n && status < 0; i++) set->param[i]->order = INT_MAX;
-    return status < 0 ? status : kn__params_fix(set);
+    if (!set->flat)
+        KN_TRY(kn__params_layout(set));
+    else if (!order_is_right(set))
+        KN_TRY(move_slices(set));
+    set->ordered = true;
+    return KN_OK;
+}
+
+void kn__params_order_forget(kn_params *set) {
+    for (int i = 0; i < set->n; i++) set->param[i]->order = INT_MAX;
+    set->n_used = 0;
 }
 
 /* --- cycles --- */
@@ -506,12 +512,6 @@ void kn__param_done(kn__param *p, const kn__pass *pass) {
     if (p->reached == pass->serial) set->on_grad(set->on_grad_ctx, p->w, kn__param_grad(p));
 }
 
-/* The first backward failed: the next one counts from the start. */
-static void use_forget(kn_params *set) {
-    for (int i = 0; i < set->n; i++) set->param[i]->order = INT_MAX;
-    set->n_used = 0;
-}
-
 void kn__params_pass_end(kn__pass *pass, bool failed) {
     for (kn_params *set = *pass->touched, *next; set; set = next) {
         next = set->touched;
@@ -522,7 +522,7 @@ void kn__params_pass_end(kn__pass *pass, bool failed) {
             kn__params_void(set); /* discards partial gradients */
         else if (!set->ordered && set->n_used)
             reorder(set);
-        if (failed && !set->ordered) use_forget(set);
+        if (failed && !set->ordered) kn__params_order_forget(set); /* the next counts anew */
         if (!failed) kn__params_effect(set);
     }
     *pass->touched = NULL;

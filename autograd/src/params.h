@@ -79,9 +79,13 @@ kn_status kn__params_own(const char *name, const kn_params *params);
 kn_status kn__params_layout(kn_params *set);
 /* The layout is final from here on: optimiser state goes by its offsets. */
 kn_status kn__params_fix(kn_params *set);
-/* Puts slices in the order of the parameters' `order`, which is final then; INVALID where others
- * read them where they are. */
+/* Whether slices can lie in the order of the parameters' `order`: INVALID where others read them
+ * where they are. */
+kn_status kn__params_order_check(const kn_params *set);
+/* Puts them in that order, which is final then. */
 kn_status kn__params_order_fix(kn_params *set);
+/* No parameter has an order. */
+void kn__params_order_forget(kn_params *set);
 /* Begins a cycle if a step ended the last one. */
 void kn__params_cycle_begin(kn_params *set);
 /* The pass is one of the parameter's set: it begins a cycle if a step ended the last one. */

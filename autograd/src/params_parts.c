@@ -94,16 +94,41 @@ void kn_params_order(int order[], const kn_params *params) {
 }
 
 /* False: not a permutation of first … first + n - 1. */
-static bool part_order_set(kn_params *part, const int order[], int first) {
-    for (int i = 0; i < part->n; i++) part->param[i]->order = INT_MAX;
-    bool is_whole = true;
-    for (int k = 0; k < part->n && is_whole; k++) {
+static bool part_order_take(kn_params *part, const int order[], int first) {
+    kn__params_order_forget(part);
+    for (int k = 0; k < part->n; k++) {
         int i = order[k] - first;
-        is_whole = i >= 0 && i < part->n && part->param[i]->order == INT_MAX;
-        if (is_whole) part->param[i]->order = k;
+        if (i < 0 || i >= part->n || part->param[i]->order != INT_MAX) return false;
+        part->param[i]->order = k;
     }
-    for (int i = 0; i < part->n && !is_whole; i++) part->param[i]->order = INT_MAX;
-    return is_whole;
+    return true;
+}
+
+static kn_status order_take(kn_params *params, const int order[]) {
+    int first = 0;
+    KN_EACH_PART(part, params) {
+        if (!part_order_take(part, order + first, first))
+            return KN_FAIL(KN_ERR_INVALID, "kn_params_order_set: not a permutation of %d … %d",
+                           first, first + part->n - 1);
+        KN_TRY(kn__params_order_check(part));
+        first += part->n;
+    }
+    KN_EACH_PART(part, params) KN_TRY(kn__params_order_fix(part));
+    return KN_OK;
+}
+
+static kn_status order_is_open(const kn_params *params) {
+    for (; params; params = params->next) {
+        if (params->flat && params->ordered)
+            return KN_FAIL(KN_ERR_INVALID,
+                           "kn_params_order_set: the order is final already; set it before the "
+                           "first backward or step");
+        if (params->in_pass)
+            return KN_FAIL(KN_ERR_INVALID,
+                           "kn_params_order_set: inside a kn_backward, which makes the order: set "
+                           "it before");
+    }
+    return KN_OK;
 }
 
 kn_status kn_params_order_set(kn_params *params, const int order[], int n) {
@@ -114,20 +139,11 @@ kn_status kn_params_order_set(kn_params *params, const int order[], int n) {
     if (n != kn_params_count(params))
         return KN_FAIL(KN_ERR_INVALID, "kn_params_order_set: an order of %d parameters for %d", n,
                        kn_params_count(params));
-    KN_EACH_PART(part, params)
-    if (part->flat && part->ordered)
-        return KN_FAIL(KN_ERR_INVALID,
-                       "kn_params_order_set: the order is final already; set it before the first "
-                       "backward or step");
-    int first = 0;
-    KN_EACH_PART(part, params) {
-        if (!part_order_set(part, order + first, first))
-            return KN_FAIL(KN_ERR_INVALID, "kn_params_order_set: not a permutation of %d … %d",
-                           first, first + part->n - 1);
-        first += part->n;
-    }
-    KN_EACH_PART(part, params) KN_TRY(kn__params_order_fix(part));
-    return KN_OK;
+    KN_TRY(order_is_open(params));
+    kn_status status = order_take(params, order);
+    KN_EACH_PART(part, status < 0 ? params : NULL)
+    if (!part->flat || !part->ordered) kn__params_order_forget(part);
+    return status;
 }
 
 /* --- one parameter on another device --- */

@@ -342,6 +342,59 @@ static void an_order_moves_no_gradient_that_somebody_reads(void **state) {
     kn_params_destroy(set);
 }
 
+/* a, b on the host, c, d on the other device. */
+static kn_params *on_two_devices(kn_tensor *w[4], kn_device *other) {
+    static const char *const names[] = {"a", "b", "c", "d"};
+    kn_params *set = params_f32();
+    for (int i = 0; i < 4; i++) w[i] = PARAM(set, KN_SHAPE(1), names[i], 2);
+    for (int i = 2; i < 4; i++) assert_ok(kn_param_to(w[i], other));
+    return set;
+}
+
+static void an_order_is_set_on_all_devices_or_none(void **state) {
+    (void)state;
+    static const int wrong[] = {0, 1, 2, 2}, right[] = {0, 1, 2, 3};
+    kn_device *sim = NULL;
+    int now[4];
+    if (kn_device_find(&sim, "sim") < 0) skip();
+    KN_FRAME();
+    for (int holds = 0; holds < 2; holds++) {
+        KN_SLOT(view);
+        kn_tensor *w[4];
+        kn_params *set = on_two_devices(w, sim);
+        if (holds) assert_ok(kn_hold(&view, kn_reshape(kn_grad(w[2]), KN_SHAPE(1, 1))));
+        assert_fails(kn_params_order_set(set, holds ? right : wrong, 4), KN_ERR_INVALID,
+                     holds ? "a view of a gradient is held" : "not a permutation of 2 … 3");
+        kn_params_order(now, set);
+        assert_int_equal(now[0], -1);
+        KN_TAPE();
+        assert_ok(kn_backward(kn_mul(w[0], kn_exp(w[1])))); /* a's is ready first */
+        kn_params_order(now, set);
+        assert_int_equal(now[0], 0);
+        assert_int_equal(now[2], -1);
+        kn_params_destroy(set);
+    }
+}
+
+static void set_order_in_backward(void *set, kn_tensor *w, kn_tensor *gradient) {
+    (void)w, (void)gradient;
+    assert_fails(kn_params_order_set(set, (const int[]){0, 1}, 2), KN_ERR_INVALID,
+                 "kn_params_order_set: inside a kn_backward");
+}
+
+static void an_order_is_not_set_by_a_hook(void **state) {
+    (void)state;
+    int now[2];
+    KN_TAPE();
+    kn_params *set = params_f32();
+    kn_tensor *a = PARAM(set, KN_SHAPE(1), "a", 2), *b = PARAM(set, KN_SHAPE(1), "b", 3);
+    kn_params_on_grad(set, set_order_in_backward, set);
+    assert_ok(kn_backward(kn_mul(kn_exp(a), b))); /* b's is ready first */
+    kn_params_order(now, set);
+    assert_int_equal(now[0], 1);
+    kn_params_destroy(set);
+}
+
 static void fail_backward(void *ctx, kn_tensor *gradient) {
     (void)ctx, (void)gradient;
     (void)kn_error_defer(KN_FAIL(KN_ERR_OOM, "no memory for the test"));
@@ -533,6 +586,7 @@ int main(void) {
         OPS_TEST(gradients_stay_where_a_view_reads_them),
         OPS_TEST(an_order_is_set_before_it_is_final),
         OPS_TEST(an_order_moves_no_gradient_that_somebody_reads),
+        OPS_TEST(an_order_is_set_on_all_devices_or_none), OPS_TEST(an_order_is_not_set_by_a_hook),
         OPS_TEST(a_pass_that_fails_leaves_no_order), OPS_TEST(an_order_is_read_as_it_was_set),
         OPS_TEST(an_order_has_empty_gradients_where_backward_finished_them));
 }

@@ -109,7 +109,8 @@ KN_API KN_MUST_CHECK kn_status kn_param_to(kn_tensor *w, kn_device *device);
  * a view of a gradient is held since before (by a recorded step also) or memory for the move is
  * short, they stay newest first. A norm over all of them (clip_norm) is summed in this order: its
  * last bit may depend on it. Errors of kn_params_order_set: INVALID once the order is final, or
- * while a view of a gradient is held; if order is not a permutation of 0 … n-1. */
+ * while a view of a gradient is held; in a kn_backward; if order is not a permutation of 0 … n-1,
+ * on several devices of each one's parameters. No order is set then. */
 KN_API void kn_params_order(int order[], const kn_params *params);
 KN_API KN_MUST_CHECK kn_status kn_params_order_set(kn_params *params, const int order[], int n);
 
