@@ -49,6 +49,13 @@ static void pass_begin(kn_forecast *f) {
 /* A gradient that is finished again is a later pass's: the ones before it were not the last. */
 static void gradient_ready(void *ctx, kn_tensor *w, kn_tensor *gradient) {
     kn_forecast *f = ctx;
+    if (kn_capture_records()) {
+        (void)kn_error_defer(KN_FAIL(
+            KN_ERR_UNSUPPORTED,
+            "kn_forecast: inside a captured step, whose replays it would not hear: forecast "
+            "the step without capture, or record it after kn_forecast_destroy"));
+        return;
+    }
     if (!f->buckets || !kn_tensor_numel(w)) return;
     const char *data = kn_data(gradient);
     if (!data) return;

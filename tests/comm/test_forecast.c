@@ -1,5 +1,6 @@
 /* Forecasts: the cost of collectives by hand, the timeline of a step, misuse. No real time is
  * asserted: links are so slow that their time is all there is, or times are compared by order. */
+#include <knet/capture.h>
 #include <knet/forecast.h>
 #include <knet/ops.h>
 #include <knet/optim.h>
@@ -237,6 +238,28 @@ static void a_first_step_without_backward_is_an_error(void **state) {
     job_end(&j);
 }
 
+/* Before and after the first step, which makes the buckets. */
+static void a_captured_step_is_refused_by_name(void **state) {
+    (void)state;
+    job j = job_new(NULL, false);
+    kn_capture *capture = NULL;
+    assert_ok(kn_capture_create(&capture, NULL));
+    for (int n = 0; n < 3; n++) {
+        assert_ok(kn_capture_begin(capture, NULL, 0));
+        {
+            KN_TAPE(.threads = 1);
+            kn_tensor *w = kn_params_at(j.params, 0, NULL);
+            assert_fails(kn_backward(kn_sum(w, KN_ALL, false)), KN_ERR_UNSUPPORTED,
+                         "kn_forecast: inside a captured step");
+        }
+        kn_capture_cancel(capture);
+        steps_run(&j, 1);
+    }
+    (void)of_ranks(&j, 2, (kn_forecast_link){.bandwidth = 1e6});
+    kn_capture_destroy(capture);
+    job_end(&j);
+}
+
 static void misuse_is_an_error_that_names_it(void **state) {
     (void)state;
     kn_forecast *none = NULL;
@@ -289,5 +312,6 @@ int main(void) {
         TEST(a_bucket_that_the_last_pass_does_not_reach_waits_for_its_end),
         TEST(a_step_without_backward_is_not_counted),
         TEST(a_step_whose_gradients_are_all_zeros_is_one),
-        TEST(a_first_step_without_backward_is_an_error), TEST(misuse_is_an_error_that_names_it));
+        TEST(a_first_step_without_backward_is_an_error), TEST(a_captured_step_is_refused_by_name),
+        TEST(misuse_is_an_error_that_names_it));
 }

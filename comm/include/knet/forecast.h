@@ -13,7 +13,9 @@
  *
  * The ranks have equal batches and equal machines; each sends over one link, as in
  * kn_comm_sim_create, and nothing else slows the links. A step waits for the gradients that
- * backward did not hide, and for the numbers of kn_comm_values. Threads: one at a time.
+ * backward did not hide, and for the numbers of kn_comm_values. A captured step (capture.h) of the
+ * parameters can't be recorded meanwhile: its kn_backward returns UNSUPPORTED. Threads: one at a
+ * time.
  */
 #ifndef KNET_FORECAST_H
 #define KNET_FORECAST_H
