@@ -46,7 +46,8 @@ KN_API void kn_forecast_destroy(kn_forecast *forecast);
 /* A step begins here; its last backward pass and the step end here. A pass that finishes a gradient
  * again is a later one: what finished before it doesn't count, as with kn_parallel_sync. The first
  * step with a gradient that is not zero learns their order; the steps up to it are not counted.
- * Errors: INVALID if there was no kn_backward since kn_forecast_begin; OOM. */
+ * Errors: INVALID if there was no kn_backward since kn_forecast_begin, nor a kn_params_grad_zero or
+ * kn_params_grad_begin, which count as passes of zeros; OOM. */
 KN_API void kn_forecast_begin(kn_forecast *forecast);
 KN_API void kn_forecast_backward_end(kn_forecast *forecast);
 KN_API KN_MUST_CHECK kn_status kn_forecast_end(kn_forecast *forecast);
