@@ -254,10 +254,12 @@ static uint64_t order_hash(const int order[], int n) {
 }
 
 static kn_status fail_orders(void) {
-    return KN_FAIL(KN_ERR_INVALID,
-                   "kn_parallel_finish: the ranks' gradients lie in different orders: the first "
-                   "backward passes used the parameters in different orders, or a rank held a view "
-                   "of a gradient before; set one with kn_params_order_set on every rank");
+    return KN_FAIL(
+        KN_ERR_INVALID,
+        "kn_parallel_finish: the ranks' gradients lie in different orders: the first "
+        "backward passes used the parameters in different orders, or a rank held a view "
+        "of a gradient or froze parameters (kn_params_freeze) before; freeze the same on "
+        "every rank, or set one order with kn_params_order_set on every rank");
 }
 
 /* A rank whose order is open takes that of rank root; root < 0: all take newest first, as a step

@@ -121,8 +121,7 @@ static const char *view_rank(kn_comm *comm, void *sets) {
     RANK_CHECK(kn_parallel_finish(n.parallel) == (sets ? KN_OK : KN_ERR_INVALID));
     if (!sets)
         RANK_CHECK(strstr(kn_last_error()->message,
-                          "or a rank held a view of a gradient before; "
-                          "set one with kn_params_order_set on every"));
+                          "or set one order with kn_params_order_set on every rank"));
     net_destroy(&n);
     return NULL;
 }
@@ -130,6 +129,24 @@ static const char *view_rank(kn_comm *comm, void *sets) {
 static void a_view_of_a_gradient_on_one_rank_needs_an_order(void **state) {
     ranks_run(2, view_rank, NULL);
     ranks_run(2, view_rank, state);
+}
+
+/* Rank 1 finishes no gradient of a, rank 0 finishes a's first. */
+static const char *frozen_rank(kn_comm *comm, void *ctx) {
+    (void)ctx;
+    net n;
+    RANK_OK(net_create(&n, comm, 0));
+    if (kn_comm_rank(comm) == 1) RANK_OK(kn_params_freeze(n.params, "a", true));
+    RANK_OK(pass_between(&n, false));
+    RANK_CHECK(kn_parallel_finish(n.parallel) == KN_ERR_INVALID);
+    RANK_CHECK(strstr(kn_last_error()->message, "froze parameters (kn_params_freeze) before"));
+    net_destroy(&n);
+    return NULL;
+}
+
+static void a_parameter_frozen_on_one_rank_alone_is_named(void **state) {
+    (void)state;
+    ranks_run(2, frozen_rank, NULL);
 }
 
 /* --- first passes whose gradients are all zeros, of which hooks hear nothing --- */
@@ -277,6 +294,7 @@ int main(void) {
     return RUN_TESTS(TEST(a_pass_that_fails_half_averaged_is_an_error_on_every_rank),
                      TEST(a_pass_that_failed_may_be_repeated),
                      TEST(a_view_of_a_gradient_on_one_rank_needs_an_order),
+                     TEST(a_parameter_frozen_on_one_rank_alone_is_named),
                      TEST(first_passes_of_zeros_take_the_order_of_others),
                      TEST(a_held_view_keeps_zeros_from_the_order_of_others),
                      TEST(two_passes_are_noticed_beside_an_unused_parameter),

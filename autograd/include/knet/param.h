@@ -140,7 +140,8 @@ KN_API KN_MUST_CHECK kn_status kn_grad_rows(kn_tensor **rows, kn_tensor **values
  * steps, not between forward and backward; captured steps stay as they were recorded. With Adam
  * parameters that learn only after many steps begin with up to six times the rate, as the step
  * count is of all: make a new optimiser then. kn_freeze and kn_layer_freeze are something else, a
- * form for inference. Errors: INVALID when no parameter has such a name, and in a captured step. */
+ * form for inference. Ranks that train together (parallel.h) freeze the same parameters. Errors:
+ * INVALID when no parameter has such a name, and in a captured step. */
 KN_API KN_MUST_CHECK kn_status kn_params_freeze(kn_params *params, const char *prefix, bool frozen);
 
 /* Calls fn(ctx, w, gradient of w) in each kn_backward for each parameter that it reaches, as soon

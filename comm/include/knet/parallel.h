@@ -20,6 +20,9 @@
  * its samples / the mean number of samples. Batch norm sees its rank's part, or with
  * kn_parallel_batch the joined batch.
  *
+ * Freeze the same parameters (kn_params_freeze) on every rank, between the same steps. Where one is
+ * frozen on some ranks alone, the others move it: the ranks' weights then differ without an error.
+ *
  * Captured steps (capture.h): record forward and backward, and call kn_parallel_finish and
  * kn_optim_step after the replay. A replay on the host reduces beside its backward, one on a GPU
  * after it. Threads: one at a time.
@@ -64,10 +67,11 @@ KN_API void kn_parallel_sync(kn_parallel *parallel, bool on);
 /* Waits until all gradients are the means over the ranks; see kn_parallel_shard. Every rank calls
  * it, once a step, after its last backward pass. A rank without a backward pass since the last step
  * contributes zeros; the first step needs one on some rank, whose order of gradients those take
- * that got zeros alone. Where ranks may leave parameters unused, none calls another function of the
- * communicator between its last backward pass and this. Errors: PEER; INVALID if two passes ran
- * with averaging on, or if the ranks' orders of kn_params_order differ: their first passes used the
- * parameters in different orders, or some ranks alone held a view of a gradient before; that of a
+ * that got zeros alone. kn_params_grad_zero or kn_params_grad_begin is a pass of zeros. Where ranks
+ * may leave parameters unused, none calls another function of the communicator between its last
+ * backward pass and this. Errors: PEER; INVALID if two passes ran with averaging on, or if the
+ * ranks' orders of kn_params_order differ: their first passes used the parameters in different
+ * orders, or some ranks alone held a view of a gradient, or froze parameters, before; that of a
  * backward pass which failed after a part of it was averaged: the communicator is broken then, as
  * by kn_comm_abort. A pass that failed before may be repeated. */
 KN_API KN_MUST_CHECK kn_status kn_parallel_finish(kn_parallel *parallel);
