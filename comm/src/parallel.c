@@ -247,9 +247,12 @@ static kn_status agree(bool *out, kn_comm *comm, uint64_t number) {
     return KN_OK;
 }
 
-static uint64_t order_hash(const int order[], int n) {
+/* Gradients without elements lie nowhere: their places may differ. */
+static uint64_t order_hash(kn_params *params, const int order[], int n) {
     uint64_t hash = 1;
-    for (int k = 0; k < n; k++) hash = kn__mix(hash ^ (uint64_t)(unsigned)order[k]);
+    for (int k = 0; k < n; k++)
+        if (order[k] < 0 || kn_tensor_numel(kn_params_at(params, order[k], NULL)))
+            hash = kn__mix(hash ^ (uint64_t)(unsigned)order[k]);
     return hash;
 }
 
@@ -281,7 +284,7 @@ static kn_status order_take(kn_parallel *p, const int order[], int n, int root) 
 /* One order on all ranks, which gradients that are all zeros leave open. */
 static kn_status order_agree(kn_parallel *p, int order[], int n) {
     bool is_open = order[0] < 0, is_same = false;
-    double hash = (double)(order_hash(order, n) >> 12), none = -INFINITY;
+    double hash = (double)(order_hash(p->params, order, n) >> 12), none = -INFINITY;
     double most[] = {is_open ? none : hash, is_open ? none : -hash,
                      is_open ? none : -(double)p->comm->rank, is_open, !is_open || p->has_pass};
     KN_TRY(kn_comm_values(p->comm, most, 5, KN_COMM_MAX));
@@ -292,7 +295,7 @@ static kn_status order_agree(kn_parallel *p, int order[], int n) {
     if (most[3] == 0) return KN_OK;
     kn_status status = order_take(p, order, n, has_root ? (int)-most[2] : -1);
     kn_params_order(order, p->params);
-    KN_TRY(agree(&is_same, p->comm, order_hash(order, n)));
+    KN_TRY(agree(&is_same, p->comm, order_hash(p->params, order, n)));
     return status < 0 || is_same ? status : fail_orders();
 }
 

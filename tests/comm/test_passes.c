@@ -131,6 +131,36 @@ static void a_view_of_a_gradient_on_one_rank_needs_an_order(void **state) {
     ranks_run(2, view_rank, state);
 }
 
+/* The gradient without elements has another place on each rank. */
+static const char *empty_rank(kn_comm *comm, void *ctx) {
+    (void)ctx;
+    static const int order[][3] = {{2, 1, 0}, {1, 2, 0}, {1, 0, 2}};
+    kn_params *params = NULL;
+    kn_parallel *parallel = NULL;
+    float g[N];
+    RANK_OK(kn_params_create(&params, NULL));
+    kn_tensor *a = kn_param(params, KN_SHAPE(N), kn_init_normal(1, 0), "a");
+    kn_tensor *b = kn_param(params, KN_SHAPE(N), kn_init_normal(1, 0), "b");
+    (void)kn_param(params, KN_SHAPE(0), kn_init_normal(1, 0), "empty");
+    RANK_OK(kn_params_order_set(params, order[kn_comm_rank(comm)], 3));
+    RANK_OK(kn_parallel_create(&parallel, params, comm, NULL));
+    for (int i = 0; i < 2; i++) {
+        kn_params_grad_zero(params);
+        RANK_OK(pass_of_sums(&(net){.a = a, .b = b}, kn_comm_rank(comm), true));
+        RANK_OK(kn_parallel_finish(parallel));
+        RANK_OK(kn_copy_out(g, sizeof g, kn_grad(i ? a : b)));
+        RANK_CHECK(g[0] == 1 && g[N - 1] == 1);
+    }
+    kn_parallel_destroy(parallel);
+    kn_params_destroy(params);
+    return NULL;
+}
+
+static void an_empty_gradient_may_have_a_place_on_each_rank(void **state) {
+    (void)state;
+    ranks_run(3, empty_rank, NULL);
+}
+
 /* Rank 1 finishes no gradient of a, rank 0 finishes a's first. */
 static const char *frozen_rank(kn_comm *comm, void *ctx) {
     (void)ctx;
@@ -294,6 +324,7 @@ int main(void) {
     return RUN_TESTS(TEST(a_pass_that_fails_half_averaged_is_an_error_on_every_rank),
                      TEST(a_pass_that_failed_may_be_repeated),
                      TEST(a_view_of_a_gradient_on_one_rank_needs_an_order),
+                     TEST(an_empty_gradient_may_have_a_place_on_each_rank),
                      TEST(a_parameter_frozen_on_one_rank_alone_is_named),
                      TEST(first_passes_of_zeros_take_the_order_of_others),
                      TEST(a_held_view_keeps_zeros_from_the_order_of_others),
