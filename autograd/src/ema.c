@@ -12,7 +12,7 @@ struct kn_ema {
     kn_optim_part *parts; /* weights, and their places in the arena */
     int n;                /* parameters at creation */
     double decay;
-    bool swapped;  /* it has what was in place of the weights, the parameters the averages */
+    bool swapped;  /* it holds the values that the weights had, the parameters the averages */
     kn_ema *under; /* swapped: the averages that came there before */
 };
 
@@ -114,7 +114,7 @@ static kn_status swap_one(kn_ema *ema, const kn_optim_part *part, kn_tensor *scr
     return copy_into(part->w, old);
 }
 
-/* Each has what was in place of the weights when it came. */
+/* Each holds the values that the weights had before it. */
 static kn_status is_last(const kn_ema *ema) {
     if (!ema->swapped || ema->set->swapped == ema) return KN_OK;
     return KN_FAIL(KN_ERR_INVALID,

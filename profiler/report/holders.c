@@ -91,7 +91,7 @@ static graph make_graph(const kn__report *report, int width) {
     g.peak = column_at(&g, (double)live->max_at);
     fill(&g, report);
     raise_to(&g.high[g.peak], (double)report->memory.live_max);
-    for (int c = 0; c < g.n; c++) raise_to(&g.top, g.high[c]); /* also of what is not measured */
+    for (int c = 0; c < g.n; c++) raise_to(&g.top, g.high[c]); /* bins outside measured steps too */
     return g;
 }
 

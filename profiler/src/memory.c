@@ -133,7 +133,7 @@ static void count_mine(kn__tree *tree, int64_t live) {
     kn__trace_memory(tree, live);
 }
 
-/* The high-water mark of what is open on the tree's thread. */
+/* The high-water mark of the scopes that are open on the tree's thread. */
 static void raise_mark(kn__tree *tree, int64_t live) {
     if (atomic_load_explicit(&kn__memory_counts, memory_order_relaxed))
         KN__STORE(tree->hwm, kn__max_i64(tree->hwm, live));
@@ -451,7 +451,7 @@ static void read_pools(kn__memory_totals *out) {
     if (out->n_pools == 1) out->live_max = out->pools[0].live_max;
 }
 
-/* What is live and reserved now are the marks until more is. */
+/* The live and reserved bytes of now are the marks until there are more. */
 static int marks_begin(const kn_pool *grown[KN__POOLS_MAX]) {
     int n = 0;
     int64_t live = atomic_load_explicit(&kn__memory_live, memory_order_relaxed);
