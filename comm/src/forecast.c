@@ -96,7 +96,7 @@ static kn_status buckets_make(kn_forecast *f) {
     if (order) kn_params_order(order, f->params);
     if (!order || !buckets || !now || !is_done)
         status = KN_FAIL(KN_ERR_OOM, "kn_forecast_end: no host memory");
-    bool is_final = status == KN_OK && order[0] >= 0;
+    bool is_final = status == KN_OK && order && order[0] >= 0;
     if (is_final) {
         f->arena = kn_tensor_numel(flat) ? kn_data(flat) : NULL;
         status = kn__buckets_cut(buckets, &f->n_buckets, f->params, order, f->arena,

@@ -270,10 +270,14 @@ static kn_status fail_orders(void) {
 static kn_status order_take(kn_parallel *p, const int order[], int n, int root) {
     double *all = calloc((size_t)n, sizeof *all);
     int *taken = malloc((size_t)n * sizeof *taken);
+    if (!all || !taken) {
+        free(all);
+        free(taken);
+        return KN_FAIL(KN_ERR_OOM, "kn_parallel_finish: no host memory");
+    }
     kn_status status = KN_OK;
-    if (!all || !taken) status = KN_FAIL(KN_ERR_OOM, "kn_parallel_finish: no host memory");
-    for (int k = 0; k < n && status == KN_OK && root == p->comm->rank; k++) all[k] = order[k];
-    if (status == KN_OK && root >= 0) status = kn_comm_values(p->comm, all, n, KN_COMM_SUM);
+    for (int k = 0; k < n && root == p->comm->rank; k++) all[k] = order[k];
+    if (root >= 0) status = kn_comm_values(p->comm, all, n, KN_COMM_SUM);
     for (int k = 0; k < n && status == KN_OK; k++) taken[k] = root < 0 ? n - 1 - k : (int)all[k];
     if (status == KN_OK && order[0] < 0) status = kn_params_order_set(p->params, taken, n);
     free(all);

@@ -53,8 +53,8 @@ static bool order_same(kn_params *params, const int a[], const int b[], int n) {
 
 static kn_status order_set(kn_params *params, const uint64_t places[], int n) {
     int *order = malloc((size_t)n * sizeof *order + 1), *now = NULL;
-    kn_status status = order ? order_get(&now, params)
-                             : KN_FAIL(KN_ERR_OOM, "no memory for the order of %d parameters", n);
+    if (!order) return KN_FAIL(KN_ERR_OOM, "no memory for the order of %d parameters", n);
+    kn_status status = order_get(&now, params);
     for (int i = 0; i < n && status == KN_OK; i++)
         order[i] = places[i] < (uint64_t)n ? (int)places[i] : -1;
     if (status == KN_OK && !order_same(params, now, order, n))

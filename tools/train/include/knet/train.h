@@ -29,9 +29,9 @@ typedef struct kn_epoch {
     double loss;     /* mean of its steps' losses */
     /* on the test images, 0 … 1; NaN when not tested, and of models that are no classifiers */
     double accuracy;
-    double test_loss; /* mean over the test images; NaN when not tested */
-    /* wall time, of a resumed epoch also that before the stop; neither contains the other */
-    double train_seconds, test_seconds;
+    double test_loss;     /* mean over the test images; NaN when not tested */
+    double train_seconds; /* wall time without tests; a resumed epoch's from its start */
+    double test_seconds;  /* wall time of the tests */
 } kn_epoch;
 
 /* A step, for on_step_fn. */
