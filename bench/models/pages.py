@@ -18,10 +18,10 @@ import tempfile
 # Of a row, the first pattern that fits: what the code does about its time.
 DONE = [
     (r"^dnnl_convolution|^conv_act$|^conv$", "Bias, activation and residual sum run inside the convolution, over each piece of "
-     "the result while it is in the cache. Few channels take our own kernels, many take oneDNN, whose plans are kept by "
-     "shape. `kn_freeze` folds batch normalization into it for inference."),
+     "the result while it is in the cache. Small windows take Winograd's transforms of our own, few channels our direct "
+     "kernels, others oneDNN, whose plans are kept by shape. `kn_freeze` folds batch normalization into it for inference."),
     (r"^conv_weight$|^dnnl_convolution_backward", "The gradient of the weights is computed straight into the arena of gradients. "
-     "Shape and instruction set decide between our kernels and oneDNN's."),
+     "Shape and instruction set decide between Winograd's transforms, our direct kernels and oneDNN's."),
     (r"^conv_data$", "The gradient of the input overwrites memory that no later derivative reads, where sizes allow."),
     (r"^dnnl_sgemm$|^gemm|^matmul$|^linear", "The product is oneDNN's; bias and activation run on its result while it is in the "
      "cache, and gradients are added by the product itself."),
