@@ -29,8 +29,8 @@ int kn__write_all(int fd, const void *bytes, size_t length);
  * number may be that of a file of the program's own. */
 int kn__stderr_write(const void *bytes, size_t length);
 
-/* fd, or in its place a descriptor of the same file that is none of the three standard streams,
- * which may be closed; closed on exec. -1: fd is, or errno says why. */
+/* A descriptor of the same file above the three standard streams, closed on exec: fd, or a copy,
+ * and fd is closed. -1: fd is -1, or errno says why. */
 int kn__above_streams(int fd);
 
 /* Opens a file to write from its start, for as long as the program runs: never as one of the three

@@ -36,8 +36,7 @@ kn_status kn__memory_start(bool with_blocks);
 /* In a forked child: every later event is ignored and no lock is taken. */
 void kn__memory_stop(void);
 
-/* The high-water marks are of the time between on and off alone: they start at what is live then.
- */
+/* High-water marks count from `on` to off alone, and start at the live bytes of that moment. */
 void kn__memory_measure(bool on);
 void kn__memory_totals_read(kn__memory_totals *out);
 /* Live bytes over time, in ticks. */

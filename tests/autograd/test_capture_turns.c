@@ -117,7 +117,7 @@ static void plans_recorded_after_a_failed_backward_begin_a_cycle(void **state) {
     turns_as_plain((const int[TURNS]){2, 3, 0, 3, 2, 3, 2, 0}, reach_both, 2);
 }
 
-/* The step goes on without the gradients that were there, as one that leaves a batch out does. */
+/* The step continues without the old gradients, as one that skips a batch does. */
 static kn_status refused_backward(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
     const pair *p = ctx;
     {

@@ -393,7 +393,7 @@ static void captures_in_any_order_are_the_plain_calls(void **state) {
         assert_ok(run(&y, &x, &s[0][k]));
         assert_ok(kn_capture_run(&y, 1, capture[k], &x, 1, run, &s[1][k]));
         for (int64_t e = 0; e < 6; e++) assert_float_equal(ops_at(f[1].w, e), ops_at(f[0].w, e), 0);
-        bool reads = test_random_below(4) == 0; /* which makes zeros of what no pass has written */
+        bool reads = test_random_below(4) == 0; /* gradients that no pass wrote become zeros */
         for (int64_t e = 0; e < 6 && reads; e++)
             assert_float_equal(ops_at(kn_grad(f[1].w), e), ops_at(kn_grad(f[0].w), e), 0);
     }

@@ -70,7 +70,7 @@ static void averages_have_their_names_also_while_exchanged(void **state) {
     }
 }
 
-/* Their training would go on from the averages, or lose what was loaded by the next exchange. */
+/* Training would continue from the averages, or the next exchange would drop the loaded weights. */
 static void weights_to_train_are_no_averages(void **state) {
     (void)state;
     static const char why[] = "the weights are averages, which kn_ema_swap put there";
