@@ -300,14 +300,17 @@ INLINE void join_block(kn__fold fold, real *part, const real *x, int64_t n, int6
 }
 
 /* Extremes of `down` rows, a constant; NaNs are noted aside: the choice of one of two numbers is
- * one instruction then. */
+ * one instruction then. nans is NULL where these are all rows. */
 INLINE void join_extremes(kn__fold fold, real *part, real_bits *nans, const real *x, int64_t n,
                           int64_t down, int64_t stride) {
     int64_t i = 0;
     for (; i + WIDTH <= n; i += WIDTH) {
-        vec acc = load(part + i);
-        vec_bits seen;
-        __builtin_memcpy(&seen, nans + i, sizeof seen);
+        vec acc = (real)neutral(fold) - (vec){0};
+        vec_bits seen = {0};
+        if (nans) {
+            acc = load(part + i);
+            __builtin_memcpy(&seen, nans + i, sizeof seen);
+        }
         for (int64_t d = 0; d < down; d += 2) { /* the last of an odd number twice */
             vec u = map_vec(fold, load(x + d * stride + i), (vec){0}), v = u;
             if (d + 1 < down) v = map_vec(fold, load(x + (d + 1) * stride + i), (vec){0});
@@ -315,23 +318,34 @@ INLINE void join_extremes(kn__fold fold, real *part, real_bits *nans, const real
             acc = better(is_max(fold), u, acc);
             acc = better(is_max(fold), v, acc);
         }
+        if (nans)
+            __builtin_memcpy(nans + i, &seen, sizeof seen);
+        else
+            acc = (vec)((seen & (vec_bits)((real)NAN - (vec){0})) | (~seen & (vec_bits)acc));
         __builtin_memcpy(part + i, &acc, sizeof acc);
-        __builtin_memcpy(nans + i, &seen, sizeof seen);
     }
     for (; i < n; i++) {
+        real acc = nans ? part[i] : (real)neutral(fold);
         for (int64_t d = 0; d < down; d++) {
             real v = map(fold, x[d * stride + i], 0, 0);
-            part[i] = (is_max(fold) ? v > part[i] : v < part[i]) ? v : part[i];
-            nans[i] |= v != v;
+            acc = join_real(fold, v, acc);
+            if (nans) nans[i] |= v != v;
         }
+        part[i] = acc != acc ? (real)NAN : acc;
     }
 }
 
+/* part needs no value before. */
 INLINE void extremes_of_rows(kn__fold fold, real *part, const real *x, int64_t n, int64_t down,
                              int64_t stride) {
+    if (down == 2 || down == 3) {
+        down == 2 ? join_extremes(fold, part, NULL, x, n, 2, stride)
+                  : join_extremes(fold, part, NULL, x, n, 3, stride);
+        return;
+    }
     real_bits nans[KN_COLUMNS];
     int64_t d = 0;
-    for (int64_t i = 0; i < n; i++) nans[i] = 0;
+    for (int64_t i = 0; i < n; i++) part[i] = (real)neutral(fold), nans[i] = 0;
     for (; d + 4 <= down; d += 4) join_extremes(fold, part, nans, x + d * stride, n, 4, stride);
     if (down - d >= 2) {
         join_extremes(fold, part, nans, x + d * stride, n, 2, stride);
@@ -346,12 +360,13 @@ INLINE void columns(kn__fold fold, kn__cell *cells, const real *x, int64_t n, in
     real part[KN_COLUMNS], s[KN_COLUMNS];
     for (int64_t i = 0; i < n; i++) s[i] = shift ? (real)shift[i].f : 0;
     for (int64_t d = 0; d < down; d += BLOCK_ROWS) {
-        for (int64_t i = 0; i < n; i++) part[i] = (real)neutral(fold);
         int64_t rows = down - d < BLOCK_ROWS ? down - d : BLOCK_ROWS;
-        if (is_extreme(fold))
+        if (is_extreme(fold)) {
             extremes_of_rows(fold, part, x + d * stride, n, rows, stride);
-        else
+        } else {
+            for (int64_t i = 0; i < n; i++) part[i] = (real)neutral(fold);
             join_block(fold, part, x + d * stride, n, rows, stride, s, p);
+        }
         for (int64_t i = 0; i < n; i++) cells[i].f = join(fold, cells[i].f, (double)part[i]);
     }
 }
@@ -365,11 +380,12 @@ INLINE void scale_all(real *y, int64_t n, double scale) {
 
 INLINE void brief_columns(kn__fold fold, real *y, const real *x, int64_t n, int64_t down,
                           int64_t stride, double scale) {
-    for (int64_t i = 0; i < n; i++) y[i] = (real)neutral(fold);
-    if (is_extreme(fold))
+    if (is_extreme(fold)) {
         extremes_of_rows(fold, y, x, n, down, stride);
-    else
+    } else {
+        for (int64_t i = 0; i < n; i++) y[i] = (real)neutral(fold);
         block_of_rows(fold, y, x, n, down, stride, y, 0); /* of folds without a shift */
+    }
     scale_all(y, n, scale);
 }
 
