@@ -280,6 +280,39 @@ static void assert_brief(const char *x, kn_dtype dtype, int fold, int isa, bool 
     }
 }
 
+/* Extremes of `down` rows, one element at a time: the first of equal ones, and one NaN for all. */
+static void assert_first_extremes(const float *x, int64_t n, int64_t down, int isa, bool max) {
+    const kn__fold_table *folds = kn__folds_isa(KN_F32, isa);
+    float y[FOLD_COLUMNS];
+    if (!folds) return;
+    folds->brief_columns[max ? KN__FOLD_MAX : KN__FOLD_MIN](y, x, n, down, n, 1);
+    for (int64_t i = 0; i < n; i++) {
+        float best = max ? -INFINITY : INFINITY;
+        for (int64_t d = 0; d < down; d++) {
+            float v = x[d * n + i];
+            if (v != v || best != best)
+                best = NAN;
+            else if (max ? v > best : v < best)
+                best = v;
+        }
+        if (memcmp(&y[i], &best, sizeof best))
+            fail_msg("v%d: the %s of %d rows at column %d of %d is %a, not %a", isa,
+                     max ? "largest" : "least", (int)down, (int)i, (int)n, (double)y[i],
+                     (double)best);
+    }
+}
+
+static void extremes_of_few_rows_are_the_first_ones(void **state) {
+    (void)state;
+    static const float special[] = {0, -0.0F, NAN, -NAN, INFINITY, -INFINITY, 1, -1};
+    float x[FOLD_COLUMNS * 6];
+    for (int round = 0; round < 50; round++) {
+        for (int i = 0; i < FOLD_COLUMNS * 6; i++) x[i] = special[test_random_below(8)];
+        for (int k = 0; k < 36; k++)
+            assert_first_extremes(x, FOLD_COLUMNS - round % 20, 1 + k / 6, 2 + k % 3, k % 2);
+    }
+}
+
 static void brief_loops_have_the_bits_of_those_with_cells(void **state) {
     (void)state;
     static const kn_dtype dtypes[] = {KN_F32, KN_F64, KN_I64, KN_I32, KN_U8};
@@ -502,6 +535,7 @@ int main(void) {
     return RUN_TESTS(
         TEST(every_op_has_a_name_of_its_own), TEST(every_op_has_a_kernel_on_the_host),
         TEST(instruction_sets_agree_bit_for_bit), TEST(derivatives_are_linear_in_g),
+        TEST(extremes_of_few_rows_are_the_first_ones),
         TEST(brief_loops_have_the_bits_of_those_with_cells),
         TEST(places_are_those_of_the_first_extremes), TEST(few_columns_have_the_bits_of_many),
         TEST(casts_are_those_of_single_elements), OPS_TEST(integers_have_the_rows_of_their_classes),
