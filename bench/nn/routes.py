@@ -65,6 +65,9 @@ def features(key, route, block):
         wide = size > 1 and stride == 1 and out[2] >= 8
         copies = 0 if wide or size == 1 and stride == 1 else sums / outs
         row = -(-out[2] // 8) * 8 / out[2] if wide else -(-out_plane // 8) * 8 / out_plane
+        direct = wide if which == 1 else size > 1 and out_plane >= 16
+        if which and direct and batch * groups == 1:
+            row *= 2  # by one thread
         return np.array([sums * row, images, copies]) / 1e6
     if route == "winograd":
         plane, step = (key[4:7], 4 * stride) if which == 1 else (out, 4)
@@ -78,7 +81,9 @@ def features(key, route, block):
         made = phases * first * parts + (phases if which == 1 else 1) * to
         pairs = numbers * phases * c * o
         return np.array([pairs * tiles, numbers * made * tiles, pairs]) / 1e6
-    return np.array([batch * groups * c * o * size * out_plane, images, groups * c * o * size * min(batch, 16)]) / 1e6
+    runs = min(batch, 16)
+    spread = -(-runs // 2) * 2 / runs
+    return spread * np.array([batch * groups * c * o * size * out_plane, images, groups * c * o * size * runs]) / 1e6
 
 
 def possible(key, route, block):

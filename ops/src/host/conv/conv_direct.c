@@ -9,7 +9,7 @@
 #include "host/base/loops.h"
 #include "host/base/slots.h"
 
-enum { LEAST_POSITIONS = 16, WEIGHT_PARTS = 16, PIECES = 16 };
+enum { LEAST_POSITIONS = 16, WEIGHT_PARTS = 16, PIECES = 16, TILE_GROUPS_MOST = 4 };
 /* Of conv_weight: most bytes of parts; of a run of images beside large weights. */
 enum { WEIGHT_BYTES = 8 << 20, RUN_BYTES = 4 << 20 };
 
@@ -32,8 +32,8 @@ typedef struct direct_work {
     int64_t packed_size;      /* of one group's weights, elements */
     int64_t padded[3];        /* x's sizes with its padding */
     int64_t padded_plane;
-    int64_t y_row, y_plane; /* dy's row, made a multiple of a vector, and its plane */
-    int64_t pieces;         /* an image's groups of positions, cut for small batches */
+    int64_t y_row, y_plane;  /* dy's row, made a multiple of a vector, and its plane */
+    int64_t heights, widths; /* an image's outputs and groups of positions, cut for small batches */
     /* conv_weight: */
     int64_t parts, n_panels;
     const int64_t *position;    /* of each result element's window in x, of n_together images */
@@ -56,7 +56,8 @@ static direct_work work_of(kn_op_call *call, const kn__conv_sizes *s, kn_dtype d
                      .bytes = kn_dtype_bytes(dtype),
                      .result = call->out[0]->data,
                      .padded_plane = 1,
-                     .pieces = 1};
+                     .heights = 1,
+                     .widths = 1};
     for (int i = 0; i < 3; i++) {
         k.padded[i] = s->in[i] + s->padding[i] + s->padding_end[i];
         k.padded_plane *= k.padded[i];
@@ -126,28 +127,52 @@ static int64_t slot_elements(const direct_work *k) { /* of padded planes, to a c
 
 /* --- y --- */
 
-/* Where a piece begins. The last two groups of a row may overlap, so one piece does both. */
+/* Where a piece's outputs begin: with a tile. */
+static int64_t first_output(const direct_work *k, int64_t piece) {
+    int64_t tiles = kn__chunks(k->s->outputs, k->loops->tile_rows);
+    int64_t first = kn__part(tiles, k->heights, piece) * k->loops->tile_rows;
+    return first < k->s->outputs ? first : k->s->outputs;
+}
+
+/* Where its groups of positions do: with a tile too, but the last two of a row may overlap, so one
+ * piece does both. */
 static int64_t first_group(const direct_work *k, int64_t piece) {
-    int64_t first = kn__part(k->product.n_groups, k->pieces, piece), row = groups_per_row(k);
+    int64_t n = k->product.n_groups, row = groups_per_row(k);
+    int64_t first = kn__part(kn__chunks(n, TILE_GROUPS_MOST), k->widths, piece) * TILE_GROUPS_MOST;
+    if (first >= n) return n;
     return first + (row > 1 && first % row == row - 1);
 }
+
+static int64_t image_pieces(const direct_work *k) { return k->heights * k->widths; }
 
 static void forward_body(void *ctx, int64_t i) {
     direct_work *k = ctx;
     const kn__conv_sizes *s = k->s;
-    int64_t piece = i % k->pieces, g = i / k->pieces % s->groups, b = i / k->pieces / s->groups;
-    int64_t first = first_group(k, piece), n = first_group(k, piece + 1) - first;
-    char *slot = kn__slot_take(&k->slots);
-    const char *x = padded_planes(k, slot, b, g);
-    size_t y = (size_t)((b * s->groups + g) * s->outputs * s->out_plane) * k->bytes;
+    int64_t piece = i % image_pieces(k), image = i / image_pieces(k), g = image % s->groups;
+    int64_t row = first_output(k, piece % k->heights), group = first_group(k, piece / k->heights);
+    kn__direct part = k->product;
+    part.n_rows = first_output(k, piece % k->heights + 1) - row;
+    part.row_at += row;
+    char *slot = k->planes ? NULL : kn__slot_take(&k->slots);
+    const char *x = k->planes ? k->planes + (size_t)(image * slot_elements(k)) * k->bytes
+                              : padded_planes(k, slot, image / s->groups, g);
+    size_t weights = (size_t)(g * k->packed_size + row * k->product.n_steps) * k->bytes;
     k->loops->direct_product(
-        &k->product, k->result + y, x, k->packed + (size_t)(g * k->packed_size) * k->bytes,
-        k->bias ? k->bias + (size_t)(g * s->outputs) * k->bytes : NULL, first, n);
-    if (k->pieces == 1) {
+        &part, k->result + (size_t)(image * s->outputs * s->out_plane) * k->bytes, x,
+        k->packed + weights, k->bias ? k->bias + (size_t)(g * s->outputs + row) * k->bytes : NULL,
+        group, first_group(k, piece / k->heights + 1) - group);
+    if (image_pieces(k) == 1) {
         int64_t planes = s->outputs * s->out_plane;
         kn__conv_finish(&k->finish, i * planes, planes);
     }
     kn__slot_give(&k->slots, slot);
+}
+
+/* Image i of all, for its pieces. */
+static void pad_body(void *ctx, int64_t i) {
+    const direct_work *k = ctx;
+    char *to = k->planes + (size_t)(i * slot_elements(k)) * k->bytes;
+    (void)padded_planes(k, to, i / k->s->groups, i % k->s->groups);
 }
 
 /* Groups of a result row overlap at its end when its length is no multiple of theirs. */
@@ -168,6 +193,16 @@ static void fill_forward_tables(direct_work *k, int64_t *table) {
     k->product.from_at = from, k->product.to_at = to;
 }
 
+/* Outputs first: each piece reads its own weights then. */
+static void cut(direct_work *k) {
+    int64_t images = k->s->batch * k->s->groups, wanted = kn__chunks(PIECES, images);
+    int64_t tall = kn__chunks(k->s->outputs, k->loops->tile_rows);
+    int64_t wide = kn__chunks(k->product.n_groups, TILE_GROUPS_MOST);
+    k->heights = wanted < tall ? wanted : tall;
+    k->widths = kn__chunks(wanted, k->heights);
+    if (k->widths > wide) k->widths = wide;
+}
+
 kn_status kn__direct_conv(kn_op_call *call, const kn__conv_sizes *s, const kn_tensor *x,
                           const kn_tensor *w, const kn_tensor *bias) {
     direct_work k = work_of(call, s, (kn_dtype)x->dtype);
@@ -178,8 +213,7 @@ kn_status kn__direct_conv(kn_op_call *call, const kn__conv_sizes *s, const kn_te
     k.product =
         (kn__direct){.n_rows = s->outputs, .n_steps = steps, .n_groups = rows * groups_per_row(&k)};
     k.packed_size = s->outputs * steps;
-    if (s->batch * s->groups < PIECES) k.pieces = kn__chunks(PIECES, s->batch * s->groups);
-    if (k.pieces > k.product.n_groups) k.pieces = k.product.n_groups;
+    cut(&k);
     size_t packed_bytes = (size_t)(s->groups * k.packed_size) * k.bytes;
     size_t table_bytes = (size_t)(steps + s->outputs + 2 * k.product.n_groups) * sizeof(int64_t);
     void *memory = NULL;
@@ -191,14 +225,18 @@ kn_status kn__direct_conv(kn_op_call *call, const kn__conv_sizes *s, const kn_te
                            (const char *)w->data + (size_t)(g * k.packed_size) * k.bytes, steps, 1,
                            s->outputs, steps, k.loops->tile_rows, false);
     k.packed = packed;
-    int64_t n = s->batch * s->groups * k.pieces;
-    size_t slot_bytes = is_padded(s) ? (size_t)slot_elements(&k) * k.bytes : 0;
-    kn_status status = kn__slots_create(&k.slots, call, n, slot_bytes);
-    if (status == KN_OK) {
-        kn__parallel_for(k.slots.n, n, forward_body, &k);
-        if (k.pieces > 1) kn__conv_finish_all(&k.finish, call);
+    int64_t images = s->batch * s->groups, n = images * image_pieces(&k);
+    size_t image_bytes = is_padded(s) ? (size_t)slot_elements(&k) * k.bytes : 0;
+    bool once = image_pieces(&k) > 1 && image_bytes;
+    if (once) {
+        KN_TRY(kn__work(&memory, call, image_bytes * (size_t)images));
+        k.planes = memory;
+        kn__parallel_for(call->threads, images, pad_body, &k);
     }
-    return status;
+    KN_TRY(kn__slots_create(&k.slots, call, n, once ? 0 : image_bytes));
+    kn__parallel_for(k.slots.n, n, forward_body, &k);
+    if (image_pieces(&k) > 1) kn__conv_finish_all(&k.finish, call);
+    return KN_OK;
 }
 
 /* --- dx: each (window element, channel) adds its share to the padded planes --- */
@@ -271,7 +309,6 @@ static void pack_transposed(const direct_work *k, char *to, const char *w) {
 
 kn_status kn__direct_conv_data(kn_op_call *call, const kn__conv_sizes *s, const kn_tensor *dy,
                                const kn_tensor *w) {
-    enum { TILE_GROUPS_MOST = 4 };
     direct_work k = work_of(call, s, (kn_dtype)dy->dtype);
     int64_t n_groups = kn__conv_rows(s) * groups_per_row(&k);
     k.y = dy->data;

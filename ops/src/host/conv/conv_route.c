@@ -1,6 +1,5 @@
 #include "host/conv/conv_route.h"
 
-#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -25,20 +24,20 @@ typedef struct costs { /* by pass */
     cost ours[3], ours_few[3], dnnl[3], dnnl_few[3], winograd[3];
 } costs;
 
-/* Fitted by bench/nn/routes.py to 195 convolutions on two threads of a Zen 4 and of a Xeon and 237
+/* Fitted by bench/nn/routes.py to 195 convolutions on two threads of a Zen 4 and of a Xeon and 345
  * on two of a Zen 5 (gcc 12, oneDNN 2.6.3, 2026-11), in the first one's ns; Winograd's to the Zen
- * 5's. Their routes take 1.02 to 1.05 times the best one's time on average. `few`: less than 8
+ * 5's. Their routes take 1.02 to 1.04 times the best one's time on average. `few`: less than 8
  * channels or outputs. */
-static const costs avx512 = {.ours = {{9.2, 12, 368}, {10.1, 0, 295}, {8.4, 94, 142}},
-                             .ours_few = {{8.4, 66, 231}, {10.6, 190, 25}, {7.8, 167, 54}},
-                             .dnnl = {{7.8, 171, 68}, {7.8, 171, 82}, {8.6, 114, 207}},
-                             .dnnl_few = {{8.1, 166, 411}, {43.0, 249, 0}, {9.4, 98, 0}},
-                             .winograd = {{9.6, 98, 282}, {9.3, 124, 258}, {9.4, 153, 196}}};
-static const costs avx2 = {.ours = {{9.9, 13, 289}, {10.9, 0, 234}, {9.5, 60, 62}},
-                           .ours_few = {{9.4, 44, 183}, {12.5, 110, 0}, {9.1, 126, 0}},
-                           .dnnl = {{9.2, 142, 60}, {9.0, 160, 72}, {10.2, 93, 150}},
-                           .dnnl_few = {{8.7, 114, 798}, {8.4, 700, 0}, {12.2, 89, 0}},
-                           .winograd = {{11.3, 128, 318}, {12.1, 90, 307}, {11.5, 203, 200}}};
+static const costs avx512 = {.ours = {{9.1, 19, 363}, {10.2, 0, 302}, {8.4, 95, 149}},
+                             .ours_few = {{8.9, 53, 230}, {11.3, 186, 16}, {8.3, 163, 0}},
+                             .dnnl = {{7.7, 168, 111}, {7.8, 170, 99}, {8.4, 120, 264}},
+                             .dnnl_few = {{7.6, 196, 360}, {43.0, 254, 0}, {9.8, 97, 0}},
+                             .winograd = {{9.9, 108, 242}, {10.2, 119, 228}, {9.4, 174, 193}}};
+static const costs avx2 = {.ours = {{10.0, 13, 255}, {10.9, 0, 237}, {9.4, 77, 90}},
+                           .ours_few = {{9.9, 32, 161}, {12.9, 101, 0}, {9.4, 123, 0}},
+                           .dnnl = {{9.1, 139, 74}, {9.0, 143, 74}, {10.0, 95, 194}},
+                           .dnnl_few = {{8.7, 110, 801}, {7.9, 716, 0}, {12.6, 79, 0}},
+                           .winograd = {{11.2, 124, 185}, {11.5, 115, 185}, {10.7, 203, 142}}};
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -66,6 +65,13 @@ static double cost_of(const cost *c, double sums, double images, double others) 
 
 static bool has_few(const kn__conv_sizes *s) { return smaller(s->channels, s->outputs) < FEW; }
 
+/* Gradients by conv_direct spread images over threads, and of one they spread nothing. */
+static bool one_thread(const problem *p, bool direct) {
+    const kn__conv_sizes *s = p->s;
+    if (p->pass == KN_PASS_WEIGHT) direct = s->window_size > 1 && s->out_plane >= 16;
+    return p->pass != KN_PASS_FORWARD && direct && s->batch * s->groups == 1;
+}
+
 static double ours_cost(const problem *p, const costs *c) {
     const kn__conv_sizes *s = p->s;
     double copies = (double)(s->batch * s->groups * s->channels * s->window_size * s->out_plane);
@@ -73,15 +79,17 @@ static double ours_cost(const problem *p, const costs *c) {
     int64_t row = direct ? s->out[2] : s->out_plane;
     double sums = copies * (double)s->outputs * (double)(kn__chunks(row, 8) * 8) / (double)row;
     if (direct || (s->window_size == 1 && s->stride[2] == 1)) copies = 0;
+    if (one_thread(p, direct)) sums *= 2; /* the model is of two */
     return cost_of(&(has_few(s) ? c->ours_few : c->ours)[p->pass], sums, (double)p->images, copies);
 }
 
 static double dnnl_cost(const problem *p, const costs *c) {
     const kn__conv_sizes *s = p->s;
     int64_t weights = s->groups * p->channels * p->outputs * s->window_size;
-    return cost_of(&(has_few(s) ? c->dnnl_few : c->dnnl)[p->pass],
-                   (double)(s->batch * weights * s->out_plane), (double)p->images,
-                   (double)(weights * p->runs));
+    double spread = (double)(kn__chunks(p->runs, 2) * 2) / (double)p->runs; /* over two threads */
+    return spread * cost_of(&(has_few(s) ? c->dnnl_few : c->dnnl)[p->pass],
+                            (double)(s->batch * weights * s->out_plane), (double)p->images,
+                            (double)(weights * p->runs));
 }
 
 static double winograd_cost(const problem *p, const costs *c) {
@@ -93,13 +101,10 @@ static bool winograd_pays(const problem *p, const costs *c, double best) {
     return kn__winograd_fits(p->s) && !has_few(p->s) && winograd_cost(p, c) < best;
 }
 
-/* Our kernels spread one image over threads, the library's runs can't: in the pass of dx one takes
- * twice the time of the model, which is of two threads (where ours are not as slow in short rows).
- * Planes each for itself, and gradients of groups, take the library less time whatever their sizes.
- */
+/* Planes each for itself, and gradients of groups, take the library less time whatever their sizes;
+ * of few images our kernels spread groups over threads, the library doesn't. */
 static kn__conv_route tabled(const kn__conv_sizes *s, kn__conv_pass pass) {
-    bool is_small = pass == KN_PASS_FORWARD && s->batch < LEAST_BATCH;
-    if (is_small && s->groups > 1) return KN_CONV_OURS;
+    if (pass == KN_PASS_FORWARD && s->batch < LEAST_BATCH && s->groups > 1) return KN_CONV_OURS;
     bool wide = kn__loops(KN_F32) == kn__loops_isa(KN_F32, 4);
     problem p = problem_of(s, pass, wide);
     const costs *c = wide ? &avx512 : &avx2;
@@ -107,8 +112,7 @@ static kn__conv_route tabled(const kn__conv_sizes *s, kn__conv_pass pass) {
     if (each) return s->groups % FEW == 0 ? KN_CONV_DNNL : KN_CONV_OURS;
     if (s->groups > 1 && (s->channels % FEW || s->outputs % FEW)) return KN_CONV_OURS;
     if (s->groups > 1 && pass != KN_PASS_FORWARD) return KN_CONV_DNNL;
-    double ours = ours_cost(&p, c), dnnl = is_small ? INFINITY : dnnl_cost(&p, c);
-    if (pass == KN_PASS_DATA && s->batch == 1 && s->stride[2] > 1) dnnl *= 2;
+    double ours = ours_cost(&p, c), dnnl = dnnl_cost(&p, c);
     if (winograd_pays(&p, c, dnnl < ours ? dnnl : ours)) return KN_CONV_WINOGRAD;
     return dnnl < ours ? KN_CONV_DNNL : KN_CONV_OURS;
 }
