@@ -293,9 +293,9 @@ def transformer(net, x, words, width, heads, blocks, ff):
     for i in range(blocks):
         b = f"decoder.{i}"
         y = net.ln(y + net.attention(y, b + ".self.attention", heads, True), b + ".norm1")
-        q = split(net.linear(y, b + ".query", width), heads)
-        k, v = (split(t, heads) for t in net.linear(m, b + ".memory", 2 * width).chunk(2, 2))
-        y = net.ln(y + net.linear(join(attend(q, k, v)), b + ".out", width), b + ".norm2")
+        q = split(net.linear(y, b + ".cross.q", width), heads)
+        k, v = (split(t, heads) for t in net.linear(m, b + ".cross.kv", 2 * width).chunk(2, 2))
+        y = net.ln(y + net.linear(join(attend(q, k, v)), b + ".cross.out", width), b + ".norm2")
         y = net.ln(mlp(y, b + ".mlp"), b + ".norm3")
     return net.linear(y, "scores", words)
 

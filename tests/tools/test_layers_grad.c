@@ -171,6 +171,11 @@ static void dense(kn_layer *net) {
 static void attention(kn_layer *net) {
     kn_layer_attention(net, "attention", 4, 2, &(kn_layer_attention_options){.causal = 1});
 }
+static void turned(kn_layer *net) {
+    kn_layer_attention(
+        net, "turned", 4, 2,
+        &(kn_layer_attention_options){.causal = 1, .rotary_base = 10, .kv_heads = 1});
+}
 static void gru(kn_layer *net) {
     kn_layer_rnn(net, "rnn", 3, &(kn_rnn_options){.hidden = 2, .mode = KN_RNN_GRU});
 }
@@ -199,6 +204,7 @@ static void layers_differentiate_twice(void **state) {
 static void fused_layers_differentiate_once(void **state) {
     (void)state;
     layer_check(attention, KN_SHAPE(2, 3, 4), 1);
+    layer_check(turned, KN_SHAPE(2, 3, 4), 1);
     layer_check(gru, KN_SHAPE(3, 2, 3), 1);
     layer_check(lstm, KN_SHAPE(3, 2, 3), 1);
 }

@@ -118,9 +118,8 @@ static kn_status transformer_init(void *model, kn_layer *net) {
         kn_layer *block = kn_layer_sequential(decoder, name);
         attention_add(block, "self", s, 1);
         kn_layer_layernorm(block, "norm1", width, NULL);
-        kn_layer_linear(block, "query", s->width, s->width, NULL);
-        kn_layer_linear(block, "memory", s->width, 2 * s->width, NULL);
-        kn_layer_linear(block, "out", s->width, s->width, NULL);
+        kn_layer_attention(block, "cross", s->width, s->heads,
+                           &(kn_layer_attention_options){.memory_width = s->width});
         kn_layer_layernorm(block, "norm2", width, NULL);
         feed_add(block, "mlp", s);
         kn_layer_layernorm(block, "norm3", width, NULL);
@@ -144,25 +143,12 @@ static kn_tensor *embedded(kn_layer *net, const char *name, kn_tensor *index, in
     return kn_keep(kn_add(x, places(kn_tensor_shape(index).dim[1], width))); /* [B,T,width] */
 }
 
-/* x [B,T,W] → [B,heads,T,W/heads] */
-static kn_tensor *heads_of(kn_tensor *x, int64_t heads, int64_t width) {
-    kn_shape s = kn_tensor_shape(x);
-    if (s.n_dims != 3) return NULL; /* the error is pending */
-    return kn_transpose(kn_reshape(x, KN_SHAPE(s.dim[0], s.dim[1], heads, width / heads)),
-                        KN_SHAPE(0, 2, 1, 3));
-}
-
 /* What the decoder's x [B,T,W] asks the encoder's m [B,S,W]. */
-static kn_tensor *cross(kn_layer *block, const kn__pairs_sizes *s, kn_tensor *x, kn_tensor *m) {
-    kn_tensor *kv[2] = {NULL, NULL};
-    KN_FRAME(); /* q, k and v live on as the heads alone */
-    kn_tensor *q = heads_of(kn__layer_apply(block, "query", x), s->heads, s->width);
-    if (kn_chunk(kv, kn__layer_apply(block, "memory", m), 2, 2) < 0)
-        return kn_error_defer(kn_last_error()->status);
-    kn_tensor *y = kn_attention(q, heads_of(kv[0], s->heads, s->width),
-                                heads_of(kv[1], s->heads, s->width), NULL);
-    y = kn_reshape(kn_transpose(y, KN_SHAPE(0, 2, 1, 3)), kn_tensor_shape(x));
-    return kn_keep(kn_add(x, kn__layer_apply(block, "out", y)));
+static kn_tensor *cross(kn_layer *block, kn_tensor *x, kn_tensor *m) {
+    KN_FRAME();
+    kn_tensor *y = kn_layer_attention_forward(kn_layer_find(block, "cross"), x,
+                                              &(kn_layer_attention_inputs){.memory = m});
+    return kn_keep(kn_add(x, y));
 }
 
 static kn_tensor *transformer_predict(void *model, kn_layer *net, const kn_batch *batch) {
@@ -175,7 +161,7 @@ static kn_tensor *transformer_predict(void *model, kn_layer *net, const kn_batch
         snprintf(path, sizeof path, "decoder.%d", (int)i);
         kn_layer *block = kn_layer_find(net, path);
         x = kn__layer_apply(block, "norm1", kn__layer_apply(block, "self", x));
-        x = kn__layer_apply(block, "norm2", cross(block, s, x, m));
+        x = kn__layer_apply(block, "norm2", cross(block, x, m));
         x = kn__layer_apply(block, "norm3", kn__layer_apply(block, "mlp", x));
     }
     return kn__layer_apply(net, "scores", x); /* [B,T,words] */

@@ -110,14 +110,36 @@ KN_API kn_tensor *kn_layer_rnn_forward(kn_layer *rnn, kn_tensor *x,
 typedef struct kn_layer_attention_options {
     int64_t kv_heads;     /* heads of keys and values, a divisor of heads; 0: as many */
     int causal;           /* 1: no position sees a later one */
-    int no_bias;          /* 1: the two linear layers in it have none */
-    uint64_t reserved[4]; /* zero */
+    int no_bias;          /* 1: the linear layers in it have none */
+    double dropout;       /* in training, the probability that a weight is 0 */
+    double rotary_base;   /* of kn_rotary of queries and keys, as 10000; 0: they aren't turned */
+    int64_t memory_width; /* keys and values come of another sequence of that width; 0: of x */
+    uint64_t reserved[1]; /* zero */
 } kn_layer_attention_options;
-/* Self-attention with several heads, x [B,T,width] → [B,T,width]: kn_attention between the linear
- * layers "qkv" and "out" in it. Weight and bias of "qkv" are in_proj_weight and in_proj_bias of
- * PyTorch's MultiheadAttention, those of "out" its out_proj. Vaswani et al. 2017. */
+/* Attention with several heads, x [B,T,width] → [B,T,width]: kn_attention between the linear layers
+ * "qkv" and "out" in it. Weight and bias of "qkv" are in_proj_weight and in_proj_bias of PyTorch's
+ * MultiheadAttention, those of "out" its out_proj. With memory_width "q" and "kv" are in place of
+ * "qkv": the first `width` rows of PyTorch's in_proj_weight, and the others. Vaswani et al. 2017.
+ */
 KN_API kn_layer *kn_layer_attention(kn_layer *parent, const char *name, int64_t width,
                                     int64_t heads, const kn_layer_attention_options *options);
+/* What one forward of a kn_layer_attention reads besides x, and gives; all may be NULL. */
+typedef struct kn_layer_attention_inputs {
+    kn_tensor *memory; /* [B,S,memory_width], of which keys and values come */
+    kn_tensor *mask;   /* as in kn_attention_options */
+    /* Keys [B,kv_heads,S,width/heads] and values of all calls so far, for x of one time step after
+     * the other: first NULL, then set to those with x's behind them, in the frame of y. Of a
+     * memory: set by the first call; later ones read these and may leave memory NULL. */
+    kn_tensor **keys;
+    kn_tensor **values;   /* likewise */
+    uint64_t reserved[4]; /* zero */
+} kn_layer_attention_inputs;
+/* kn_layer_forward with these. A causal layer with keys of S earlier steps lets step t of x see
+ * those and its own first t + 1. Values are kept for backward, also under kn_layer_recompute_set.
+ */
+KN_API kn_tensor *kn_layer_attention_forward(kn_layer *layer, kn_tensor *x,
+                                             const kn_layer_attention_inputs *inputs);
+#define kn_layer_attention_forward(...) KN_LOCATED((kn_layer_attention_forward)(__VA_ARGS__))
 
 /* Options of the layers of normalization; may be NULL. */
 typedef struct kn_layer_norm_options {
