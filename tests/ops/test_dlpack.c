@@ -1,5 +1,8 @@
 /* DLPack between two sides in one program; tests/ops/test_neighbours.py tries it with NumPy. */
 #include <knet/dlpack.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
 
 #include "ops_test.h"
 
@@ -75,6 +78,57 @@ static void convolutions_see_the_other_sides_writes(void **state) {
         assert_close(ops_at(kn_sum_abs(kn_conv(x, w, KN_NONE, NULL), KN_ALL, false), 0), 0, 0, 0);
         m->deleter(m);
     }
+}
+
+typedef struct layer_run {
+    kn_tensor *x, *w, *y;
+    atomic_bool begun;
+} layer_run;
+
+static void *layer_run_body(void *ctx) {
+    layer_run *run = ctx;
+    kn_conv_options same = {.padding = {1, 1}};
+    KN_FRAME(.layout = 2, .threads = 1);
+    atomic_store(&run->begun, true);
+    assert_ok(kn_hold(&run->y, kn_conv(run->x, run->w, KN_NONE, &same)));
+    return NULL;
+}
+
+/* The bytes that are free now, of all sizes up to 4 MiB. */
+static void write_over_free_bytes(void) {
+    for (int64_t n = 1 << 14; n <= 1 << 20; n += 1 << 13) {
+        KN_FRAME();
+        assert_non_null(kn_data(kn_full(KN_SHAPE(n), 1e6)));
+    }
+}
+
+/* What the convolution made of its weights, and reads, lives until it ends. */
+static void weights_are_exported_while_a_thread_convolves(void **state) {
+    (void)state;
+    KN_FRAME();
+    KN_SLOT(x);
+    KN_SLOT(w);
+    assert_ok(kn_hold(&x, kn_ones(KN_SHAPE(32, 64, 56, 56))));
+    for (int i = 0; i < 4; i++) {
+        assert_ok(kn_hold(&w, kn_ones(KN_SHAPE(64, 64, 3, 3))));
+        layer_run want = {x, w, NULL, false}, got = {x, w, NULL, false};
+        struct DLManagedTensor *m = NULL;
+        pthread_t thread;
+        layer_run_body(&want);
+        assert_int_equal(pthread_create(&thread, NULL, layer_run_body, &got), 0);
+        while (!atomic_load(&got.begun)) usleep(10);
+        usleep(4000);
+        assert_ok(kn_dlpack_export(&m, w));
+        write_over_free_bytes();
+        pthread_join(thread, NULL);
+        kn_tensor *error = kn_max(kn_abs(kn_sub(got.y, want.y)), KN_ALL, false);
+        assert_true(ops_at(error, 0) == 0);
+        m->deleter(m);
+        kn_unhold(&want.y);
+        kn_unhold(&got.y);
+    }
+    kn_unhold(&x);
+    kn_unhold(&w);
 }
 
 static void imported_data_is_shared_and_deleted_once(void **state) {
@@ -181,6 +235,7 @@ static void a_simulated_device_has_no_number_in_dlpack(void **state) {
 int main(void) {
     return RUN_TESTS(OPS_TEST(exported_data_outlives_the_frame),
                      OPS_TEST(convolutions_see_the_other_sides_writes),
+                     OPS_TEST(weights_are_exported_while_a_thread_convolves),
                      OPS_TEST(imported_data_is_shared_and_deleted_once),
                      OPS_TEST(strides_and_read_only_data_are_copied),
                      OPS_TEST(a_round_trip_keeps_the_dtype),

@@ -18,6 +18,7 @@
 typedef struct run_kind {
     kn__host_conv_plan *plan; /* for its number of images */
     char *w;                  /* its weights as the plan wants them; conv_weight: unused */
+    kn__kept_weights *kept;   /* what these are of; NULL: of nothing kept */
 } run_kind;
 
 typedef struct dnnl_work {
@@ -167,11 +168,13 @@ static kn_status kind_pack(kn_op_call *call, dnnl_work *k, run_kind *kind) {
     weights_make make = {k, side};
     kind->w = k->data[KN_SIDE_W];
     if (!side->reorder) return KN_OK;
-    kind->w = NULL;
     if (k->kept)
-        KN_TRY(kn__conv_weights_kept(&kind->w, k->kept, side->blocked, 0, side->bytes, make_weights,
-                                     &make));
-    if (kind->w) return KN_OK;
+        KN_TRY(kn__conv_weights_take(&kind->kept, k->kept, side->blocked, 0, side->bytes,
+                                     make_weights, &make));
+    if (kind->kept) {
+        kind->w = kind->kept->data;
+        return KN_OK;
+    }
     void *memory = NULL;
     KN_TRY(kn__work(&memory, call, side->bytes));
     kind->w = memory;
@@ -191,8 +194,10 @@ static kn_status weights_pack(kn_op_call *call, dnnl_work *k) {
 }
 
 static kn_status images_run(kn_op_call *call, dnnl_work *k) {
-    KN_TRY(weights_pack(call, k));
-    return runs_execute(call, k);
+    kn_status status = weights_pack(call, k);
+    if (status == KN_OK) status = runs_execute(call, k);
+    for (int i = 0; i < 2; i++) kn__conv_weights_give(k->kind[i].kept);
+    return status;
 }
 
 /* --- dw: a part each run, summed in their order, then reordered --- */

@@ -145,7 +145,7 @@ typedef struct parts {
     kn__winograd *k;
     int64_t most; /* channels of a part */
     int threads;
-    float *kept; /* of all parts, one after the other; NULL: there is room for one */
+    kn__kept_weights *kept; /* of all parts, one after the other; NULL: there is room for one */
 } parts;
 
 static int64_t part_elements(const parts *p) {
@@ -170,13 +170,10 @@ static kn_status weights_make(void *ctx, char *kept) {
     return KN_OK;
 }
 
-static kn_status weights_keep(parts *p, const kn_tensor *w) {
+static kn_status weights_take(parts *p, const kn_tensor *w) {
     int64_t n = kn__chunks(p->k->n_to, p->most);
-    char *kept = NULL;
-    KN_TRY(kn__conv_weights_kept(&kept, w, NULL, p->k->stride_from, bytes_of(n * part_elements(p)),
-                                 weights_make, p));
-    p->kept = (float *)(void *)kept;
-    return KN_OK;
+    return kn__conv_weights_take(&p->kept, w, NULL, p->k->stride_from,
+                                 bytes_of(n * part_elements(p)), weights_make, p);
 }
 
 /* Bytes of a tile's windows and products. */
@@ -201,22 +198,29 @@ static int64_t rows_at_once(const kn__winograd *k) {
     return kn__chunks(k->rows, kn__chunks(k->rows, rows));
 }
 
+static kn_status parts_run(kn_op_call *call, const parts *p) {
+    kn__winograd *k = p->k;
+    int64_t tiles = k->unit_rows * k->tile_columns, units = kn__chunks(k->rows, k->unit_rows);
+    int64_t n = smaller(p->most, rounded(k->n_to, LANES));
+    int64_t slot = k->strip + unit_windows(k) + k->n_numbers * step_of(tiles * phases_to(k) * n);
+    void *u = p->kept ? p->kept->data : NULL;
+    if (!p->kept) KN_TRY(kn__work(&u, call, bytes_of(part_elements(p))));
+    KN_TRY(kn__slots_create(&k->slots, call, units, bytes_of(slot)));
+    for (int64_t first = 0; first < k->n_to; first += p->most) {
+        int64_t at = p->kept ? first / p->most * part_elements(p) : 0;
+        part_choose(p, first, (float *)u + at);
+        if (!p->kept) kn__parallel_for(call->threads, k->from.channels, weights_body, k);
+        kn__parallel_for(k->slots.n, units, unit_body, k);
+    }
+    return KN_OK;
+}
+
 kn_status kn__winograd_products(kn_op_call *call, kn__winograd *k, const kn_tensor *w) {
     parts p = {.k = k, .most = most_at_once(k), .threads = call->threads};
     k->unit_rows = rows_at_once(k);
     k->strip = strip_elements(k, larger(k->from.size[1], k->out[1]));
-    int64_t tiles = k->unit_rows * k->tile_columns, units = kn__chunks(k->rows, k->unit_rows);
-    int64_t n = smaller(p.most, rounded(k->n_to, LANES));
-    int64_t slot = k->strip + unit_windows(k) + k->n_numbers * step_of(tiles * phases_to(k) * n);
-    void *memory = NULL;
-    if (w) KN_TRY(weights_keep(&p, w));
-    if (!p.kept) KN_TRY(kn__work(&memory, call, bytes_of(part_elements(&p))));
-    KN_TRY(kn__slots_create(&k->slots, call, units, bytes_of(slot)));
-    for (int64_t first = 0; first < k->n_to; first += p.most) {
-        int64_t at = first / p.most * part_elements(&p);
-        part_choose(&p, first, p.kept ? p.kept + at : memory);
-        if (!p.kept) kn__parallel_for(call->threads, k->from.channels, weights_body, k);
-        kn__parallel_for(k->slots.n, units, unit_body, k);
-    }
-    return KN_OK;
+    if (w) KN_TRY(weights_take(&p, w));
+    kn_status status = parts_run(call, &p);
+    kn__conv_weights_give(p.kept);
+    return status;
 }
