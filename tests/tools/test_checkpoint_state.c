@@ -97,6 +97,31 @@ static void weights_to_train_are_no_averages(void **state) {
     pair_close(&p);
 }
 
+/* Each of several holds what the weights were before its exchange. */
+static void averages_are_refused_while_others_are_exchanged(void **state) {
+    (void)state;
+    KN_FRAME();
+    pair p;
+    kn_ema *ema[2] = {NULL, NULL};
+    pair_open(&p);
+    for (int i = 0; i < 2; i++) assert_ok(kn_ema_create(&ema[i], p.params, 0.5));
+    p.c.ema = ema[0];
+    assert_ok(kn_checkpoint_save(path, &p.c, NULL));
+    assert_ok(kn_ema_swap(ema[1]));
+    assert_fails(kn_checkpoint_save(path, &p.c, NULL), KN_ERR_INVALID, "of 1 exchanged, none is");
+    assert_ok(kn_ema_swap(ema[0]));
+    for (int i = 0; i < 2; i++) {
+        p.c.ema = ema[i];
+        assert_fails(kn_checkpoint_save(path, &p.c, NULL), KN_ERR_INVALID, "of 2 exchanged, one");
+        assert_fails(kn_checkpoint_load(&p.c, path), KN_ERR_INVALID,
+                     "again before, the last first");
+    }
+    for (int i = 0; i < 2; i++) assert_ok(kn_ema_swap(ema[i]));
+    assert_ok(kn_checkpoint_load(&p.c, path));
+    kn_ema_destroy(ema[0]);
+    pair_close(&p);
+}
+
 /* A parameter or a tensor of the program may be named ema/…, as averages of weights are. */
 static void parameters_may_be_named_as_averages_are(void **state) {
     (void)state;
@@ -374,6 +399,7 @@ static void seconds_of_a_resumed_epoch_are_those_of_all_its_steps(void **state) 
 int main(void) {
     const struct CMUnitTest tests[] = {TEST(averages_have_their_names_also_while_exchanged),
                                        TEST(weights_to_train_are_no_averages),
+                                       TEST(averages_are_refused_while_others_are_exchanged),
                                        TEST(parameters_may_be_named_as_averages_are),
                                        TEST(averages_are_named_where_they_lack_or_would_be_lost),
                                        TEST(other_settings_are_refused),

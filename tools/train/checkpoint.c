@@ -133,10 +133,17 @@ static kn_status sets_check(const kn_checkpoint *c, const char *who) {
                    of_optim != c->params ? "optim" : "ema");
 }
 
-/* A run that continues from averages is not the one that was saved. */
+/* A run that continues from averages is not the one that was saved; and each of several holds what
+ * the weights were before its exchange, not what it averaged. */
 static kn_status weights_check(const kn_checkpoint *c, const char *who) {
-    int expected = kn_ema_is_swapped(c->ema);
-    if (!c->optim || kn_params_swapped(c->params) == expected) return KN_OK;
+    int expected = kn_ema_is_swapped(c->ema), n = kn_params_swapped(c->params);
+    if ((!c->optim && !c->ema) || n == expected) return KN_OK;
+    if (c->ema)
+        return KN_FAIL(
+            KN_ERR_INVALID,
+            "%s: the weights are averages, which kn_ema_swap put there: of %d exchanged, "
+            "%s is ema: exchange the others again before, the last first",
+            who, n, expected ? "one" : "none");
     return KN_FAIL(KN_ERR_INVALID,
                    "%s: the weights are averages, which kn_ema_swap put there: with optim exchange "
                    "them again before, or set their ema",

@@ -220,7 +220,8 @@ KN_API KN_MUST_CHECK kn_status kn_ema_create(kn_ema **out, kn_params *params, do
 KN_API KN_MUST_CHECK kn_status kn_ema_update(kn_ema *ema);
 /* Exchanges weights and averages: once before an evaluation, once after it. In between a step of an
  * optimiser of the set is INVALID too (replays of a captured one don't notice), and a checkpoint
- * with the averages has each under its own name; one of the optimiser without them is INVALID.
+ * with the averages has each under its own name; one of the optimiser, or of other averages, is
+ * INVALID.
  * Several averages of a set are exchanged again in reverse order: the last first. Errors: INVALID
  * where others were exchanged after these, and in a captured step. */
 KN_API KN_MUST_CHECK kn_status kn_ema_swap(kn_ema *ema);

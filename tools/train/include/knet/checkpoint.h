@@ -54,7 +54,7 @@ typedef struct kn_checkpoint_options {
 
 /* Saves. Errors: INVALID for an empty path, a folder, device, FIFO or socket, a name that is
  * not UTF-8, an extra tensor or name that is NULL, a negative keep, an optimiser or averages of
- * another set of parameters, and an optimiser while averages that are not in ema are exchanged with
+ * another set of parameters, and an optimiser or averages while others than ema are exchanged with
  * the weights; IO with the path, also while another process saves there; the older file then stays
  * as it was. */
 KN_API KN_MUST_CHECK kn_status kn_checkpoint_save(const char *path, kn_checkpoint *checkpoint,
