@@ -70,6 +70,12 @@ static kn_status check_targets(const char *name, kn_tensor *const x[], int n_x) 
                            "see kn_watch",
                            name, i);
         }
+        const kn__param *p = kn__edge_param(x[i]->grad);
+        if (p && p->is_frozen)
+            return KN_FAIL(KN_ERR_INVALID,
+                           "%s: x[%d] is the parameter '%s', which kn_params_freeze made a "
+                           "constant: kn_watch it before y is computed",
+                           name, i, p->name);
     }
     return KN_OK;
 }

@@ -313,6 +313,27 @@ static kn_status freeze_inside(kn_tensor *out[], kn_tensor *const in[], void *ct
     return kn_params_freeze(((net *)ctx)->set, "a", true);
 }
 
+/* Zeros would be wrong where y depends on it. */
+static void gradients_by_it_are_an_error_unless_it_is_watched(void **state) {
+    (void)state;
+    static const char why[] = "x[1] is the parameter 'b.weight', which kn_params_freeze made a";
+    KN_FRAME();
+    net n;
+    net_open(&n, sgd);
+    assert_ok(kn_params_freeze(n.set, "b.", true));
+    {
+        KN_TAPE();
+        kn_tensor *x[2] = {n.a, n.b}, *dx[2] = {NULL}, *y = sum_all(kn_mul(n.a, n.b));
+        assert_fails(kn_gradients(dx, y, x, 2, NULL), KN_ERR_INVALID, why);
+        assert_fails(kn_jvp(dx, y, x, x, 2), KN_ERR_INVALID, why);
+        x[1] = kn_watch(n.b);
+        assert_ok(kn_gradients(dx, sum_all(kn_mul(n.a, x[1])), x, 2, NULL));
+        assert_close(ops_at(dx[0], 1), ops_at(n.b, 1), 0, 0);
+        assert_close(ops_at(dx[1], 1), ops_at(n.a, 1), 0, 0);
+    }
+    net_close(&n);
+}
+
 static void wrong_calls_say_why(void **state) {
     (void)state;
     KN_FRAME();
@@ -337,5 +358,5 @@ int main(void) {
         OPS_TEST(recomputed_parts_may_have_frozen_parameters), OPS_TEST(replays_leave_it_alone),
         OPS_TEST(a_sharded_optimiser_leaves_it_alone), OPS_TEST(turns_leave_it_alone),
         OPS_TEST(rows_leave_it_alone), OPS_TEST(a_norm_leaves_it_out),
-        OPS_TEST(wrong_calls_say_why));
+        OPS_TEST(gradients_by_it_are_an_error_unless_it_is_watched), OPS_TEST(wrong_calls_say_why));
 }

@@ -76,8 +76,9 @@ typedef struct kn_gradients_options {
 } kn_gradients_options;
 /* dx[i] = d sum(y) / d x[i], for watched values or parameters x[i]; zeros where y doesn't depend on
  * x[i]. The gradients of parameters are not touched. Answers may share their data with each other
- * and with .dy: copy one before you write into it. Errors: UNSUPPORTED, naming the op, where
- * .again meets a rule that can't be differentiated again. */
+ * and with .dy: copy one before you write into it. Errors: INVALID for a frozen parameter, of which
+ * tapes record nothing (kn_params_freeze): take kn_watch of it for y and x[i]; UNSUPPORTED, naming
+ * the op, where .again meets a rule that can't be differentiated again. */
 KN_API KN_MUST_CHECK kn_status kn_gradients(kn_tensor *dx[], kn_tensor *y, kn_tensor *const x[],
                                             int n_x, const kn_gradients_options *options);
 
