@@ -36,8 +36,9 @@ typedef struct kn_frame {
  * In any mode the host makes some convolutions by Winograd's transforms: those with windows of 2×2
  * and 3×3, and of 3 to 6 elements a side that move by 2. They read tiles of 5×5 or 6×6 elements of
  * x, that move by 2 up to 12×12: rounding errors are those of the tile's largest element, and one
- * that is infinite or NaN reaches all results of the tile, even if no window reads it.
- * KNET_CONV_ROUTE=onednn in the environment makes none so.
+ * that is infinite or NaN reaches all results of the tile, even if no window reads it. So may
+ * finite ones near FLT_MAX, which the transforms multiply by up to 7 (gradients of y, for those of
+ * w, by 12) before they sum them. KNET_CONV_ROUTE=onednn in the environment makes none so.
  *
  * STRICT is the default, as in cuBLAS and in PyTorch's set_float32_matmul_precision("highest").
  * TF32 rounds factors to 10 bits of mantissa ("high", allow_tf32), a relative error of 2^-11 each.
