@@ -46,7 +46,7 @@ exits)   # the program's own, its signals and its streams too
   echo >plain; want 126 "$knet" run -- ./plain;               err_has 'cannot run ./plain: Permission denied'
   want 2 "$knet" run;                                         err_has 'PROGRAM is missing'
   want 2 "$knet" run --time 1 -- true;                        err_has "did you mean '--timer'"
-  # Words are read before the program runs, those of the variables by its libraries.
+  # Words are read before the program runs.
   want 2 "$knet" run --timer gpuu,json=x -- echo ran;         [ ! -s out ] || fail 'the program ran'
   err_has 'run: --timer: "gpuu" is not a word of the timer; the words are 1, 0, '
   want 2 "$knet" run --timer 1,depth=1000 -- echo ran;        err_has '--timer: "depth=1000" has a value that does not fit: depth=N, levels'
@@ -55,7 +55,11 @@ exits)   # the program's own, its signals and its streams too
   want 2 "$knet" run --alloc "trace=$(printf %0600d 0)" -- echo ran;  err_has '--alloc: "trace=0*[.]*": it is too long: 606 characters; the most are 575$'
   want 2 "$knet" run --timer "trace=$(printf %0600d 0)" -- echo ran;  err_has '--timer: a word of 606 characters is too long; the most are [0-9]*$'
   want 2 "$knet" run --alloc trace=x,limit=8Gib -- echo ran;  err_has '--alloc: "limit=8Gib": limit=SIZE takes a number'
-  want 0 env KNET_TIMER=cpuu KNET_ALLOC=limt=1 "$knet" run -- echo ran;  out_has '^ran$'; err_has 'KNET_TIMER: "cpuu"'
+  want 2 env KNET_TIMER=cpuu "$knet" run -- echo ran;         [ ! -s out ] || fail 'the program ran'
+  err_has '^knet run: KNET_TIMER: "cpuu" is not a word of the timer$'
+  want 2 env KNET_ALLOC=limt=1 "$knet" run -- echo ran;       [ ! -s out ] || fail 'the program ran'
+  err_has '^knet run: KNET_ALLOC: "limt=1": there is no such word$'
+  want 0 env KNET_TIMER=cpuu KNET_ALLOC=limt=1 "$knet" run --timer 0 --alloc stats=s.txt -- echo ran;  out_has '^ran$'
   want 0 "$knet" run -- echo --timer --help;                  out_has '^--timer --help$'
   ;;
 words)   # after the program are the program's, as they are
@@ -97,8 +101,8 @@ paths)   # libraries in folders whose names contain separators of LD_PRELOAD and
   [ ! -s out ] || fail 'the program ran without it'
   ;;
 children)   # no table of a process without ranges; one of each that has some
-  want 0 env KNET_TIMER=out=t.txt,wrong "$knet" run -- bash -c 'ls / >/dev/null; true | cat; true'
-  [ "$(grep -c wrong err)" = 2 ] || fail "a wrong word is reported by knet and by the program, not by its children: $(cat err)"
+  want 0 env KNET_TIMER=out=t.txt,events "$knet" run -- bash -c 'ls / >/dev/null; true | cat; true'
+  [ "$(grep -c events err)" = 2 ] || fail "a word without effect is reported by knet and by the program, not by its children: $(cat err)"
   want 0 "$knet" run --timer out=t.txt -- bash -c 'ls / >/dev/null; true | cat; true'
   [ ! -s err ] || fail "a child printed: $(cat err)"
   [ "$(grep -c 'no scope was opened' t.txt)" = 1 ] || fail "$(cat t.txt)"

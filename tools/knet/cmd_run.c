@@ -109,12 +109,21 @@ static int option_preload(const char *option, const char *name, const char *need
     return library_missing(option, name, needs);
 }
 
-/* A mistyped word would show when the program has ended. Words that its variables have had before
- * are only reported then. */
+/* A mistyped word would show when the program has ended. One of a variable was shown already, with
+ * all words that there are, by the library that read it as this command began. */
+static int words_refuse(bool from_option) {
+    const char *why = kn_last_error()->message;
+    return kn__fail_usage("%.*s", (int)(from_option ? strlen(why) : strcspn(why, ";")), why);
+}
+
 static int words_check(const options *o) {
-    kn_status status = o->timer ? kn__timer_words_check(o->timer, "--timer") : KN_OK;
-    if (status == KN_OK && o->alloc) status = kn__alloc_words_check(o->alloc, "--alloc");
-    return status == KN_OK ? KN__EXIT_OK : kn__fail_usage("%s", kn_last_error()->message);
+    const char *timer = o->timer ? o->timer : getenv("KNET_TIMER");
+    const char *alloc = o->alloc ? o->alloc : getenv("KNET_ALLOC");
+    if (timer && kn__timer_words_check(timer, o->timer ? "--timer" : "KNET_TIMER") < 0)
+        return words_refuse(o->timer);
+    if (alloc && kn__alloc_words_check(alloc, o->alloc ? "--alloc" : "KNET_ALLOC") < 0)
+        return words_refuse(o->alloc);
+    return KN__EXIT_OK;
 }
 
 static int run(void *options_of) {
