@@ -133,6 +133,24 @@ static void weights_of_clips_are_right(void **state) {
     }
 }
 
+/* Steps and paddings that 31 bits hold, though not their sums, which oneDNN has in 32. */
+static void the_largest_steps_are_right(void **state) {
+    (void)state;
+    const kn_attr_conv attr[] = {
+        {{INT32_MAX, 1, 1}, {0}, {1}, {1, 1, 1}, 1, {0}, 1, 0, 0, 0},
+        {{1 << 30, 1, 1}, {1 << 30}, {1 << 30}, {1, 1, 1}, 1, {0}, 1, 0, 0, 0}};
+    for (int i = 0; i < 2; i++) {
+        KN_FRAME();
+        kn_tensor *x[3] = {random_tensor(KN_F32, KN_SHAPE(3, 16, 2)),
+                           random_tensor(KN_F32, KN_SHAPE(16, 16, 3)),
+                           random_tensor(KN_F32, KN_SHAPE(3, 16, 1 + i))};
+        for (int which = 0; which < 3; which++) {
+            assert_true(error_of(KN_CONV_DNNL, which, x, &attr[i]) < 1e-11);
+            assert_true(error_of(KN_CONV_TABLED, which, x, &attr[i]) < 1e-11);
+        }
+    }
+}
+
 /* One filter bank that moves by 1, then by 2, and whose window is turned: its kept numbers differ.
  */
 static void kept_weights_are_of_one_stride_and_window(void **state) {
@@ -206,6 +224,6 @@ int main(void) {
     return RUN_TESTS(
         OPS_TEST(all_passes_are_right_on_any_threads), OPS_TEST(gradients_are_added),
         OPS_TEST(results_are_finished_in_planes_and_blocks), OPS_TEST(weights_of_clips_are_right),
-        OPS_TEST(kept_weights_are_of_one_stride_and_window),
+        OPS_TEST(the_largest_steps_are_right), OPS_TEST(kept_weights_are_of_one_stride_and_window),
         OPS_TEST(work_space_is_some_mib_for_any_batch), OPS_TEST(the_table_takes_windows_of_4));
 }

@@ -230,6 +230,13 @@ static void plan_destroy(kn__cached_plan *cached) {
     free(plan);
 }
 
+/* The library counts an axis with its padding, and a step beyond it, in 32 bits. */
+static bool is_countable(const kn__conv_sizes *s) {
+    for (int i = 0; i < 3; i++)
+        if (s->in[i] + s->padding[i] + s->padding_end[i] + s->stride[i] > INT32_MAX) return false;
+    return true;
+}
+
 /* A primitive remembers how many threads its maker had: ours run on one. */
 static kn_status plan_create(kn__host_conv_plan **out, kn__conv_pass pass, const kn__conv_sizes *s,
                              int64_t images, unsigned flags) {
@@ -240,7 +247,7 @@ static kn_status plan_create(kn__host_conv_plan **out, kn__conv_pass pass, const
     int before = omp_get_max_threads();
     omp_set_num_threads(1);
     dnnl_status_t status = problem_init(&p, s, images);
-    if (status == dnnl_success) status = plan_build(&p);
+    if (status == dnnl_success && is_countable(s)) status = plan_build(&p);
     omp_set_num_threads(before);
     if (status != dnnl_success) {
         plan_destroy(&plan->cached);
