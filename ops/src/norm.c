@@ -216,7 +216,20 @@ kn_tensor *(kn_instancenorm)(kn_tensor *x, kn_tensor *weight, kn_tensor *bias, d
 
 /* --- batches --- */
 
-/* The running statistics are inputs that the kernel writes. */
+/* The running statistics are inputs that the kernel writes: what it writes into autocast's casts of
+ * them would be lost. */
+static bool are_of_x(const kn_op_call *call) {
+    const kn_tensor *x = call->in[0];
+    for (int i = 1; i < 3; i++) {
+        const kn_tensor *t = call->in[i];
+        if (t == KN_NONE || t->dtype == x->dtype) continue;
+        return kn_op_call_fail(call, KN_ERR_DTYPE, "x is %s, %s is %s; see kn_cast",
+                               kn_dtype_name((kn_dtype)x->dtype), kn_op_table[call->op].in_name[i],
+                               kn_dtype_name((kn_dtype)t->dtype));
+    }
+    return true;
+}
+
 static kn_status claim(const kn_op_call *call) {
     kn__ops_thread *self = kn__ops_thread_get();
     if (!self) return kn_check();
@@ -284,6 +297,7 @@ kn_tensor *(kn_batchnorm)(kn_tensor *x, kn_tensor *running_mean, kn_tensor *runn
     kn_op_call_init(&call, KN_OP_batchnorm, &attr, in, 5);
     if (!kn__check_inputs(&call) || !batch_attr(&attr, &call, o)) return NULL;
     if (!o->training) return kn_op_call_run(KN_OP_batchnorm_eval, &attr, in, 5);
+    if (!are_of_x(&call)) return NULL;
     kn_status status = claim(&call);
     return status < 0 ? kn_error_defer(status) : kn_op_run(&call);
 }

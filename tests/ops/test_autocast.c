@@ -304,6 +304,30 @@ static void a_wrong_autocast_is_an_error(void **state) {
     assert_op_fails(kn_add(NULL, x), KN_ERR_INVALID, "is NULL");
 }
 
+/* The kernel would write the new statistics into casts, and they were lost with them. */
+static void what_an_op_writes_is_not_cast(void **state) {
+    (void)state;
+    KN_FRAME(.autocast = KN_BF16);
+    const kn_batchnorm_options training = {.training = 1};
+    kn_tensor *x = noise(KN_SHAPE(4, 3, 2), 1), *wide_mean = kn_zeros(KN_SHAPE(3));
+    for (int h = 0; h < 2; h++) {
+        kn_tensor *mean = kn_cast(wide_mean, halves[h]), *var = kn_cast(wide_mean, halves[h]);
+        kn_tensor *weight = kn_cast(noise(KN_SHAPE(3), 2), halves[h]);
+        char text[96];
+        snprintf(text, sizeof text, "x is f32, running_mean is %s", kn_dtype_name(halves[h]));
+        assert_op_fails(kn_batchnorm(x, mean, var, weight, KN_NONE, &training), KN_ERR_DTYPE, text);
+        snprintf(text, sizeof text, "x is f32, running_var is %s", kn_dtype_name(halves[h]));
+        assert_op_fails(kn_batchnorm(x, wide_mean, var, weight, KN_NONE, &training), KN_ERR_DTYPE,
+                        text);
+        /* what it only reads is cast */
+        kn_tensor *new_mean = kn_zeros(KN_SHAPE(3)), *new_var = kn_ones(KN_SHAPE(3));
+        assert_dtype(kn_batchnorm(x, new_mean, new_var, weight, KN_NONE, &training), "f32");
+        assert_true(((float *)kn_data(new_mean))[0] != 0);
+        assert_dtype(kn_batchnorm(x, mean, var, weight, KN_NONE, NULL), "f32");
+        assert_ok(kn_check());
+    }
+}
+
 int main(void) {
     return RUN_TESTS(OPS_TEST(products_of_halves_round_once),
                      OPS_TEST(convolutions_and_pools_of_halves_round_once),
@@ -311,5 +335,6 @@ int main(void) {
                      OPS_TEST(losses_of_16_bits_are_those_of_f32_with_autocast),
                      OPS_TEST(autocast_chooses_dtypes_by_op),
                      OPS_TEST(autocast_is_the_same_as_casts_by_hand),
-                     OPS_TEST(casts_end_with_their_op), OPS_TEST(a_wrong_autocast_is_an_error));
+                     OPS_TEST(casts_end_with_their_op), OPS_TEST(a_wrong_autocast_is_an_error),
+                     OPS_TEST(what_an_op_writes_is_not_cast));
 }
