@@ -1,8 +1,10 @@
 /* Casts around ops: which dtype an op's inputs get in a frame with .autocast (frame.h); and f32 for
  * ops whose kernels don't know 16 bits. */
+#include <stdlib.h>
+
 #include "run.h"
 
-enum { INPUTS_MAX = 64 }; /* concat of more is left alone */
+enum { FEW_INPUTS = 64 }; /* more, as concat may have, take memory of the heap */
 
 static unsigned class_of(const kn_op_info *info, int i) {
     return info->in[i < info->n_in ? i : info->n_in - 1];
@@ -19,7 +21,7 @@ static unsigned wanted(const kn_op_call *call, unsigned low) {
     const kn_op_info *info = &kn_op_table[call->op];
     unsigned seen = 0, halves = KN_DTYPE_BIT_(KN_F16) | KN_DTYPE_BIT_(KN_BF16);
     unsigned class = KN_CLASS_ANY;
-    if (call->given || call->n_in > INPUTS_MAX) return 0;
+    if (call->given) return 0;
     for (int i = 0; i < call->n_in; i++) {
         if (!is_shared(call, i)) continue;
         seen |= KN_DTYPE_BIT_(call->in[i]->dtype);
@@ -37,9 +39,9 @@ static kn_tensor *cast(kn_tensor *x, unsigned dtype) {
     return KN_CALL(cast, &attr, x);
 }
 
-/* The call with inputs of `dtype`; casts that no tape saves end with it. */
-static kn_tensor *run_cast(kn_op_call *call, unsigned dtype) {
-    kn_tensor *in[INPUTS_MAX], *const *before = call->in, *y = NULL;
+/* The call with inputs of `dtype`, listed in `in`; casts that no tape saves end with it. */
+static kn_tensor *run_listed(kn_tensor *in[], kn_op_call *call, unsigned dtype) {
+    kn_tensor *const *before = call->in, *y = NULL;
     bool ok = true;
     int n = 0;
     for (; ok && n < call->n_in; n++) {
@@ -53,6 +55,19 @@ static kn_tensor *run_cast(kn_op_call *call, unsigned dtype) {
     for (int i = 0; i < n; i++) {
         if (in[i] != before[i]) kn_drop(in[i]);
     }
+    return y;
+}
+
+static kn_tensor *run_cast(kn_op_call *call, unsigned dtype) {
+    kn_tensor *few[FEW_INPUTS];
+    if (call->n_in <= FEW_INPUTS) return run_listed(few, call, dtype);
+    kn_tensor **in = malloc((size_t)call->n_in * sizeof *in);
+    if (!in) {
+        kn_op_call_fail(call, KN_ERR_OOM, "no host memory for %d inputs", call->n_in);
+        return NULL;
+    }
+    kn_tensor *y = run_listed(in, call, dtype);
+    free(in);
     return y;
 }
 

@@ -328,6 +328,25 @@ static void what_an_op_writes_is_not_cast(void **state) {
     }
 }
 
+static void many_inputs_are_cast_too(void **state) {
+    (void)state;
+    enum { MOST = 200 };
+    static const int counts[] = {64, 65, MOST};
+    for (int c = 0; c < 3; c++) {
+        KN_FRAME(.autocast = KN_BF16);
+        kn_tensor *x[MOST];
+        int n = counts[c];
+        for (int i = 0; i < n; i++) x[i] = kn_cast(kn_full(KN_SHAPE(2), i), i ? KN_BF16 : KN_F32);
+        kn_tensor *joined[] = {kn_concat(x, n, 0), kn_stack(x, n, 0)};
+        assert_ok(kn_check());
+        for (int k = 0; k < 2; k++) {
+            assert_dtype(joined[k], "f32");
+            const float *y = kn_data(joined[k]);
+            for (int i = 0; i < 2 * n; i++) assert_true(y[i] == (float)(i / 2));
+        }
+    }
+}
+
 int main(void) {
     return RUN_TESTS(OPS_TEST(products_of_halves_round_once),
                      OPS_TEST(convolutions_and_pools_of_halves_round_once),
@@ -336,5 +355,5 @@ int main(void) {
                      OPS_TEST(autocast_chooses_dtypes_by_op),
                      OPS_TEST(autocast_is_the_same_as_casts_by_hand),
                      OPS_TEST(casts_end_with_their_op), OPS_TEST(a_wrong_autocast_is_an_error),
-                     OPS_TEST(what_an_op_writes_is_not_cast));
+                     OPS_TEST(what_an_op_writes_is_not_cast), OPS_TEST(many_inputs_are_cast_too));
 }
