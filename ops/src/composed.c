@@ -106,7 +106,10 @@ kn_tensor *(kn_softshrink)(kn_tensor *x, double p) {
  * can be, so that a result below the least normal number is rounded once. */
 kn_tensor *(kn_ldexp)(kn_tensor *x, kn_tensor *n) {
     KN__AS("ldexp", "x", "n");
-    if (!kn__check_readable(KN_OP_mul, KN_LIST_(x, n), 2)) return NULL;
+    kn_op_call call;
+    kn_op_call_init(&call, KN_OP_mul, NULL, KN_LIST_(x, n), 2);
+    if (!kn__check_inputs(&call)) return NULL;
+    if (n->dtype != x->dtype) n = widened(n); /* autocast would cast its powers, cut off */
     int digits = n->dtype == KN_F64 ? 1023 : n->dtype == KN_F16 ? 15 : 127;
     double lo = 1 - digits, hi = digits;
     kn_tensor *last = (kn_clamp)(n, lo, hi), *rest = (kn_sub)(n, last);

@@ -347,6 +347,24 @@ static void many_inputs_are_cast_too(void **state) {
     }
 }
 
+/* A power of two of 16 bits would be cut off before it is cast. */
+static void exponents_of_16_bits_scale_as_those_of_f32(void **state) {
+    (void)state;
+    KN_FRAME(.autocast = KN_BF16);
+    kn_tensor *n = F32(KN_SHAPE(5), 100, -140, 127, 20, 0.5), *x = kn_ones(KN_SHAPE(5));
+    for (int h = 0; h < 2; h++) {
+        kn_tensor *low = kn_cast(n, halves[h]), *want = kn_ldexp(x, kn_cast(low, KN_F32));
+        kn_tensor *y = kn_ldexp(x, low), *other = kn_ldexp(kn_cast(x, halves[!h]), low);
+        assert_ok(kn_check());
+        assert_dtype(y, "f32");
+        assert_dtype(other, "f32");
+        assert_memory_equal(kn_data(y), kn_data(want), 5 * sizeof(float));
+        assert_memory_equal(kn_data(other), kn_data(want), 5 * sizeof(float));
+        KN_FRAME(.autocast = KN_OFF);
+        assert_op_fails(kn_ldexp(x, low), KN_ERR_DTYPE, "kn_ldexp: x is f32, n is");
+    }
+}
+
 int main(void) {
     return RUN_TESTS(OPS_TEST(products_of_halves_round_once),
                      OPS_TEST(convolutions_and_pools_of_halves_round_once),
@@ -355,5 +373,6 @@ int main(void) {
                      OPS_TEST(autocast_chooses_dtypes_by_op),
                      OPS_TEST(autocast_is_the_same_as_casts_by_hand),
                      OPS_TEST(casts_end_with_their_op), OPS_TEST(a_wrong_autocast_is_an_error),
-                     OPS_TEST(what_an_op_writes_is_not_cast), OPS_TEST(many_inputs_are_cast_too));
+                     OPS_TEST(what_an_op_writes_is_not_cast), OPS_TEST(many_inputs_are_cast_too),
+                     OPS_TEST(exponents_of_16_bits_scale_as_those_of_f32));
 }
