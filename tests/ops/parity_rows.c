@@ -222,6 +222,12 @@ static void relu_back_of_specials(void) {
     c->out[0] = OPERAND(GUARD, 1003);
 }
 
+static void far_back(kn_op op) {
+    parity_operand x = OPERAND(WIDE, 1003);
+    back(op, (kn_dtype)0, (wanted){1, 0, 1}, &(broadcast){{x}, x});
+    parity_last()->in[1] = x;
+}
+
 /* Without v: what v would be multiplied by is infinite or no number, and stays out. */
 static void div_back2_of_specials(void) {
     parity_operand x = OPERAND(SPECIAL, 1003);
@@ -267,6 +273,8 @@ void parity_row_cases(void) {
     specials_of_one(KN_OP_relu, FILL_SPECIAL);
     relu_back_of_specials();
     div_back2_of_specials();
+    far_back(KN_OP_gelu_tanh_back);
+    far_back(KN_OP_gelu_tanh_back2);
     specials_of_one(KN_OP_sigm, FILL_SPECIAL);
     specials_of_one(KN_OP_sigm, FILL_WIDE);
     static const double powers[] = {0, 0.5, 1, -1, 2, 3, 1.7, 4};

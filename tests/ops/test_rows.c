@@ -391,6 +391,41 @@ static void gradients_add_what_they_overwrite_with(void **state) {
     }
 }
 
+/* Far out, where a power of x is infinite and what it is multiplied by 0. */
+static void slopes_of_huge_numbers_are_their_limits(void **state) {
+    (void)state;
+    static const struct {
+        kn_op op;
+        double below, above;
+    } rows[] = {{KN_OP_gelu, 0, 1},
+                {KN_OP_gelu_tanh, 0, 1},
+                {KN_OP_mish, 0, 1},
+                {KN_OP_erf, 0, 0},
+                {KN_OP_erfc, 0, 0}};
+    static const kn_dtype dtypes[] = {KN_F32, KN_BF16, KN_F64};
+    for (int i = 0; i < 5 * 3 * 2; i++) {
+        kn_op op = rows[i / 6].op;
+        kn_dtype dtype = dtypes[i % 3];
+        KN_FRAME(.fuse = i / 3 % 2 ? 1 : KN_OFF);
+        double x[72], most = dtype == KN_F64 ? 0x1.8p1023 : 0x1.8p127;
+        for (int k = 0; k < 72; k++)
+            x[k] = (k % 2 ? 1000 : -1000) * pow(most / 1000, (k / 2) / 35.0);
+        kn_tensor *at = kn_cast(kn_tensor_from(x, KN_F64, KN_SHAPE(72)), dtype);
+        kn_tensor *one = kn_cast(kn_ones(KN_SHAPE(72)), dtype);
+        kn_tensor *slope = op_row1_back((kn_op)(op + 1), one, at, KN_NONE);
+        kn_tensor *bend = op_row1_back((kn_op)(op + 2), one, at, KN_NONE);
+        slope = kn_cast(kn_affine(slope, 2, 0), KN_F64); /* fused with it */
+        bend = kn_cast(kn_affine(bend, 2, 0), KN_F64);
+        for (int k = 0; k < 72; k++) {
+            double want = k % 2 ? rows[i / 6].above : rows[i / 6].below;
+            double got = ops_at(slope, k), second = ops_at(bend, k);
+            if (got == 2 * want && second == 0) continue;
+            fail_msg("%s of %s at %g: slope %g, its slope %g", kn_op_name(op), kn_dtype_name(dtype),
+                     x[k], got / 2, second / 2);
+        }
+    }
+}
+
 /* --- the other rows --- */
 
 static void rounding_and_signs(void **state) {
@@ -535,6 +570,7 @@ int main(void) {
         TEST(functions_of_two_are_rounded_once), OPS_TEST(one_number_below_zero_is_seen),
         OPS_TEST(zeros_keep_their_sign), OPS_TEST(large_angles_are_reduced_exactly),
         OPS_TEST(special_functions_agree_with_golden_values), OPS_TEST(rounding_and_signs),
-        TEST(gradients_add_what_they_overwrite_with), OPS_TEST(kinds_of_numbers),
+        TEST(gradients_add_what_they_overwrite_with),
+        OPS_TEST(slopes_of_huge_numbers_are_their_limits), OPS_TEST(kinds_of_numbers),
         OPS_TEST(lengths_and_angles), OPS_TEST(activations), OPS_TEST(approximate_equality));
 }
