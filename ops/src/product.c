@@ -141,17 +141,20 @@ kn_tensor *(kn_geam)(kn_tensor *a, kn_tensor *b, double alpha, double beta,
 
 /* affine's gradient alpha·x, added to y */
 kn_status kn_axpy_into(kn_tensor *y, double alpha, kn_tensor *x) {
+    KN__AS("axpy_into", "x", "y");
     KN_TRY(kn_check());
     kn_attr_scalars attr = {alpha, 0};
     kn_op_call call;
-    kn_op_call_init(&call, KN_OP_affine_back, &attr, KN_LIST_(x, KN_NONE, KN_NONE), 3);
-    if (!kn__check_readable(KN_OP_affine, KN_LIST_(x, y), 2)) return kn_check();
+    kn_op_call_init(&call, KN_OP_axpby, NULL, KN_LIST_(x, y), 2);
+    call.given = 1; /* y is written: autocast casts neither */
+    if (!kn__check_inputs(&call)) return kn_check();
     if (!kn__same_shape(x, y)) {
         char p[256], q[256];
         return KN_FAIL(KN_ERR_SHAPE, "kn_axpy_into: x %s, y %s",
                        kn_shape_text(p, sizeof p, kn_tensor_shape(x)),
                        kn_shape_text(q, sizeof q, kn_tensor_shape(y)));
     }
+    kn_op_call_init(&call, KN_OP_affine_back, &attr, KN_LIST_(x, KN_NONE, KN_NONE), 3);
     call.accumulate = 1;
     return kn__run_into(&call, y);
 }

@@ -103,10 +103,11 @@ static __attribute__((noinline)) bool fail_given(const kn_op_call *call, int r, 
                                                  unsigned dtype) {
     const kn_tensor *t = call->out[r];
     char text[256];
-    return kn_op_call_fail(
-        call, KN_ERR_SHAPE, "a result of %lld elements %s does not fit into %s %s", (long long)n,
-        kn_dtype_name((kn_dtype)dtype), kn_shape_text(text, sizeof text, kn_tensor_shape(t)),
-        kn_dtype_name((kn_dtype)t->dtype));
+    return kn_op_call_fail(call, t->n == n ? KN_ERR_DTYPE : KN_ERR_SHAPE,
+                           "a result of %lld elements %s does not fit into %s %s", (long long)n,
+                           kn_dtype_name((kn_dtype)dtype),
+                           kn_shape_text(text, sizeof text, kn_tensor_shape(t)),
+                           kn_dtype_name((kn_dtype)t->dtype));
 }
 
 /* Whether the tensor that result r is written into has n elements and the right dtype. */

@@ -38,7 +38,7 @@ static void a_given_result_must_have_the_dtype(void **state) {
     (void)state;
     KN_FRAME();
     kn_tensor *a = zeros(KN_SHAPE(2, 2)), *into = kn_cast(a, KN_F64);
-    assert_op_fails(op_matmul_trans(a, a, false, false, into), KN_ERR_SHAPE,
+    assert_op_fails(op_matmul_trans(a, a, false, false, into), KN_ERR_DTYPE,
                     "a result of 4 elements f32 does not fit into [2,2] f64");
 }
 

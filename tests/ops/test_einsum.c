@@ -191,6 +191,18 @@ static void their_errors_name_shapes(void **state) {
     assert_op_fails(kn_block_diag((kn_tensor *const[]){a, x}, 2), KN_ERR_SHAPE,
                     "kn_block_diag: x[1] has 1 dimensions, not 2");
     assert_fails(kn_axpy_into(x, 1, a), KN_ERR_SHAPE, "kn_axpy_into: x [2,3], y [2]");
+    kn_tensor *y = kn_cast(x, KN_F64), *half = kn_cast(x, KN_BF16);
+    assert_fails(kn_axpy_into(y, 1, x), KN_ERR_DTYPE, "kn_axpy_into: x is f32, y is f64; see kn_");
+    assert_fails(kn_axpy_into(NULL, 1, x), KN_ERR_INVALID, "kn_axpy_into: y is NULL");
+    assert_fails(kn_axpy_into(y, 1, NULL), KN_ERR_INVALID, "kn_axpy_into: x is NULL");
+    kn_tensor *i = kn_cast(x, KN_I64);
+    assert_fails(kn_axpy_into(i, 1, i), KN_ERR_DTYPE,
+                 "kn_axpy_into: x is i64; it must be floating");
+    {
+        KN_FRAME(.autocast = KN_BF16); /* y stays what it is */
+        assert_fails(kn_axpy_into(half, 1, x), KN_ERR_DTYPE, "x is f32, y is bf16; see kn_cast");
+        assert_fails(kn_axpy_into(x, 1, half), KN_ERR_DTYPE, "x is bf16, y is f32; see kn_cast");
+    }
     assert_op_fails(kn_matmul(kn_ones(KN_SHAPE(2, 3, 4)), kn_ones(KN_SHAPE(3, 4, 5)), NULL),
                     KN_ERR_SHAPE, "dimension 0 of the batch is 2 and 3");
     assert_op_fails(kn_linear_act(a, a, KN_NONE, (kn_act)9), KN_ERR_INVALID, "act is 9");

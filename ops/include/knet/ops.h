@@ -244,7 +244,7 @@ KN_API kn_tensor *kn_outer(kn_tensor *a, kn_tensor *b);
 /* alpha·op(a) + beta·op(b): matrices, transposed as the options say. */
 KN_API kn_tensor *kn_geam(kn_tensor *a, kn_tensor *b, double alpha, double beta,
                           const kn_matmul_options *options);
-/* y += alpha·x, in place: a new version of y. x has y's shape. Not recorded. */
+/* y += alpha·x, in place: a new version of y. x has y's shape and dtype. Not recorded. */
 KN_API KN_MUST_CHECK kn_status kn_axpy_into(kn_tensor *y, double alpha, kn_tensor *x);
 /* Einstein's sum: "bij,bjk->bik". A letter a dimension of each operand; letters that the result
  * lacks are summed over. Without "->" the result has the letters that occur once, sorted. A letter
