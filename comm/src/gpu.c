@@ -33,9 +33,12 @@ static kn_status fail_engine(kn_comm *comm, const char *why) {
 /* Who does not answer keeps the others waiting. */
 static kn_status fail_late(kn_comm *comm, uint64_t waited_ns) {
     char text[128];
+    bool by_signal = waited_ns < comm->timeout_ns;
     comm->gpu->engine->give_up(comm->gpu->state);
-    KN_TRY(kn__comm_roll_call(comm));
-    snprintf(text, sizeof text, "the GPU finished nothing for %.3g s, though all ranks wait",
+    if (!by_signal) KN_TRY(kn__comm_roll_call(comm));
+    snprintf(text, sizeof text,
+             by_signal ? "a signal ended its wait for the GPU after %.3g s"
+                       : "the GPU finished nothing for %.3g s, though all ranks wait",
              1e-9 * (double)waited_ns);
     return kn__comm_fail_self(comm, text);
 }
@@ -58,8 +61,7 @@ static kn_status wait_for(kn_comm *comm, ready_fn ready, kn__watch *watch) {
         if (atomic_load(&gpu->is_abandoned)) return fail_abandoned();
         if (found < 0) return fail_engine(comm, why);
         uint64_t now = kn__now_ns(CLOCK_MONOTONIC);
-        uint64_t give_up = atomic_load_explicit(&comm->give_up_ns, memory_order_relaxed);
-        if (now - begin >= comm->timeout_ns || (give_up && now >= give_up))
+        if (now - begin >= comm->timeout_ns || now >= kn__comm_give_up_ns(comm, begin))
             return fail_late(comm, now - begin);
         if (now >= next_look) {
             kn_status status = kn__comm_look(comm);

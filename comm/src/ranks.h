@@ -110,9 +110,10 @@ struct kn_comm {
     kn__ask notice;     /* always expected */
     char notice_text[NOTICE_BYTES];
     atomic_bool broken;
-    char why[NOTICE_BYTES + 256]; /* written before that is set */
-    kn__gpu *gpu;                 /* gpu.h; NULL: no call had a tensor of a GPU */
-    _Atomic uint64_t give_up_ns;  /* kn_comm_interrupt: 0: not called */
+    char why[NOTICE_BYTES + 256];    /* written before that is set */
+    kn__gpu *gpu;                    /* gpu.h; NULL: no call had a tensor of a GPU */
+    _Atomic uint64_t interrupted_ns; /* kn_comm_interrupt: 0: not called */
+    _Atomic uint64_t hurry_ns;       /* since then, how long a wait takes at most */
 
     /* The worker; started with the first job. */
     pthread_t thread;
@@ -177,7 +178,9 @@ kn_status kn__comm_glance(kn_comm *comm);
 uint64_t kn__comm_tell_after_ns(const kn_comm *comm);
 /* Fails if a rank does not answer within a quarter of the time-out. */
 kn_status kn__comm_roll_call(kn_comm *comm);
-/* How long this rank waits for others: the time-out, or until kn_comm_interrupt ends it. */
+/* When a wait that began at `begin` ends because of kn_comm_interrupt; UINT64_MAX: it does not. */
+uint64_t kn__comm_give_up_ns(const kn_comm *comm, uint64_t begin);
+/* How long a wait for others that begins now takes: the time-out, or kn_comm_interrupt's. */
 uint64_t kn__comm_wait_ns(const kn_comm *comm);
 /* The running call fails by another rank: "rank 1 of 2 (…) WHAT". */
 kn_status kn__comm_fail_by(kn_comm *comm, int rank, const char *what);

@@ -133,14 +133,19 @@ void kn_comm_abort(kn_comm *comm, const char *why) {
 
 void kn_comm_interrupt(kn_comm *comm, double seconds) {
     if (!comm) return;
-    uint64_t at = kn__now_ns(CLOCK_MONOTONIC) + kn__seconds_ns(seconds);
-    atomic_store_explicit(&comm->give_up_ns, at, memory_order_relaxed);
+    atomic_store(&comm->hurry_ns, kn__seconds_ns(seconds)); /* before it is looked at */
+    atomic_store(&comm->interrupted_ns, kn__now_ns(CLOCK_MONOTONIC));
+}
+
+uint64_t kn__comm_give_up_ns(const kn_comm *comm, uint64_t begin) {
+    uint64_t from = atomic_load(&comm->interrupted_ns);
+    if (!from) return UINT64_MAX;
+    return (begin > from ? begin : from) + atomic_load(&comm->hurry_ns);
 }
 
 uint64_t kn__comm_wait_ns(const kn_comm *comm) {
-    uint64_t give_up = atomic_load(&comm->give_up_ns), now = kn__now_ns(CLOCK_MONOTONIC);
-    if (!give_up) return comm->timeout_ns;
-    return give_up > now ? give_up - now : 0;
+    uint64_t hurry = atomic_load(&comm->interrupted_ns) ? atomic_load(&comm->hurry_ns) : UINT64_MAX;
+    return hurry < comm->timeout_ns ? hurry : comm->timeout_ns;
 }
 
 /* "all_reduce (call 57, 4.0 MiB): rank 1 of 2 (node1, process 77) ended" */
@@ -296,12 +301,20 @@ static kn_status look(kn_comm *comm, kn__ask ask[], int n) {
     return ask[dead].pending ? kn__comm_fail_by(comm, ask[dead].peer, "ended") : KN_OK;
 }
 
-static kn_status fail_late(kn_comm *comm, int peer, uint64_t waited_ns, bool interrupted) {
+static kn_status fail_late(kn_comm *comm, int peer, uint64_t waited_ns) {
     char what[256], last[128];
-    snprintf(what, sizeof what, "sent nothing for %.3g s%s%s", 1e-9 * (double)waited_ns,
-             interrupted ? ", and a signal ended the wait" : "",
+    snprintf(what, sizeof what, "sent nothing for %.3g s%s", 1e-9 * (double)waited_ns,
              kn__comm_last_text(last, sizeof last, comm, peer));
     return kn__comm_fail_by(comm, peer, what);
+}
+
+/* The other rank may only be in a longer step. */
+static kn_status fail_interrupted(kn_comm *comm, int peer, uint64_t waited_ns) {
+    char what[256];
+    snprintf(what, sizeof what,
+             "a signal ended its wait for rank %d (%.63s, process %" PRId64 ") after %.3g s", peer,
+             comm->peer[peer].host, comm->peer[peer].pid, 1e-9 * (double)waited_ns);
+    return kn__comm_fail_self(comm, what);
 }
 
 static void tell_late(kn_comm *comm, const kn__ask ask[], int n) {
@@ -317,15 +330,14 @@ kn_status kn__comm_wait(kn_comm *comm, kn__ask ask[], int n, int patience) {
         KN_TRY(test_all(comm, ask, n, &late));
         if (late < 0) return KN_OK;
         uint64_t now = kn__now_ns(CLOCK_MONOTONIC);
-        uint64_t give_up = atomic_load_explicit(&comm->give_up_ns, memory_order_relaxed);
         if (now >= next_look) {
             KN_TRY(look(comm, ask, n));
             if (now - begin >= kn__comm_tell_after_ns(comm)) tell_late(comm, ask, n);
             next_look = now + LOOK_EVERY;
         }
-        bool interrupted = give_up && now >= give_up;
-        if (now >= limit || interrupted)
-            return fail_late(comm, ask[late].peer, now - begin, interrupted && now < limit);
+        if (now >= limit) return fail_late(comm, ask[late].peer, now - begin);
+        if (now >= kn__comm_give_up_ns(comm, begin))
+            return fail_interrupted(comm, ask[late].peer, now - begin);
         comm->transport->idle(comm->state, next_look < limit ? next_look : limit, i);
     }
 }

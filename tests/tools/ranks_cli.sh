@@ -110,6 +110,24 @@ resume)
   want 0 "${mpirun[@]}" -n 2 "${train[@]}" --json --checkpoint part.st --resume
   [ "$(json weights_fnv1a)" = "$(cat hash)" ] || fail "the weights differ from those of the whole run"
   ;;
+signals) # one rank has it while the other one is in a longer step: both save, and end alike
+  for signal in TERM USR1; do
+    rm -f run.st*
+    ranks_begin 2 "${endless[@]}"
+    steps_wait
+    kill -STOP "$(cat pid.1)"
+    kill -s $signal "$(cat pid.0)"
+    sleep 1
+    kill -CONT "$(cat pid.1)"
+    wait "$job" || true
+    for r in 0 1; do
+      [ "$(cat code.$r)" = $((128 + $(kill -l $signal))) ] || fail "SIG$signal: rank $r ended with $(cat code.$r): $(cat err)"
+    done
+    steps=$(sed -n 's/^interrupted in epoch [0-9]* after \([0-9]*\) steps$/\1/p' out)
+    want 0 "$knet" train mlp --synthetic --epochs 1 --json --checkpoint run.st --resume
+    [ "$(json resumed)" = "$steps" ] || fail "saved after $(json resumed) steps, ended after $steps"
+  done
+  ;;
 search) # of a rate: a signal to one rank ends all of them alike
   victim=0
   for signal in TERM INT; do

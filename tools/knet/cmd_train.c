@@ -2,7 +2,6 @@
 #include <inttypes.h>
 #include <knet/op.h>
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +11,6 @@
 #include "model_data.h"
 #include "pipe.h"
 #include "ranks.h"
-#include "signal_stack.h"
 #include "train_session.h"
 #include "units.h"
 
@@ -156,14 +154,6 @@ static int options_check(const options *o) {
     return exit_code ? exit_code : kn__model_data_check(o->model[0], o->synthetic);
 }
 
-/* --- interruption --- */
-static volatile sig_atomic_t searching; /* a rate: a rank may wait for a whole training of others */
-
-static void interrupt(int signal_number) {
-    kn__interrupted = signal_number;
-    if (!searching) kn__ranks_signal(signal_number);
-}
-
 /* All ranks stop, and end alike, whichever of them had the signal. */
 static kn_status interrupt_share(bool *stopped, kn_comm *comm) {
     double number = kn__interrupted;
@@ -171,34 +161,6 @@ static kn_status interrupt_share(bool *stopped, kn_comm *comm) {
     *stopped = number > 0;
     if (*stopped) kn__interrupted = (sig_atomic_t)number;
     return KN_OK;
-}
-
-static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1}; /* the last one only with saving */
-
-/* The second Ctrl-C meets the default action; a second hang-up is common, from the shell and the
- * kernel. An ignored signal stays ignored (nohup), but for Ctrl-C: shells ignore it in background
- * jobs. */
-static void interrupt_attach(bool saves) {
-    static char stack[KN__SIGNAL_STACK_BYTES];
-    struct sigaction action = {.sa_handler = interrupt};
-    kn__signal_stack_set(stack);
-    sigemptyset(&action.sa_mask);
-    for (size_t i = 0; i < (saves ? 4 : 3); i++) { /* SIGUSR1: Slurm's warning before the end */
-        struct sigaction before;
-        sigaction(ends[i], NULL, &before);
-        action.sa_flags = SA_RESTART | SA_ONSTACK | (ends[i] == SIGINT ? (int)SA_RESETHAND : 0);
-        if (ends[i] == SIGINT || before.sa_handler != SIG_IGN) sigaction(ends[i], &action, NULL);
-    }
-}
-
-/* The reports at exit may wait for the reader of a pipe: signals end the process again. SIGUSR1
- * stays a warning. */
-static void interrupt_detach(void) {
-    for (size_t i = 0; i < 3; i++) {
-        struct sigaction now;
-        sigaction(ends[i], NULL, &now);
-        if (now.sa_handler == interrupt) signal(ends[i], SIG_DFL);
-    }
 }
 
 /* --- set-up --- */
@@ -405,9 +367,9 @@ static kn_status rate_find(session *s) {
     double rate = 0, loss = 0;
     int n = 0;
     if (!o->find_rate) return KN_OK;
-    searching = true;
+    kn__interrupt_search(true);
     kn_status status = kn__find_rate(&rate, &loss, &n, o->find_rate, o->lr, o->seed, rate_try, s);
-    searching = false;
+    kn__interrupt_search(false);
     if (status == KN_OK) o->lr = rate;
     return s->result.stopped ? KN_OK : status; /* a signal since then stops the first step */
 }
@@ -560,9 +522,9 @@ static int run(void *options_of) {
     if (o->lr == 0) o->lr = kn_model_kind_find(o->model[0])->facts->lr;
     if (o->batch == 0) o->batch = kn__model_batch(o->model[0]);
     if (!o->data_dir) o->data_dir = kn__model_path(o->model[0]);
-    interrupt_attach(o->checkpoint != NULL);
+    kn__interrupt_attach(o->checkpoint != NULL);
     exit_code = train_and_report(&s);
-    interrupt_detach();
+    kn__interrupt_detach();
     return exit_code;
 }
 

@@ -64,9 +64,11 @@ FILE *kn__ranks_terminal(void) {
     return NULL;
 }
 
-void kn__ranks_signal(int signal_number) {
+void kn__ranks_signal(const siginfo_t *info, bool saves) {
     kn_comm *comm = connected;
     if (!comm) return;
-    bool is_soon = by_mpirun && signal_number == SIGTERM;
-    kn_comm_interrupt(comm, is_soon ? 0.4 : 30);
+    if (by_mpirun && info->si_signo == SIGTERM && info->si_pid == getppid())
+        kn_comm_interrupt(comm, 0.4);
+    else if (!saves)
+        kn_comm_interrupt(comm, 30);
 }

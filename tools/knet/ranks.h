@@ -3,6 +3,7 @@
 #define KN_RANKS_H
 
 #include <knet/comm.h>
+#include <signal.h>
 #include <stdio.h>
 
 #include "opts.h"
@@ -20,7 +21,9 @@ int kn__ranks_threads(const kn_comm *comm);
 /* Where a progress bar may be: standard error, or the terminal of mpirun, which reads that from a
  * pipe. The caller's until exit; NULL: none. */
 FILE *kn__ranks_terminal(void);
-/* A signal that ends the process: mpirun leaves it a second, other launchers half a minute. */
-void kn__ranks_signal(int signal_number);
+/* A signal that ends the process. mpirun itself, where it ends all ranks, leaves them a second, in
+ * which they say what happened. Else a rank that saves waits for the others as ever: they may be in
+ * a longer step, or write the checkpoint. */
+void kn__ranks_signal(const siginfo_t *info, bool saves);
 
 #endif

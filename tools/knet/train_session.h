@@ -44,6 +44,12 @@ typedef struct kn__train_session {
     int64_t n_epochs;
 } kn__train_session;
 
+/* From now on a signal sets kn__interrupted, and ranks wait for each other no longer than the
+ * signal allows; saves: there is a checkpoint. */
+void kn__interrupt_attach(bool saves);
+void kn__interrupt_detach(void);
+/* In the search of a rate a rank may wait for a whole training of others. */
+void kn__interrupt_search(bool begins);
 /* Whether no two options write one file. Returns the exit code. */
 int kn__train_paths_check(const kn__train_options *options);
 /* Adds the result to the report, as text or JSON. message: why the training failed, or NULL. */

@@ -134,8 +134,10 @@ KN_API KN_MUST_CHECK kn_status kn_comm_receive(kn_comm *comm, kn_tensor *t, int 
 /* Tells the other ranks that this one cannot continue, and why: their calls return a PEER error
  * with this text. The communicator is broken afterwards. */
 KN_API void kn_comm_abort(kn_comm *comm, const char *why);
-/* From now on a call waits at most `seconds` more: for handlers of signals that end the process.
- * NaN and negative values count as 0. */
+/* From now on each wait of a call for another rank ends after `seconds` with a PEER error: for
+ * handlers of signals that end the process. They count from the wait's begin, or from now where it
+ * began earlier, so a rank that computes first loses nothing. The last call counts; infinity takes
+ * it back. NaN and negative values count as 0. */
 KN_API void kn_comm_interrupt(kn_comm *comm, double seconds);
 
 #ifdef __cplusplus
