@@ -259,6 +259,16 @@ for points in lines:
 words = {t.text for t in root.iter(svg + "text")}
 assert {"loss", "accuracy", "training", "test", "1", "2", "3"} <= words, words
 PY
+  # Of a run that is killed, the file has all epochs that the metrics have.
+  "$knet" train softmax --synthetic --epochs 100000 --batch 2560 --quiet --checkpoint k.st --curves k.svg --metrics k.csv >out 2>err &
+  pid=$!
+  until grep -q '^70,' k.csv 2>/dev/null; do kill -0 $pid || fail "ended: $(cat err)"; sleep 0.02; done
+  kill -9 $pid
+  wait $pid 2>/dev/null || true
+  want 0 "$python" -c 'import xml.etree.ElementTree as tree; tree.parse("k.svg")'
+  n=$(tail -n 1 k.csv | cut -d, -f1)
+  want 0 "$knet" train softmax --synthetic --epochs $((n + 2)) --batch 2560 --quiet --checkpoint k.st --resume --curves k.svg --metrics k.csv
+  sed -n 's/^<!-- epoch \([0-9]*\) .*/\1/p' k.svg | cmp - <(seq $((n + 2))) || fail "of $((n + 2)) epochs the curves have others"
   refused --curves /nowhere/c.svg '/nowhere/c.svg: No such file'
   ;;
 rate)

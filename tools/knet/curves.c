@@ -49,8 +49,11 @@ static bool range_of(double *lo, double *hi, const panel *p, const kn_epoch epoc
     return some;
 }
 
-static double x_of(int64_t i, int64_t n) {
-    return LEFT + (n > 1 ? (double)i / (double)(n - 1) : 0.5) * (WIDTH - LEFT - RIGHT);
+/* Where epochs are missing there is a gap. */
+static double x_of(int64_t i, const kn_epoch epochs[], int64_t n) {
+    double first = (double)epochs[0].index, length = (double)epochs[n - 1].index - first;
+    double part = length > 0 ? ((double)epochs[i].index - first) / length : 0.5;
+    return LEFT + part * (WIDTH - LEFT - RIGHT);
 }
 static double y_of(double y, double lo, double hi) {
     return TOP + (hi - y) / (hi - lo) * (PANEL - TOP - BOTTOM);
@@ -65,7 +68,7 @@ static void curve_draw(kn__text *out, const curve *c, const panel *p, const kn_e
         double y = p->factor * c->value(&epochs[i]);
         if (!isfinite(y)) continue;
         any = true;
-        kn__text_printf(out, "%.1f,%.1f ", x_of(i, n), y_of(y, range[0], range[1]));
+        kn__text_printf(out, "%.1f,%.1f ", x_of(i, epochs, n), y_of(y, range[0], range[1]));
     }
     kn__text_puts(out, "\"/>\n");
     for (int64_t i = 0; n <= POINTS_MAX && i < n; i++) {
@@ -74,8 +77,8 @@ static void curve_draw(kn__text *out, const curve *c, const panel *p, const kn_e
         kn__text_printf(out,
                         "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"><title>epoch %" PRId64
                         ": %.4g%s</title></circle>\n",
-                        x_of(i, n), y_of(y, range[0], range[1]), c->color, epochs[i].index, y,
-                        p->unit);
+                        x_of(i, epochs, n), y_of(y, range[0], range[1]), c->color, epochs[i].index,
+                        y, p->unit);
     }
     if (any)
         kn__text_printf(out, "<text x=\"%d\" y=\"%d\" fill=\"%s\">%s</text>\n", WIDTH - RIGHT + 16,
@@ -96,9 +99,14 @@ static void axes_draw(kn__text *out, const panel *p, const kn_epoch epochs[], in
     for (int64_t i = 0; i<n; i += n> 10 ? (n + 9) / 10 : 1)
         kn__text_printf(out,
                         "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%" PRId64 "</text>\n",
-                        x_of(i, n), PANEL - BOTTOM + 20, epochs[i].index);
+                        x_of(i, epochs, n), PANEL - BOTTOM + 20, epochs[i].index);
     kn__text_printf(out, "<text x=\"%d\" y=\"%d\">epoch</text>\n", WIDTH - RIGHT + 16,
                     PANEL - BOTTOM + 20);
+}
+
+void kn__curves_note(kn__text *out, const kn_epoch *e) {
+    kn__text_printf(out, "<!-- epoch %" PRId64 " %.17g %.17g %.17g -->\n", e->index, e->loss,
+                    e->test_loss, e->accuracy);
 }
 
 void kn__curves_svg(kn__text *out, const char *title, const kn_epoch epochs[], int64_t n) {
@@ -114,9 +122,7 @@ void kn__curves_svg(kn__text *out, const char *title, const kn_epoch epochs[], i
                     "font-family=\"sans-serif\" font-size=\"12\">\n<title>%s</title>\n"
                     "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
                     WIDTH, n_shown * PANEL, title);
-    for (int64_t i = 0; i < n; i++)
-        kn__text_printf(out, "<!-- epoch %" PRId64 " %.17g %.17g %.17g -->\n", epochs[i].index,
-                        epochs[i].loss, epochs[i].test_loss, epochs[i].accuracy);
+    for (int64_t i = 0; i < n; i++) kn__curves_note(out, &epochs[i]);
     for (int i = 0, at = 0; i < 2; i++) {
         const panel *p = &panels[i];
         if (!shown[i]) continue;

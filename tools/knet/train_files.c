@@ -186,12 +186,24 @@ static bool is_redrawn(const char *path) {
     return stat(path, &file) != 0 || (S_ISREG(file.st_mode) && kn__standard_stream(path) < 0);
 }
 
+/* Behind the picture, for a run that continues after this one was killed. 0 or an errno. */
+static int curves_append(const char *path, const kn_epoch *epoch) {
+    kn__text line = {0};
+    kn__curves_note(&line, epoch);
+    int error = line.failed ? ENOMEM : kn__file_append(path, line.data, line.length);
+    kn__text_release(&line);
+    return error;
+}
+
 /* A picture has all epochs: of a long training not each epoch makes a new one. */
 static void curves_draw(kn__train_files *f, const kn_epoch *epoch) {
     enum { GROWTH = 32 };
     note(&f->curves_error, f->curves, curves_add(f, epoch));
-    bool has_grown = (f->n_drawn - f->n_written) * GROWTH >= f->n_drawn;
-    if (has_grown && is_redrawn(f->curves)) curves_write(f);
+    if (!is_redrawn(f->curves)) return;
+    if ((f->n_drawn - f->n_written) * GROWTH >= f->n_drawn)
+        curves_write(f);
+    else
+        note(&f->curves_error, f->curves, curves_append(f->curves, epoch));
 }
 
 /* Whether the file can be written later; 0 or an errno. A new one is removed again: a training that
