@@ -18,8 +18,7 @@
 
 enum { ROOM_WAIT_MS = 5000 };
 
-/* Of this process among those of a job, as its launcher says. */
-static const char *rank_text(void) {
+const char *kn__rank_text(void) {
     static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
                                         "SLURM_PROCID", "RANK"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -35,7 +34,7 @@ bool kn__path_expand(char *out, size_t out_bytes, const char *path) {
     for (; *path && at + 24 < out_bytes; path++) {
         char what = path[0] == '%' ? path[1] : '\0';
         if (what == 'p') at += (size_t)snprintf(out + at, out_bytes - at, "%ld", (long)getpid());
-        if (what == 'r') at += (size_t)snprintf(out + at, out_bytes - at, "%s", rank_text());
+        if (what == 'r') at += (size_t)snprintf(out + at, out_bytes - at, "%s", kn__rank_text());
         if (what == 'p' || what == 'r') {
             path++;
         } else {

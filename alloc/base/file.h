@@ -7,6 +7,8 @@
 
 enum { KN__PATH_EXPANDED_BYTES = 4096 };
 
+/* This process among those of a job, as its launcher says: "0" without one. */
+const char *kn__rank_text(void);
 /* The path with the process id for each "%p", the rank of the process in its job (0 without one)
  * for each "%r", and a percent sign for each "%%"; false: it has no room, and `out` holds its
  * begin. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "file.h"
 #include "table.h"
 #include "timer_words.h"
 #include "trace.h"
@@ -386,6 +387,16 @@ static const word *same_file(const word *w, const kn__config *c) {
     return NULL;
 }
 
+/* Whether the report of another rank replaces this one. A second rank's trace or records end with
+ * an error of their own. */
+static bool is_replaced(const word *w, const kn__config *c) {
+    const char *path = (const char *)c + w->at;
+    bool is_report =
+        w->kind == PATH && !(w->about & IS_READ) && w->at != FIELD(trace) && w->at != FIELD(record);
+    if (!is_report || strcmp(path, "-") == 0 || strncmp(path, "/dev/", 5) == 0) return false;
+    return strcmp(kn__rank_text(), "0") != 0 && !strstr(path, "%r") && !strstr(path, "%p");
+}
+
 /* Words that are right, but say nothing beside the others. */
 static void check_effect(const list *l, const char *text) {
     const char *value = NULL;
@@ -398,6 +409,10 @@ static void check_effect(const list *l, const char *text) {
         snprintf(why, sizeof why,
                  "names the same file as %s=: only one of them is there at the end", other->name);
         warn(l->messages, l->variable, text, why);
+    } else if (w && is_replaced(w, c)) {
+        warn(l->messages, l->variable, text,
+             "names the same file on every rank: only one of their reports is there at the end; "
+             "put %r into the name");
     } else if (about & FOR_TABLE && c->tier < KN__TIER_CPU) {
         warn(l->messages, l->variable, text, "has no effect: nvtx makes no table");
     } else if (about & FOR_GPU && c->tier < KN__TIER_GPU_LITE) {

@@ -231,6 +231,20 @@ static void two_words_of_one_file_are_reported(void **state) {
     assert_warns("json=a,json=a", false, "");
 }
 
+/* All ranks but the first say so. */
+static void one_file_of_several_ranks_is_reported(void **state) {
+    (void)state;
+    static const char words[] = "json=a,gpu,csv=b.%r,html=c.%p,out=-,metrics=/dev/null,trace=d";
+    setenv("RANK", "1", 1);
+    assert_warns(words, false,
+                 "KNET_TIMER: \"json=a\" names the same file on every rank: only one of their "
+                 "reports is there at the end; put %r into the name\n");
+    setenv("RANK", "0", 1);
+    assert_warns(words, false, "");
+    unsetenv("RANK");
+    assert_warns(words, false, "");
+}
+
 static void a_report_is_no_perfetto_trace(void **state) {
     (void)state;
     static const char *const names[] = {"out",   "json", "csv",     "folded",
@@ -395,7 +409,8 @@ int main(int argc, char **argv) {
         TEST(every_word_sets_its_option), TEST(a_wrong_word_is_one_line),
         TEST(a_report_is_no_perfetto_trace), TEST(the_first_wrong_word_lists_the_valid_ones),
         TEST(words_beside_a_wrong_one_count), TEST(a_wrong_value_is_named_with_those_that_fit),
-        TEST(two_words_of_one_file_are_reported), TEST(a_word_without_effect_is_reported),
+        TEST(two_words_of_one_file_are_reported), TEST(one_file_of_several_ranks_is_reported),
+        TEST(a_word_without_effect_is_reported),
         TEST(a_setuid_program_writes_no_file_that_a_word_names),
         TEST(autograd_timer_alone_records_gradient_scopes),
         TEST(help_is_the_text_that_was_agreed_on), TEST(help_alone_leaves_the_timer_off),

@@ -262,7 +262,7 @@ PY
   # Of a run that is killed, the file has all epochs that the metrics have.
   "$knet" train softmax --synthetic --epochs 100000 --batch 2560 --quiet --checkpoint k.st --curves k.svg --metrics k.csv >out 2>err &
   pid=$!
-  until grep -q '^70,' k.csv 2>/dev/null; do kill -0 $pid || fail "ended: $(cat err)"; sleep 0.02; done
+  until grep -q '^300,' k.csv 2>/dev/null; do kill -0 $pid || fail "ended: $(cat err)"; sleep 0.02; done
   kill -9 $pid
   wait $pid 2>/dev/null || true
   want 0 "$python" -c 'import xml.etree.ElementTree as tree; tree.parse("k.svg")'
