@@ -316,13 +316,16 @@ bool kn__cache_path(char *out, size_t out_bytes, const char *name) {
     return n > 0 && (size_t)n < out_bytes;
 }
 
-void kn__make_parents(const char *path, unsigned mode) {
+int kn__make_parents(const char *path, unsigned mode) {
     char parent[PATH_MAX];
     for (const char *end = strchr(path + 1, '/'); end; end = strchr(end + 1, '/')) {
         size_t n = (size_t)(end - path);
-        if (n >= sizeof parent) return;
+        if (n >= sizeof parent) return ENAMETOOLONG;
         memcpy(parent, path, n);
         parent[n] = '\0';
-        (void)mkdir(parent, (mode_t)mode);
+        if (mkdir(parent, (mode_t)mode) == 0 || errno == EEXIST) continue;
+        int error = errno;
+        if (access(parent, F_OK) != 0) return error;
     }
+    return 0;
 }

@@ -59,8 +59,8 @@ int kn__file_append(const char *path, const char *bytes, size_t length);
  * False: neither is an absolute path, the process has more rights than its user, or there is no
  * room. */
 bool kn__cache_path(char *out, size_t out_bytes, const char *name);
-/* Makes the directories of a path, with a mode as mkdir takes it; those that can't be made are met
- * by who writes the file. */
-void kn__make_parents(const char *path, unsigned mode);
+/* Makes the directories of a path, with a mode as mkdir takes it. Returns 0 or the errno of the
+ * first that can't be made. */
+int kn__make_parents(const char *path, unsigned mode);
 
 #endif

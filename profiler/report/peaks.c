@@ -47,14 +47,14 @@ kn_status kn__peaks_write(kn__rates peaks) {
         return KN_FAIL(KN_ERR_INVALID,
                        "no directory to keep the peaks in: XDG_CACHE_HOME or HOME must name one");
     }
-    kn__make_parents(path, 0700); /* for the user alone */
+    int error = kn__make_parents(path, 0700); /* for the user alone */
     add_machine(line, sizeof line);
     size_t n = strlen(line);
     kn__text rates = kn__text_in(line + n, sizeof line - n);
     kn__text_printf(&rates, "%.4g %.4g\n", peaks.flops, peaks.bytes);
     n += rates.length;
     if (rates.failed) return KN_FAIL(KN_ERR_INVALID, "the name of the machine is too long");
-    int error = kn__file_write(path, line, n);
+    if (!error) error = kn__file_write(path, line, n);
     if (!error) return KN_OK;
     return KN_FAIL(KN_ERR_IO, "could not write %s: %s", path, strerror(error));
 }

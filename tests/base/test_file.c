@@ -330,6 +330,17 @@ static void a_relative_path_is_that_of_the_start(void **state) {
     assert_int_equal(chdir(here), 0);
 }
 
+/* In the end no file either; but its own error would be another one. */
+static void a_folder_that_cannot_be_made_says_why(void **state) {
+    (void)state;
+    int error = mkdir("/sys/knet", 0777) == 0 ? 0 : errno; /* nobody's to change */
+    assert_true(error == EACCES || error == EPERM || error == EROFS);
+    assert_int_equal(kn__make_parents("/sys/knet/deep/file", 0777), error);
+    assert_int_equal(kn__make_parents("/dev/null/file", 0777), 0); /* it is there */
+    assert_int_equal(kn__make_parents("/dev/null/deep/file", 0777), ENOTDIR);
+    assert_int_equal(kn__make_parents("file", 0777), 0);
+}
+
 static void percent_signs_of_the_start_folder_are_no_pattern(void **state) {
     (void)state;
     char here[KN__PATH_EXPANDED_BYTES], in[] = "/tmp/knet_%p%%r_XXXXXX";
@@ -353,7 +364,7 @@ int main(void) {
         TEST(a_pipe_that_does_not_block_gets_all), TEST(a_writer_that_fails_leaves_the_old_file),
         TEST(an_append_that_fails_leaves_the_file),
         TEST(a_file_that_is_a_standard_stream_keeps_what_the_stream_wrote),
-        TEST(a_link_to_a_file_without_a_path_stays),
+        TEST(a_link_to_a_file_without_a_path_stays), TEST(a_folder_that_cannot_be_made_says_why),
         TEST(a_file_that_several_write_is_whole_at_any_time),
         TEST(two_processes_write_no_output_at_once),
         TEST(an_output_opened_without_stdin_is_locked_too),

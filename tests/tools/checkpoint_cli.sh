@@ -239,6 +239,7 @@ tensorboard)
   want 1 "$knet" train lenet --data /nowhere --tensorboard none
   [ -z "$(ls none)" ] || fail 'a run that never began left an event file'
   refused --tensorboard m.jsonl/runs 'm.jsonl/runs: Not a directory'
+  refused --tensorboard /sys/none/runs '/sys/none/runs: (Permission denied|Operation not permitted|Read-only)' # nobody's to change
   want 0 "$knet" train mlp --synthetic --epochs 1 --tensorboard new/folder/runs --quiet
   [ -s "$(echo new/folder/runs/events.*)" ] || fail 'no event file'
   ;;

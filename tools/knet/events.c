@@ -64,7 +64,8 @@ int kn__events_begin(char *path, size_t path_bytes, const char *folder) {
     int n = snprintf(path, path_bytes, "%s/events.out.tfevents.%" PRId64 ".%s.%ld", folder,
                      (int64_t)time(NULL), host, (long)getpid());
     if (n < 0 || (size_t)n >= path_bytes) return ENAMETOOLONG;
-    kn__make_parents(path, 0777);
+    int error = kn__make_parents(path, 0777);
+    if (error) return error;
     event_begin(&event);
     kn__pb_add_text(&event, EVENT_VERSION, "brain.Event:2");
     return record_append(path, &event);

@@ -133,7 +133,7 @@ void kn__chain_disk_write(const char *key, const void *code, size_t bytes) {
     char path[PATH_MAX];
     size_t key_bytes = strlen(key);
     if (!path_of(path, sizeof path, key)) return;
-    kn__make_parents(path, 0700); /* for the user alone */
+    if (kn__make_parents(path, 0700)) return; /* for the user alone */
     kn__text file = {0};
     uint64_t sum = kn__fnv(kn__fnv(0, key, key_bytes), code, bytes);
     header h = {{0}, key_bytes, bytes, sum};
