@@ -221,9 +221,14 @@ metrics)
   for option in --metrics --curves; do # the training goes on, but what is lost is a failure
     want 1 "$knet" train softmax --synthetic --epochs 2 $option /dev/full --checkpoint full.st --json
     err_has '/dev/full is not complete: No space left on device'
+    [ "$(grep -c '/dev/full: No space left on device' err)" = 1 ] || fail "$option: not one warning: $(cat err)"
     [ "$(json status)" = failed ] && [ "$(json epochs.1.epoch)" = 2 ] || fail "$(cat out)"
     [ -s full.st ] || fail 'the training was not saved'
     rm full.st
+  done
+  (ulimit -f 1; want 1 "$knet" train softmax --synthetic --epochs 30 --metrics small.csv --curves small.svg --quiet)
+  for file in small.csv small.svg; do
+    [ "$(grep -c "$file: File too large" err)" = 1 ] || fail "$file: not one warning: $(cat err)"
   done
   refused --metrics /nowhere/m.csv '/nowhere/m.csv: No such file'
   refused --metrics . '\.: Is a directory'

@@ -57,11 +57,11 @@ static bool is_csv(const char *path) {
     return n > 4 && strcmp(path + n - 4, ".csv") == 0;
 }
 
-/* *first: the first error of this file. */
+/* *first: the first error of this file. Later ones, often the same in each epoch, say nothing. */
 static void note(int *first, const char *path, int error) {
-    if (!error) return;
+    if (!error || *first) return;
     kn__warn("%s: %s", path, kn__write_error(error));
-    if (!*first) *first = error;
+    *first = error;
 }
 
 /* The last byte of a regular file; '\n' if it can't be read; -1: the file is empty or no such one.
@@ -174,9 +174,10 @@ static int text_write(const char *path, const kn__text *text) {
 static void curves_write(kn__train_files *f) {
     kn__text svg = {0};
     kn__curves_svg(&svg, f->title, f->drawn, f->n_drawn);
-    f->curves_error = 0;
-    note(&f->curves_error, f->curves, text_write(f->curves, &svg));
-    if (!f->curves_error) f->n_written = f->n_drawn;
+    int error = text_write(f->curves, &svg);
+    note(&f->curves_error, f->curves, error);
+    if (!error) f->curves_error = 0;
+    if (!error) f->n_written = f->n_drawn;
     kn__text_release(&svg);
 }
 
