@@ -54,6 +54,10 @@ signals)
     steps=$(json steps)
     want 0 "$knet" train mlp --synthetic --epochs 1 --json --checkpoint run.st --resume
     [ "$(json resumed)" = "$steps" ] || fail "resumed after $(json resumed) steps, not $steps"
+    want 0 "$knet" train mlp --synthetic --epochs 1 --checkpoint run.st --resume
+    if [ "$steps" -gt 100 ]; then
+      out_has '^nothing left to train: the checkpoint is in epoch [0-9]+, --epochs is 1$'
+    fi
   done
   ;;
 options)
@@ -63,6 +67,9 @@ options)
   want 1 "$knet" train mlp --synthetic --epochs 1 --checkpoint /nowhere/run.st
   err_has '/nowhere/run.st.new: No such file'
   want 0 "$knet" train mlp --synthetic --epochs 1 --checkpoint run.st
+  ! grep -q 'nothing left' out || fail "there was an epoch: $(cat out)"
+  want 0 "$knet" train mlp --synthetic --epochs 1 --checkpoint run.st --resume
+  out_has '^nothing left to train: the checkpoint is at the end of epoch 1, --epochs is 1$'
   want 1 "$knet" train lenet --synthetic --epochs 1 --checkpoint run.st --resume
   err_has "run.st has no tensor 'conv1.weight'"
   want 1 "$knet" train mlp --synthetic --epochs 2 --checkpoint run.st --resume --seed 2

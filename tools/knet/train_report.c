@@ -1,6 +1,7 @@
 /* The result of knet train. */
 #include <inttypes.h>
 #include <knet/comm.h>
+#include <math.h>
 
 #include "train_session.h"
 #include "units.h"
@@ -45,12 +46,24 @@ static void result_json(kn__train_session *s, const char *status, const char *me
     kn__text_puts(out, "}\n");
 }
 
-static void result_text(kn__train_session *s) {
+/* The checkpoint of a run with more epochs, or with as many. */
+static void nothing_left(kn__train_session *s) {
+    const kn_epoch *last = &s->result.last;
+    bool trained = s->result.n_steps > s->result.resumed || s->n_epochs; /* or tested */
+    if (trained || !s->result.resumed || s->result.stopped || s->result.converged) return;
+    kn__output_line(&s->report,
+                    "nothing left to train: the checkpoint is %s epoch %" PRId64
+                    ", --epochs is %" PRId64 "\n",
+                    isnan(last->loss) ? "in" : "at the end of", last->index, s->options.epochs);
+}
+
+static void result_text(kn__train_session *s, bool failed) {
     const kn_epoch *last = s->n_epochs ? &s->epochs[s->n_epochs - 1] : NULL;
     kn_pool_stats stats = {0};
     kn_pool_stats_read(&stats, sizeof stats, s->pool);
     if (s->result.resumed)
         kn__output_line(&s->report, "resumed after %" PRId64 " steps\n", s->result.resumed);
+    if (!failed) nothing_left(s);
     if (s->result.converged)
         kn__output_line(&s->report, "stopped: no better loss in %" PRId64 " epochs\n",
                         s->options.patience);
@@ -74,5 +87,5 @@ void kn__train_report(kn__train_session *s, const char *message) {
     if (s->options.common.json)
         result_json(s, message ? "failed" : s->result.stopped ? "interrupted" : "ok", message);
     else
-        result_text(s);
+        result_text(s, message != NULL);
 }
