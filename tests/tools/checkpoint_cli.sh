@@ -366,6 +366,27 @@ averages) # of the weights, and the scale of the loss
   want 2 "$knet" train mlp --synthetic --ema 1
   err_has 'the decay is in'
   ;;
+data) # of as many samples, but not the same
+  class_of() { # FOLDER CLASS: 256 black images of it
+    mkdir "$1"
+    for split in train t10k; do
+      { printf '\0\0\10\3\0\0\1\0\0\0\0\34\0\0\0\34'; head -c $((256 * 784)) /dev/zero; } >"$1/$split-images-idx3-ubyte"
+      { printf '\0\0\10\1\0\0\1\0'; head -c 256 /dev/zero | tr '\0' "\\$2"; } >"$1/$split-labels-idx1-ubyte"
+    done
+  }
+  class_of ones 1
+  class_of twos 2
+  want 0 "$knet" train softmax --data ones --epochs 1 --quiet --checkpoint run.st
+  want 0 "$knet" train softmax --data ones --epochs 2 --quiet --checkpoint run.st --resume
+  [ ! -s err ] || fail "the same data: $(cat err)"
+  want 0 "$knet" train softmax --data twos --epochs 3 --quiet --checkpoint run.st --resume
+  err_has '^knet train: run.st was trained on other data, with as many samples; this run continues on twos$'
+  want 0 "$knet" train softmax --data twos --epochs 4 --quiet --checkpoint run.st --resume
+  [ ! -s err ] || fail "the same data: $(cat err)"
+  sed 's/knet.data_hash/knet.data_hush/' run.st >older.st # those of older versions have no hash
+  want 0 "$knet" train softmax --data ones --epochs 5 --quiet --checkpoint older.st --resume
+  [ ! -s err ] || fail "of an older version: $(cat err)"
+  ;;
 loader) # a thread that prefetches changes nothing; augmentation does
   train+=(--epochs 2)
   whole

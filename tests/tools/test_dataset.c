@@ -56,6 +56,57 @@ static void arrays_of_any_dtype_become_batches(void **state) {
     }
 }
 
+/* n samples with the values of `x` and a label each. */
+static uint64_t hash_of(const float x[], int64_t n, int64_t each, const int64_t labels[]) {
+    kn_dataset *data = NULL;
+    KN_FRAME();
+    assert_ok(kn_dataset_create(&data, kn_tensor_from(x, KN_F32, KN_SHAPE(n, each)),
+                                kn_tensor_from(labels, KN_I64, KN_SHAPE(n)), 10));
+    uint64_t hash = kn_dataset_hash(data);
+    kn_dataset_destroy(data);
+    return hash;
+}
+
+static void other_data_has_another_hash(void **state) {
+    (void)state;
+    enum { N = 1000, EACH = 700 }; /* more than a MiB */
+    static float x[N * EACH];
+    int64_t labels[N] = {0};
+    for (int i = 0; i < N * EACH; i++) x[i] = (float)i;
+    uint64_t whole = hash_of(x, N, EACH, labels), small = hash_of(x, 10, EACH, labels);
+    assert_int_equal(hash_of(x, N, EACH, labels), whole);
+    assert_true(hash_of(x, EACH, N, labels) != whole);
+    for (int i = 0; i < N; i += 111) { /* each label, and of a small set each number */
+        labels[i] = 1;
+        assert_true(hash_of(x, N, EACH, labels) != whole);
+        labels[i] = 0;
+    }
+    x[5 * EACH + 3] += 1;
+    assert_true(hash_of(x, 10, EACH, labels) != small);
+    x[5 * EACH + 3] -= 1;
+    for (int i = 0; i < N; i++) x[i * EACH + i % EACH] += 1; /* of a large one a part */
+    assert_true(hash_of(x, N, EACH, labels) != whole);
+}
+
+/* Of sequences too. */
+static void a_part_has_the_hash_of_its_samples(void **state) {
+    (void)state;
+    static const int64_t values[] = {9, 9, 1, 2, 3, 4, 5, 6}, offset[] = {0, 2, 5, 5, 8};
+    static const int64_t own[] = {0, 3, 3, 6}, other[] = {0, 2, 3, 6}, labels[] = {0, 1, 0, 1};
+    kn_dataset *all = NULL, *part = NULL, *same = NULL, *longer = NULL;
+    assert_ok(kn_dataset_create_sequences(&all, values, offset, 4, labels));
+    assert_ok(kn_dataset_take(&part, all, 1, 3));
+    assert_ok(kn_dataset_create_sequences(&same, values + 2, own, 3, labels + 1));
+    assert_ok(kn_dataset_create_sequences(&longer, values + 2, other, 3, labels + 1));
+    assert_int_equal(kn_dataset_hash(part), kn_dataset_hash(same));
+    assert_true(kn_dataset_hash(part) != kn_dataset_hash(longer));
+    assert_true(kn_dataset_hash(part) != kn_dataset_hash(all));
+    kn_dataset_destroy(all);
+    kn_dataset_destroy(part);
+    kn_dataset_destroy(same);
+    kn_dataset_destroy(longer);
+}
+
 static void samples_without_labels_have_no_y(void **state) {
     (void)state;
     kn_dataset *data = NULL;
@@ -487,7 +538,8 @@ static void arrays_of_files_become_samples(void **state) {
 
 int main(void) {
     return RUN_TESTS(
-        TEST(arrays_of_any_dtype_become_batches), TEST(samples_without_labels_have_no_y),
+        TEST(arrays_of_any_dtype_become_batches), TEST(other_data_has_another_hash),
+        TEST(a_part_has_the_hash_of_its_samples), TEST(samples_without_labels_have_no_y),
         TEST(targets_may_have_any_shape), TEST(parts_share_the_samples),
         TEST(wrong_arrays_are_errors_with_their_shapes),
         TEST(sequences_are_padded_to_the_longest_of_a_batch),

@@ -374,6 +374,15 @@ static kn_status rate_find(session *s) {
     return s->result.stopped ? KN_OK : status; /* a signal since then stops the first step */
 }
 
+/* The ranks have the same data. */
+static void data_compare(const session *s) {
+    const options *o = &s->options;
+    if (!o->resume || (s->comm && kn_comm_rank(s->comm) != 0)) return;
+    if (kn__data_is_other(o->checkpoint, s->train))
+        kn__warn("%s was trained on other data, with as many samples; this run continues on %s",
+                 o->checkpoint, o->synthetic ? "made-up data" : o->data_dir);
+}
+
 static kn_status session_train(session *s) {
     const options *o = &s->options;
     char params[32], images[32], batches[32];
@@ -399,6 +408,7 @@ static kn_status session_train(session *s) {
     char batch[24];
     snprintf(batch, sizeof batch, "%" PRId64, o->batch);
     KN_TRY(kn_prof_note("batch", batch)); /* knet report --memory tells what batch would fit */
+    data_compare(s);
     const kn_train_more more = {
         .ema = s->ema, .scale = s->scale, .parallel = s->parallel, .capture = s->capture};
     kn_train_checkpoint checkpoint = {.path = o->checkpoint,

@@ -278,6 +278,19 @@ double kn__rate_saved(const char *checkpoint) {
     return kn_check() == KN_OK && rate > 0 ? rate : 0;
 }
 
+bool kn__data_is_other(const char *checkpoint, kn_loader *loader) {
+    kn_file *f = NULL;
+    uint64_t hash = 0;
+    int64_t n = 0;
+    if (kn_file_open(&f, checkpoint) < 0) return false;
+    const char *data = kn_file_metadata(f, "knet.data"), *text;
+    text = kn_file_metadata(f, "knet.data_hash"); /* older ones have none */
+    bool is_known = data && text && sscanf(data, "%*u %*u %*d %" SCNd64, &n) == 1 &&
+                    n == kn_loader_images(loader) && sscanf(text, "%" SCNx64, &hash) == 1;
+    kn_file_close(f);
+    return is_known && hash != kn_dataset_hash(kn_loader_dataset(loader));
+}
+
 double kn__loss_saved(const char *checkpoint) {
     KN_FRAME(.device = kn_device_host(), .record = KN_OFF);
     kn_file *f = NULL;

@@ -33,6 +33,8 @@ void kn__train_files_release(kn__train_files *files);
 const char *kn__train_files_lost(const kn__train_files *files, int *error);
 /* Returns the learning rate of a checkpoint; 0 if it has no rate. */
 double kn__rate_saved(const char *checkpoint);
+/* Whether a checkpoint is of other data than the loader's, though of as many samples. */
+bool kn__data_is_other(const char *checkpoint, kn_loader *loader);
 /* Returns the training loss of a checkpoint's last finished epoch; NaN if it has none. */
 double kn__loss_saved(const char *checkpoint);
 void kn__epoch_json(kn__text *out, const kn_epoch *epoch);

@@ -16,10 +16,11 @@
 #include "replace.h"
 #include "text.h"
 
-enum { NAME_BYTES = 320, KEYS_MAX = 11, LINKS_MAX = 40 };
+enum { NAME_BYTES = 320, KEYS_MAX = 12, LINKS_MAX = 40 };
 #define OPTIMIZER "optimizer/"
 #define AVERAGE "ema/"
 #define VOCAB "knet.vocab"
+#define DATA_HASH "knet.data_hash"
 
 /* The tensors of a checkpoint, by the name that they have in files. */
 typedef struct list {
@@ -214,6 +215,7 @@ static kn_status metadata_fill(metadata *m, kn_checkpoint *c) {
         kn__text_printf(key_add(m, "knet.data"),
                         "%" PRIu64 " %" PRIu64 " %" PRId64 " %" PRId64 " %" PRId64, place.seed,
                         place.offset, place.index, place.n_images, place.batch);
+        kn__text_printf(key_add(m, DATA_HASH), "%016" PRIx64, kn_dataset_hash(c->train->data));
     }
     if (c->train && c->train->data->vocab) kn__text_puts(key_add(m, VOCAB), c->train->data->vocab);
     if (c->scale) {

@@ -13,6 +13,7 @@
 
 #include "checked.h"
 #include "images.h"
+#include "mix.h"
 
 /* --- life cycle --- */
 
@@ -92,6 +93,42 @@ kn_shape kn_dataset_shape(const kn_dataset *d) { return d->x_shape; }
 int kn_dataset_is_sequence(const kn_dataset *d) { return d->offset != NULL; }
 const char *kn_dataset_class_name(const kn_dataset *d, int64_t i) {
     return d->class_name && i >= 0 && i < d->n_classes ? d->class_name[i] : NULL;
+}
+
+/* --- the hash --- */
+
+enum { HASH_BLOCKS = 256, HASH_BLOCK_BYTES = 4096 };
+
+/* All of it, or blocks of it with equal distances. */
+static uint64_t bytes_hash(uint64_t h, const void *bytes, size_t n) {
+    const char *at = bytes;
+    if (n <= (size_t)HASH_BLOCKS * HASH_BLOCK_BYTES) return kn__fnv(h, at, n);
+    size_t distance = (n - HASH_BLOCK_BYTES) / (HASH_BLOCKS - 1);
+    for (size_t i = 0; i < HASH_BLOCKS; i++) h = kn__fnv(h, at + i * distance, HASH_BLOCK_BYTES);
+    return h;
+}
+
+static uint64_t labels_hash(uint64_t h, const kn_dataset *d) {
+    size_t n = (size_t)d->n * d->y_bytes;
+    bool is_class = d->y_dtype == KN_I64 && d->y_shape.n_dims == 0;
+    return is_class ? kn__fnv_words(h, d->y, n) : bytes_hash(h, d->y, n);
+}
+
+uint64_t kn_dataset_hash(const kn_dataset *d) {
+    size_t x_bytes = (size_t)d->n * d->x_bytes;
+    const char *x = d->x;
+    uint64_t h = kn__fnv_step(KN__FNV_START, (uint64_t)d->n);
+    h = kn__fnv_step(h, (uint64_t)d->x_dtype);
+    for (int i = 0; i < d->x_shape.n_dims; i++) h = kn__fnv_step(h, (uint64_t)d->x_shape.dim[i]);
+    if (d->offset) { /* of a part they begin anywhere */
+        for (int64_t i = 0; i < d->n; i++)
+            h = kn__fnv_step(h, (uint64_t)(d->offset[i + 1] - d->offset[i]));
+        x += (size_t)d->offset[0] * d->x_bytes;
+        x_bytes = (size_t)(d->offset[d->n] - d->offset[0]) * d->x_bytes;
+    }
+    h = bytes_hash(h, x, x_bytes);
+    if (d->y) h = labels_hash(h, d);
+    return kn__mix(h);
 }
 
 /* --- labels --- */

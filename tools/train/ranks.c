@@ -1,9 +1,12 @@
 /* Data-parallel training: sums, decisions and layers' state of all ranks. */
 #include "ranks.h"
 
+#include <inttypes.h>
 #include <knet/op.h>
+#include <stdio.h>
 
 #include "layers/layer.h"
+#include "loader.h"
 
 int kn__ranks_size(const kn_parallel *parallel) {
     return parallel ? kn_comm_size(kn_parallel_comm(parallel)) : 1;
@@ -23,6 +26,15 @@ kn_status kn__ranks_any(kn_parallel *parallel, bool *flag) {
     KN_TRY(kn__ranks_combine(parallel, &value, 1, KN_COMM_MAX));
     *flag = value > 0;
     return KN_OK;
+}
+
+kn_status kn__ranks_data_check(kn_parallel *parallel, const kn_loader *loader) {
+    char text[64] = "each rank its own";
+    if (kn__ranks_size(parallel) == 1) return KN_OK;
+    if (loader->options.n_ranks > 1)
+        snprintf(text, sizeof text, "%" PRId64 " samples, hash %016" PRIx64, loader->data->n,
+                 kn_dataset_hash(loader->data));
+    return kn_comm_agree(kn_parallel_comm(parallel), "the training data", text);
 }
 
 typedef struct visit {

@@ -2,6 +2,7 @@
 #ifndef KN_TRAIN_RANKS_H
 #define KN_TRAIN_RANKS_H
 
+#include <knet/data.h>
 #include <knet/file.h>
 #include <knet/layer.h>
 #include <knet/parallel.h>
@@ -14,6 +15,9 @@ bool kn__ranks_writes(const kn_parallel *parallel);
 kn_status kn__ranks_combine(kn_parallel *parallel, double value[], int n, kn_comm_op op);
 /* Whether any rank says so. */
 kn_status kn__ranks_any(kn_parallel *parallel, bool *flag);
+/* Ranks that share the samples of a data set need the same one: INVALID on all where they differ.
+ * Loaders that know of no ranks have data of their own. */
+kn_status kn__ranks_data_check(kn_parallel *parallel, const kn_loader *loader);
 /* The layers' running means and variances become the means over the ranks. net may be NULL. */
 kn_status kn__ranks_state_mean(kn_parallel *parallel, kn_layer *net);
 

@@ -541,6 +541,7 @@ static kn_status ranks_check(const run *r, int64_t first) {
     char text[256];
     const kn_loader_options *data = &r->train->options;
     if (kn__ranks_size(r->more.parallel) == 1) return KN_OK;
+    KN_TRY(kn__ranks_data_check(r->more.parallel, r->train));
     snprintf(text, sizeof text,
              "%" PRId64 " epochs of %" PRId64 " batches of %" PRId64 "%s, %" PRId64
              " a step%s%s; from epoch %" PRId64 ", step %" PRId64 "; patience %" PRId64

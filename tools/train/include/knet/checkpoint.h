@@ -65,10 +65,11 @@ KN_API KN_MUST_CHECK kn_status kn_checkpoint_save(const char *path, kn_checkpoin
  * another number of samples or another batch, or of an optimiser with other settings
  * (kn_optim_settings) or other factors of kn_optim_group: each names it; and, with an optimiser,
  * for averages of another decay, and averages or a loss scale that the file has and the run hasn't.
- * With keep_settings other settings, factors and decays are no error. Data sets of the same size
- * are not told apart. The rate becomes the file's, and so do the groups where optim has none: to
- * change them call kn_optim_lr and kn_optim_group afterwards. Which parameters are frozen is in no
- * file: freeze them again after loading. */
+ * With keep_settings other settings, factors and decays are no error. Other data with as many
+ * samples is no error: the metadata has the kn_dataset_hash of the saved run's, in hexadecimal
+ * digits, as knet.data_hash. The rate becomes the file's, and so do the groups where optim has
+ * none: to change them call kn_optim_lr and kn_optim_group afterwards. Which parameters are frozen
+ * is in no file: freeze them again after loading. */
 KN_API KN_MUST_CHECK kn_status kn_checkpoint_load(kn_checkpoint *checkpoint, const char *path);
 
 #ifdef __cplusplus

@@ -131,6 +131,9 @@ KN_API const char *kn_dataset_class_name(const kn_dataset *data, int64_t i);
 /* The shape of a sample's x; of sequences [longest]. */
 KN_API kn_shape kn_dataset_shape(const kn_dataset *data);
 KN_API int kn_dataset_is_sequence(const kn_dataset *data); /* whether samples have lengths */
+/* A hash of all classes and lengths, and of up to a MiB of x and y: one that differs is of other
+ * data. Milliseconds. */
+KN_API uint64_t kn_dataset_hash(const kn_dataset *data);
 
 #ifdef __cplusplus
 }
