@@ -191,6 +191,7 @@ static kn_tensor *cross_entropy_in_f32(kn_tensor *logits, kn_tensor *labels,
     kn_dtype dtype = (kn_dtype)logits->dtype;
     kn_cross_entropy_options o = *options;
     if (o.weight && o.weight->dtype == dtype) o.weight = (kn_cast)(o.weight, KN_F32);
+    if (labels->dtype == dtype) labels = (kn_cast)(labels, KN_F32);
     kn_tensor *y = (kn_cross_entropy_with)((kn_cast)(logits, KN_F32), labels, &o);
     return kn__ops_self->frame->autocast ? y : (kn_cast)(y, dtype);
 }
@@ -208,6 +209,52 @@ static kn_tensor *cross_entropy_of_places(kn_tensor *logits, kn_tensor *labels,
     return kn__loss_reduced((kn_reshape)(y, places), options->reduction);
 }
 
+static bool is_float(const kn_tensor *t) {
+    return t->dtype == KN_F32 || t->dtype == KN_F64 || kn__is_half(t->dtype);
+}
+
+/* Whether labels are probabilities of the classes. */
+static bool has_targets(const kn_op_call *call) {
+    const kn_tensor *x = call->in[0], *t = call->in[1];
+    if (!kn__is_whole(x) || !kn__is_whole(t) || x->n_dims < 2 || x->n_dims != t->n_dims)
+        return false;
+    for (int i = 0; i < x->n_dims; i++) {
+        if (x->dim[i] != t->dim[i]) return false;
+    }
+    return is_float(x) && is_float(t);
+}
+
+static bool targets_fit(const kn_op_call *call, const kn_cross_entropy_options *o) {
+    const kn_tensor *x = call->in[0], *t = call->in[1];
+    if (x->dtype != t->dtype && !kn__is_half(x->dtype))
+        return kn_op_call_fail(call, KN_ERR_DTYPE, "logits are %s, probabilities %s; see kn_cast",
+                               kn_dtype_name((kn_dtype)x->dtype),
+                               kn_dtype_name((kn_dtype)t->dtype));
+    if (o->ignores)
+        return kn_op_call_fail(call, KN_ERR_INVALID,
+                               "ignore_index is %lld, but labels are probabilities",
+                               (long long)o->ignore_index);
+    return rows_full(call, o->reduction == KN_REDUCE_MEAN) && options_fit(call, o);
+}
+
+/* Of targets [B,C,…], as of mixed samples: -Σ w[c]·((1 - ε)·t[c] + ε/C)·log p[c] for each place. */
+static kn_tensor *cross_entropy_of_targets(const kn_op_call *call,
+                                           const kn_cross_entropy_options *o) {
+    kn_tensor *x = call->in[0], *t = call->in[1];
+    if (!targets_fit(call, o)) return NULL;
+    if (kn__is_half(x->dtype)) return cross_entropy_in_f32(x, t, o);
+    if (o->smoothing > 0)
+        t = (kn_affine)(t, 1 - o->smoothing, o->smoothing / (double)(x->dim[1] ? x->dim[1] : 1));
+    if (o->weight) {
+        kn_shape along = {.n_dims = x->n_dims - 1}; /* [C,1…], broadcast to [B,C,…] */
+        for (int i = 1; i < along.n_dims; i++) along.dim[i] = 1;
+        along.dim[0] = o->weight->n;
+        t = (kn_mul)(t, (kn_reshape)(o->weight, along));
+    }
+    kn_tensor *sum = (kn_sum)((kn_mul)(t, (kn_logsoftmax)(x, 1)), KN_SHAPE(1), false);
+    return kn__loss_reduced((kn_neg)(sum), o->reduction);
+}
+
 kn_tensor *(kn_cross_entropy_with)(kn_tensor *logits, kn_tensor *labels,
                                    const kn_cross_entropy_options *options) {
     KN__AS("cross_entropy_with");
@@ -216,6 +263,7 @@ kn_tensor *(kn_cross_entropy_with)(kn_tensor *logits, kn_tensor *labels,
     bool is_mean = o->reduction == KN_REDUCE_MEAN;
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_cross_entropy, NULL, KN_LIST_(logits, labels), 2);
+    if (has_targets(&call)) return cross_entropy_of_targets(&call, o);
     if (!kn__check_inputs(&call)) return NULL;
     bool is_of_places = has_places(&call);
     if (!is_of_places && !rows_fit(&call)) return NULL;

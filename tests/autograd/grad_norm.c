@@ -80,6 +80,11 @@ F(f_class_weights) {
     return kn_cross_entropy_with(x[0], labels(),
                                  &(kn_cross_entropy_options){.weight = x[1], .smoothing = 0.3});
 }
+F(f_probabilities) {
+    CTX;
+    return kn_cross_entropy_with(x[0], kn_softmax(x[1], 1),
+                                 &(kn_cross_entropy_options){.weight = x[2], .smoothing = 0.3});
+}
 F(f_places) {
     CTX;
     kn_tensor *y = kn_cross_entropy_with(
@@ -135,6 +140,7 @@ const grad_case grad_norm_cases[] = {
     CASE(rmsnorm, f_rmsnorm, -2, 2, 2, C1(3, 4), C1(4)),
     CASE(rmsnorm, f_rmsnorm_plain, -2, 2, 1, C1(2, 2, 3)),
     CASE(groupnorm, f_groupnorm, -2, 2, 3, C1(2, 4, 3), C1(4), C1(4)),
+    CASE(logsoftmax, f_probabilities, 0.5, 2, 3, C1(4, 3), C1(4, 3), C1(3)),
     CASE(groupnorm, f_groupnorm, -2, 2, 3, C1(2, 4), C1(4), C1(4)),
     CASE(groupnorm, f_instancenorm, -2, 2, 3, C1(2, 3, 4), C1(3), C1(3)),
     CASE(logsoftmax, f_smoothed, -2, 2, 1, C1(4, 3)),

@@ -69,6 +69,51 @@ static void cross_entropy_with_options_equals_pytorch(void **state) {
     }
 }
 
+static void cross_entropy_of_probabilities_equals_pytorch(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype) {
+        KN_FRAME(.dtype = dtype);
+        kn_tensor *a = golden_x(dtype, KN_SHAPE(B, N));
+        kn_tensor *t = golden_array(dtype, KN_SHAPE(B, N), 5, 1, 17, 0.25, 0);
+        t = kn_div(t, kn_sum(t, KN_SHAPE(1), true));
+        kn_tensor *w = golden_array(dtype, KN_SHAPE(N), 3, 1, 7, 0.25, 0.5);
+        GOLDEN(kn_cross_entropy_with(a, t, NULL), ce_shares);
+        kn_cross_entropy_options o = {.weight = w, .smoothing = 0.3};
+        GOLDEN(kn_cross_entropy_with(a, t, &o), ce_shares_weighted);
+        o = (kn_cross_entropy_options){.smoothing = 0.2, .reduction = KN_REDUCE_NONE};
+        GOLDEN(kn_cross_entropy_with(a, t, &o), ce_shares_none);
+        kn_shape places = KN_SHAPE(B, GOLDEN_C, GOLDEN_S);
+        o = (kn_cross_entropy_options){.weight = kn_slice(w, KN_SHAPE(0), KN_SHAPE(GOLDEN_C))};
+        GOLDEN(kn_cross_entropy_with(kn_reshape(a, places), kn_reshape(t, places), &o),
+               ce_shares_places);
+        o = (kn_cross_entropy_options){.ignores = 1, .ignore_index = 3};
+        assert_op_fails(kn_cross_entropy_with(a, t, &o), KN_ERR_INVALID,
+                        "ignore_index is 3, but labels are probabilities");
+        kn_tensor *other = kn_cast(t, dtype == KN_F32 ? KN_F64 : KN_F32);
+        assert_op_fails(kn_cross_entropy_with(a, other, NULL), KN_ERR_DTYPE,
+                        "kn_cross_entropy_with: logits are f");
+        o = (kn_cross_entropy_options){.smoothing = -1};
+        assert_op_fails(kn_cross_entropy_with(a, t, &o), KN_ERR_INVALID, "smoothing is -1");
+    }
+}
+
+/* A number of a class is a target of one there; and 16 bits, in f32 on the way. */
+static void probabilities_of_one_class_are_its_number(void **state) {
+    (void)state;
+    for (int dtype = KN_F32; dtype <= KN_BF16; dtype++) {
+        KN_FRAME();
+        kn_tensor *x = kn_cast(kn_affine(golden_x(KN_F64, KN_SHAPE(B, N)), 4, 0), (kn_dtype)dtype);
+        kn_tensor *labels = I64(KN_SHAPE(B), 3, 0, 7);
+        kn_tensor *t = kn_cast(kn_one_hot(labels, N), (kn_dtype)dtype);
+        kn_tensor *y = kn_cross_entropy_with(x, t, NULL);
+        assert_ok(kn_check());
+        assert_int_equal(kn_tensor_dtype(y), dtype);
+        double eps = dtype == KN_BF16 ? 8e-3 : dtype == KN_F16 ? 1e-3 : 1e-6;
+        assert_close(ops_at(kn_cast(y, KN_F64), 0),
+                     ops_at(kn_cast(kn_cross_entropy(x, labels), KN_F64), 0), eps, 0);
+    }
+}
+
 /* The sum of 40000 rows, and their number weighted by 2, don't fit f16. */
 static void sixteen_bit_losses_average_many_rows(void **state) {
     (void)state;
@@ -297,6 +342,8 @@ int main(void) {
     return RUN_TESTS(
         OPS_TEST(terms_and_reductions_equal_pytorch),
         OPS_TEST(cross_entropy_with_options_equals_pytorch),
+        OPS_TEST(cross_entropy_of_probabilities_equals_pytorch),
+        OPS_TEST(probabilities_of_one_class_are_its_number),
         OPS_TEST(accuracy_takes_the_first_of_equals_and_nan_as_largest),
         OPS_TEST(sixteen_bit_losses_average_many_rows), OPS_TEST(sixteen_bit_losses_join_rows),
         OPS_TEST(smoothing_keeps_an_infinite_loss), OPS_TEST(smooth_l1_takes_any_beta),

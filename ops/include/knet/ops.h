@@ -413,8 +413,8 @@ typedef struct kn_cross_entropy_options {
     kn_reduction reduction; /* KN_REDUCE_MEAN: over the rows that count, or their weights */
     uint64_t reserved[4];   /* zero */
 } kn_cross_entropy_options;
-/* As PyTorch's cross_entropy; gradients of any order. A label out of range gives NaN, -1 as well.
- * KN_REDUCE_NONE gives a term for each label. NULL: kn_cross_entropy. */
+/* As PyTorch's cross_entropy, also of probabilities [B,C,…] in place of labels; gradients of any
+ * order. A label out of range gives NaN, -1 as well. KN_REDUCE_NONE gives a term for each label. */
 KN_API kn_tensor *kn_cross_entropy_with(kn_tensor *logits, kn_tensor *labels,
                                         const kn_cross_entropy_options *options);
 /* One less kn_accuracy; and kn_accuracy where a label among the k largest scores is right. */

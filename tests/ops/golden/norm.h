@@ -480,3 +480,11 @@ static const double golden_ce_weighted_smoothed[] = {
     4.0170677437931648};
 static const double golden_ce_sum[] = {
     10.728112949525428};
+static const double golden_ce_shares[] = {
+    3.5976692171828977};
+static const double golden_ce_shares_weighted[] = {
+    4.1471776770082149};
+static const double golden_ce_shares_none[] = {
+    3.4780702696972918, 3.6540489347389529, 3.6010345067077969};
+static const double golden_ce_shares_places[] = {
+    0.28475754429811567};

@@ -90,3 +90,10 @@ emit("ce_ignored_none", F.cross_entropy(a, labels, ignore_index=7, reduction="no
 emit("ce_weighted", F.cross_entropy(a, labels, weight=classes, ignore_index=3))
 emit("ce_weighted_smoothed", F.cross_entropy(a, labels, weight=classes, label_smoothing=0.3))
 emit("ce_sum", F.cross_entropy(a, labels, reduction="sum"))
+shares = array(5, 1, 17, 0.25, 0, tuple(a.shape))
+shares = shares / shares.sum(1, keepdim=True)
+emit("ce_shares", F.cross_entropy(a, shares))
+emit("ce_shares_weighted", F.cross_entropy(a, shares, weight=classes, label_smoothing=0.3))
+emit("ce_shares_none", F.cross_entropy(a, shares, reduction="none", label_smoothing=0.2))
+places = [t.reshape(B, C, S) for t in (a, shares)]
+emit("ce_shares_places", F.cross_entropy(*places, weight=classes[:C]))
