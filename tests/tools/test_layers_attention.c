@@ -97,7 +97,11 @@ static void check_steps(const kn_layer_attention_options *o) {
         assert_near(kn_layer_attention_forward(layer, steps(x, t, end), &in), steps(whole, t, end));
         assert_int_equal(kn_tensor_shape(k).dim[2], m ? T : end);
         assert_int_equal(kn_tensor_shape(v).dim[1], o->kv_heads ? o->kv_heads : HEADS);
-        in.memory = NULL; /* the first call has read it */
+        if (m && t == 0) { /* the first call has read it */
+            assert_null(kn_layer_attention_forward(layer, x, &in));
+            assert_fails(kn_check(), KN_ERR_INVALID, "self: memory is given, and keys of an ");
+        }
+        in.memory = NULL;
     }
     fixture_release(&f);
 }
@@ -210,14 +214,30 @@ static void wrong_inputs_are_errors(void **state) {
     assert_fails(kn_check(), KN_ERR_INVALID, "cross: memory is NULL, of which keys come");
     assert_refused(self, x, (kn_layer_attention_inputs){.memory = m},
                    "self: memory is given, but the layer has no memory_width");
-    assert_refused(cross, x, (kn_layer_attention_inputs){.memory = kn_ones(KN_SHAPE(S, MEMORY))},
-                   "memory is not [batch,time,memory_width]");
-    assert_refused(self, x, (kn_layer_attention_inputs){.keys = &k}, "one is NULL");
+    assert_null(kn_layer_attention_forward(
+        cross, x, &(kn_layer_attention_inputs){.memory = kn_ones(KN_SHAPE(S, MEMORY))}));
+    assert_fails(kn_check(), KN_ERR_SHAPE, "cross: memory is not [batch,time,memory_width]");
+    const char *each = "self: keys and values need a variable each";
+    assert_refused(self, x, (kn_layer_attention_inputs){.keys = &k}, each);
+    assert_refused(self, x, (kn_layer_attention_inputs){.keys = &k, .values = &k}, each);
     v = x;
-    assert_refused(self, x, (kn_layer_attention_inputs){.keys = &k, .values = &v}, "one is NULL");
+    assert_refused(self, x, (kn_layer_attention_inputs){.keys = &k, .values = &v}, each);
     k = x;
     assert_refused(self, x, (kn_layer_attention_inputs){.keys = &k, .values = &v},
-                   "keys are not those of an earlier call");
+                   "self: keys are not those of an earlier call");
+    k = kn_ones(KN_SHAPE(B, HEADS, 3, HEAD));
+    v = kn_ones(KN_SHAPE(B, HEADS, 2, HEAD));
+    assert_refused(self, x, (kn_layer_attention_inputs){.keys = &k, .values = &v},
+                   "self: values are not those of an earlier call");
+    kn_tensor *gone = NULL;
+    {
+        KN_FRAME();
+        gone = kn_ones(KN_SHAPE(B, S, MEMORY));
+    }
+    assert_refused(cross, x, (kn_layer_attention_inputs){.memory = gone},
+                   "has ended with its frame");
+    assert_refused(cross, x, (kn_layer_attention_inputs){.memory = m, .mask = gone},
+                   "cross: mask has ended with its frame");
     assert_refused(self, x, (kn_layer_attention_inputs){.reserved = {0, 0, 0, 1}},
                    "a reserved input is not zero");
     k = v = NULL; /* a call that fails sets neither */
@@ -227,6 +247,8 @@ static void wrong_inputs_are_errors(void **state) {
     assert_true(!k && !v);
     assert_null(kn_layer_attention_forward(flat, x, NULL));
     assert_fails(kn_check(), KN_ERR_INVALID, "flat is not a kn_layer_attention");
+    assert_null(kn_layer_attention_forward(f.net, x, NULL));
+    assert_fails(kn_check(), KN_ERR_INVALID, "a root is not a kn_layer_attention");
     fixture_release(&f);
 }
 
@@ -250,6 +272,8 @@ static void wrong_options_are_errors(void **state) {
                     "heads have 3 elements, an odd number");
     assert_not_made(f.net, (kn_layer_attention_options){.rotary_base = 10, .memory_width = 2},
                     KN_ERR_INVALID, "places in the memory are not those of x");
+    assert_not_made(f.net, (kn_layer_attention_options){.causal = 1, .memory_width = 2},
+                    KN_ERR_INVALID, "causal, but places in the memory are not those of x");
     assert_not_made(f.net, (kn_layer_attention_options){.memory_width = -2}, KN_ERR_SHAPE,
                     "memory_width is -2");
     assert_not_made(f.net, (kn_layer_attention_options){.reserved = {1}}, KN_ERR_INVALID,

@@ -59,30 +59,68 @@ static parts parts_of_two(const attention *l, kn_tensor *x, kn_tensor *memory) {
     return p;
 }
 
-static bool inputs_fit(const attention *l, kn_tensor *x, const kn_layer_attention_inputs *in) {
+static bool refuse(kn_status status, const char *problem) {
+    (void)KN_FAIL_NULL(status, "%s", problem);
+    return false;
+}
+
+/* Keys or values of earlier calls, `what` of both: of one length. */
+static bool earlier_fits(const char *what, kn_tensor *t, kn_tensor *keys) {
+    const char *problem = kn_tensor_problem(t);
+    if (!problem && kn_tensor_shape(t).n_dims == 4 &&
+        kn_tensor_shape(t).dim[2] == kn_tensor_shape(keys).dim[2])
+        return true;
+    if (!problem) problem = "are not those of an earlier call, [batch,heads,time,head width]";
+    (void)KN_FAIL_NULL(KN_ERR_INVALID, "%s %s", what, problem);
+    return false;
+}
+
+static bool earlier_fit(const kn_layer_attention_inputs *in) {
+    if (!in->keys && !in->values) return true;
+    if (!in->keys || !in->values || in->keys == in->values || !*in->keys != !*in->values)
+        return refuse(KN_ERR_INVALID,
+                      "keys and values need a variable each, both NULL or both "
+                      "those of an earlier call");
+    return !*in->keys || (earlier_fits("keys", *in->keys, *in->keys) &&
+                          earlier_fits("values", *in->values, *in->keys));
+}
+
+static bool memory_fits(const attention *l, const kn_layer_attention_inputs *in) {
     const bool is_later = in->keys && *in->keys;
-    const char *problem = NULL;
+    const char *problem = in->memory ? kn_tensor_problem(in->memory) : NULL;
+    if (problem) {
+        (void)KN_FAIL_NULL(KN_ERR_INVALID, "memory %s", problem);
+        return false;
+    }
+    if (in->memory && l->qkv)
+        return refuse(KN_ERR_INVALID,
+                      "memory is given, but the layer has no memory_width: keys come of x");
+    if (in->memory && is_later)
+        return refuse(KN_ERR_INVALID,
+                      "memory is given, and keys of an earlier call: set keys and "
+                      "values to NULL for another memory");
+    if (!in->memory && !l->qkv && !is_later)
+        return refuse(KN_ERR_INVALID,
+                      "memory is NULL, of which keys come; see kn_layer_attention_forward");
+    if (in->memory && kn_tensor_shape(in->memory).n_dims != 3)
+        return refuse(KN_ERR_SHAPE, "memory is not [batch,time,memory_width]");
+    return true;
+}
+
+static bool inputs_fit(const attention *l, kn_tensor *x, const kn_layer_attention_inputs *in) {
     int n_dims = kn_tensor_shape(x).n_dims;
     if (n_dims != 3) {
         (void)KN_FAIL_NULL(KN_ERR_SHAPE, "x has %d dimensions, not [batch,time,width]", n_dims);
         return false;
     }
     for (int i = 0; i < 4; i++)
-        if (in->reserved[i]) problem = "a reserved input is not zero";
-    if (!in->keys != !in->values || (in->keys && !*in->keys != !*in->values))
-        problem = "of keys and values of earlier calls one is NULL";
-    else if (in->memory && kn_tensor_problem(in->memory))
-        problem = "memory is no tensor that can be read";
-    else if (in->memory && l->qkv)
-        problem = "memory is given, but the layer has no memory_width: keys come of x";
-    else if (!in->memory && !l->qkv && !is_later)
-        problem = "memory is NULL, of which keys come; see kn_layer_attention_forward";
-    else if (in->memory && kn_tensor_shape(in->memory).n_dims != 3)
-        problem = "memory is not [batch,time,memory_width]";
-    else if (is_later && kn_tensor_shape(*in->keys).n_dims != 4)
-        problem = "keys are not those of an earlier call, [batch,heads,time,head width]";
-    if (problem) (void)KN_FAIL_NULL(KN_ERR_INVALID, "%s", problem);
-    return !problem;
+        if (in->reserved[i]) return refuse(KN_ERR_INVALID, "a reserved input is not zero");
+    const char *problem = in->mask ? kn_tensor_problem(in->mask) : NULL;
+    if (problem) {
+        (void)KN_FAIL_NULL(KN_ERR_INVALID, "mask %s", problem);
+        return false;
+    }
+    return earlier_fit(in) && memory_fits(l, in);
 }
 
 static kn_tensor *attend(kn_layer *layer, kn_tensor *x, const void *ctx) {
@@ -130,7 +168,9 @@ kn_tensor *(kn_layer_attention_forward)(kn_layer *layer, kn_tensor *x,
     if (!layer || layer->kind != &attention_kind)
         return KN_FAIL_NULL(KN_ERR_INVALID,
                             "kn_layer_attention_forward: %s is not a kn_layer_attention",
-                            layer ? layer->path : "NULL");
+                            !layer          ? "NULL"
+                            : layer->parent ? layer->path
+                                            : "a root");
     return inputs ? kn__layer_forward_by(layer, x, attend, inputs) : (kn_layer_forward)(layer, x);
 }
 
@@ -165,6 +205,9 @@ static bool options_fit(const char *name, int64_t head_width, const kn_layer_att
     else if (!(o->rotary_base >= 0 && o->rotary_base < 1e300))
         none = kn__layer_fail(kind, name, KN_ERR_INVALID, "rotary_base is %g; expected 0 or more",
                               o->rotary_base);
+    else if (o->causal && o->memory_width)
+        none = kn__layer_fail(kind, name, KN_ERR_INVALID,
+                              "causal, but places in the memory are not those of x");
     else if (is_turned && o->memory_width)
         none = kn__layer_fail(kind, name, KN_ERR_INVALID,
                               "rotary_base is %g, but places in the memory are not those of x",

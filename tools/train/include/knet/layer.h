@@ -185,7 +185,8 @@ KN_API kn_layer *kn_layer_flatten(kn_layer *parent, const char *name); /* [B,…
 KN_API kn_layer *kn_layer_sequential(kn_layer *parent, const char *name);
 /* x + body(x), where body is the sequence of the layers in it; He et al. 2016. */
 KN_API kn_layer *kn_layer_residual(kn_layer *parent, const char *name);
-/* Adds an empty sequence "shortcut" to a residual layer, whose result replaces x in the sum. */
+/* Adds an empty sequence "shortcut" to a residual layer, before its other layers; its result
+ * replaces x in the sum. */
 KN_API kn_layer *kn_layer_shortcut(kn_layer *residual);
 /* x and body(x) side by side along axis 1; Huang et al. 2017. */
 KN_API kn_layer *kn_layer_dense(kn_layer *parent, const char *name);
