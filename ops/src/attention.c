@@ -91,7 +91,8 @@ kn_tensor *(kn_attention)(kn_tensor *q, kn_tensor *k, kn_tensor *v,
     if (!options_fit(o)) return NULL;
     if (o->scale == 0) attr.scale = 1 / sqrt(q->dim[3] ? (double)q->dim[3] : 1);
     if (o->mask && o->mask != KN_NONE) {
-        if (!kn__check_readable(KN_OP_attention, &o->mask, 1)) return NULL;
+        in[3] = o->mask;
+        if (!kn__check_readable(KN_OP_attention, in, 4)) return NULL;
         in[3] = added(o->mask, q);
         if (!in[3]) return NULL;
     }

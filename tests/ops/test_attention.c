@@ -171,6 +171,13 @@ static void bad_arguments_are_errors_with_the_values(void **state) {
                     "q must be [B,H,T,D]");
     assert_op_fails(kn_attention(q, k2, k2, &(kn_attention_options){.mask = kn_ones(KN_SHAPE(4))}),
                     KN_ERR_SHAPE, "mask must broadcast to [2,4,3,5]");
+    kn_tensor *gone = NULL;
+    {
+        KN_FRAME();
+        gone = kn_ones(KN_SHAPE(5, 6));
+    }
+    assert_op_fails(kn_attention(q, k2, k2, &(kn_attention_options){.mask = gone}), KN_ERR_INVALID,
+                    "kn_attention: mask [5,6]");
     assert_op_fails(kn_attention(q, k2, k2, &(kn_attention_options){.scale = NAN}), KN_ERR_INVALID,
                     "scale is nan");
     assert_op_fails(kn_attention(q, k2, k2, &(kn_attention_options){.reserved = {1}}),
