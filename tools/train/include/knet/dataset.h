@@ -1,7 +1,8 @@
 /* Data sets in memory: samples of arrays, files and folders, for the loaders of data.h.
  *
- *     kn_dataset *all = NULL, *train = NULL, *test = NULL;
- *     KN_TRY(kn_dataset_read_csv(&all, "iris.csv", NULL));
+ *     kn_dataset *file = NULL, *all = NULL, *train = NULL, *test = NULL;
+ *     KN_TRY(kn_dataset_read_csv(&file, "iris.csv", NULL));
+ *     KN_TRY(kn_dataset_shuffle(&all, file, 1));
  *     int64_t n = kn_dataset_size(all);
  *     KN_TRY(kn_dataset_take(&train, all, 0, n - 30));
  *     KN_TRY(kn_dataset_take(&test, all, n - 30, 30));
@@ -55,6 +56,13 @@ KN_API KN_MUST_CHECK kn_status kn_dataset_create_synthetic(kn_dataset **out, int
 /* Samples first … first + n - 1 of another set, which it shares. */
 KN_API KN_MUST_CHECK kn_status kn_dataset_take(kn_dataset **out, kn_dataset *from, int64_t first,
                                                int64_t n);
+/* Copies of samples index[0] … index[n - 1] of another set, in that order; one may come several
+ * times. INVALID for n below 1, and an index outside of the set. */
+KN_API KN_MUST_CHECK kn_status kn_dataset_pick(kn_dataset **out, kn_dataset *from,
+                                               const int64_t index[], int64_t n);
+/* Copies of all samples in a random order, which follows from the seed: to split a sorted set. */
+KN_API KN_MUST_CHECK kn_status kn_dataset_shuffle(kn_dataset **out, kn_dataset *from,
+                                                  uint64_t seed);
 /* Destroys the set; loaders and parts of it stay valid. No-op on NULL. */
 KN_API void kn_dataset_destroy(kn_dataset *data);
 
@@ -131,6 +139,13 @@ KN_API const char *kn_dataset_class_name(const kn_dataset *data, int64_t i);
 /* The shape of a sample's x; of sequences [longest]. */
 KN_API kn_shape kn_dataset_shape(const kn_dataset *data);
 KN_API int kn_dataset_is_sequence(const kn_dataset *data); /* whether samples have lengths */
+/* Copies of x [n,…] and y [n,…] of all samples, as batches have them: to find means and spreads,
+ * and to make another set with kn_dataset_create. y: NULL without an error if there is none.
+ * UNSUPPORTED for the x of sequences. */
+KN_API kn_tensor *kn_dataset_x(const kn_dataset *data);
+KN_API kn_tensor *kn_dataset_y(const kn_dataset *data);
+#define kn_dataset_x(...) KN_LOCATED((kn_dataset_x)(__VA_ARGS__))
+#define kn_dataset_y(...) KN_LOCATED((kn_dataset_y)(__VA_ARGS__))
 /* A hash of all classes and lengths, and of up to a MiB of x and y: one that differs is of other
  * data. Milliseconds. */
 KN_API uint64_t kn_dataset_hash(const kn_dataset *data);
