@@ -80,25 +80,40 @@ static kn_status create(kn_optim **out, kn_params *params, double lr, const kn_o
     return KN_OK;
 }
 
+static kn_status sgd_check(const char *name, const kn_params *params, double lr,
+                           const kn_sgd_options *o, double momentum) {
+    const uint64_t reserved[3] = {o->reserved[0]};
+    KN_TRY(check(name, params, lr, o->weight_decay, o->clip_norm, o->clip_each, reserved));
+    if (momentum >= 0 && momentum < 1) return KN_OK;
+    return KN_FAIL(KN_ERR_INVALID, "%s: momentum %g is not in [0, 1)", name, momentum);
+}
+
 kn_status kn_sgd_create(kn_optim **out, kn_params *params, double lr,
                         const kn_sgd_options *options) {
+    const char *name = "kn_sgd_create";
     kn_sgd_options o = options ? *options : (kn_sgd_options){0};
-    KN_TRY(
-        check("kn_sgd_create", params, lr, o.weight_decay, o.clip_norm, o.clip_each, o.reserved));
-    kn_optim like = {.op = KN_OP_sgd_step,
-                     .attr = {.weight_decay = o.weight_decay},
+    if (!out) return KN_FAIL(KN_ERR_INVALID, "%s: out is NULL", name);
+    KN_TRY(sgd_check(name, params, lr, &o, o.momentum));
+    if (o.nesterov && o.momentum == 0)
+        return KN_FAIL(KN_ERR_INVALID, "%s: nesterov is of momentum, which is 0", name);
+    kn_optim like = {.op = o.momentum == 0 ? KN_OP_sgd_step
+                           : o.nesterov    ? KN_OP_nesterov_step
+                                           : KN_OP_momentum_step,
+                     .attr = {.momentum = o.momentum, .weight_decay = o.weight_decay},
                      .clip_norm = o.clip_norm,
-                     .clip_each = o.clip_each};
+                     .clip_each = o.clip_each,
+                     .has_m = o.momentum != 0};
+    like.attr.rate_outside = like.has_m;
     return create(out, params, lr, &like);
 }
 
 static kn_status with_momentum(const char *name, kn_op op, kn_optim **out, kn_params *params,
                                double lr, double momentum, const kn_sgd_options *options) {
     kn_sgd_options o = options ? *options : (kn_sgd_options){0};
-    KN_TRY(check(name, params, lr, o.weight_decay, o.clip_norm, o.clip_each, o.reserved));
-    if (!(momentum >= 0 && momentum < 1)) {
-        return KN_FAIL(KN_ERR_INVALID, "%s: momentum %g is not in [0, 1)", name, momentum);
-    }
+    KN_TRY(sgd_check(name, params, lr, &o, momentum));
+    if (o.momentum != 0 || o.nesterov)
+        return KN_FAIL(KN_ERR_INVALID, "%s: options.momentum and .nesterov are kn_sgd_create's",
+                       name);
     kn_optim like = {.op = op,
                      .attr = {.momentum = momentum, .weight_decay = o.weight_decay},
                      .clip_norm = o.clip_norm,
@@ -356,6 +371,8 @@ kn_status kn_optim_step(kn_optim *optim) {
 kn_params *kn_optim_params(const kn_optim *optim) { return optim->set; }
 
 const char *kn_optim_name(const kn_optim *optim) {
+    if (optim->attr.rate_outside)
+        return optim->op == KN_OP_nesterov_step ? "sgd_nesterov" : "sgd_momentum";
     switch (optim->op) {
         case KN_OP_sgd_step:
             return "sgd";

@@ -84,6 +84,57 @@ static void momentum_follows_its_formula(void **state) {
     kn_params_destroy(set);
 }
 
+/* PyTorch 1.13's SGD(momentum=0.9, weight_decay=0.01) on Σ c·w² at rates that change; one is 0. */
+static void check_sgd_momentum(uint64_t nesterov, const double want[3], const double want_v[3]) {
+    static const double rate[] = {0.1, 0.1, 0.1, 0.01, 0, 0.05};
+    kn_params *set = NULL;
+    kn_optim *optim = NULL;
+    char name[64];
+    assert_ok(kn_params_create(&set, &(kn_params_options){.dtype = KN_F64}));
+    KN_FRAME(.dtype = KN_F64);
+    kn_tensor *w = kn_param(set, KN_SHAPE(3), kn_init_normal(0, 1), "w");
+    assert_ok(kn_copy_into(w, (const double[]){1, -2, 0.5}, 3 * sizeof(double)));
+    const kn_sgd_options o = {.momentum = 0.9, .nesterov = nesterov, .weight_decay = 0.01};
+    assert_ok(kn_sgd_create(&optim, set, 0.1, &o));
+    for (int t = 0; t < 6; t++) {
+        KN_TAPE();
+        kn_tensor *c = kn_tensor_from((const double[]){0.5, 1, 2}, KN_F64, KN_SHAPE(3));
+        assert_ok(kn_optim_lr(optim, rate[t]));
+        assert_ok(kn_backward(kn_sum(kn_mul(kn_mul(w, w), c), KN_ALL, false)));
+        assert_ok(kn_optim_step(optim));
+    }
+    const double *got = kn_data(w);
+    for (int i = 0; i < 3; i++) assert_close(got[i], want[i], 0, 1e-14);
+    got = kn_data(kn_optim_state_at(optim, 1, name, sizeof name));
+    assert_string_equal(name, "m/w");
+    for (int i = 0; i < 3; i++) assert_close(got[i], want_v[i], 0, 1e-14);
+    assert_string_equal(kn_optim_name(optim), nesterov ? "sgd_nesterov" : "sgd_momentum");
+    kn_optim_destroy(optim);
+    kn_params_destroy(set);
+}
+
+static void sgd_with_momentum_is_that_of_pytorch(void **state) {
+    (void)state;
+    check_sgd_momentum(
+        0, (const double[]){0.30584436178469876, 0.26644856926049737, -0.23056560233857185},
+        (const double[]){2.987617493708022, -6.172446725613946, -1.0798438173275644});
+    check_sgd_momentum(
+        1, (const double[]){0.17588106025875105, 0.3865793236335442, -0.11510058040852736},
+        (const double[]){2.3884788845986034, -3.265567101549906, -1.2179608459675768});
+    kn_params *set = NULL;
+    kn_optim *optim = NULL;
+    assert_ok(kn_params_create(&set, NULL));
+    kn_sgd_options o = {.nesterov = 1};
+    assert_fails(kn_sgd_create(&optim, set, 1, &o), KN_ERR_INVALID, "nesterov is of momentum");
+    o.momentum = 1;
+    assert_fails(kn_sgd_create(&optim, set, 1, &o), KN_ERR_INVALID, "momentum 1 is not in [0, 1)");
+    o.momentum = 0.5;
+    assert_fails(kn_momentum_create(&optim, set, 1, 0.9, &o), KN_ERR_INVALID,
+                 "options.momentum and .nesterov are kn_sgd_create's");
+    assert_fails(kn_nesterov_create(&optim, set, 1, 0.9, &o), KN_ERR_INVALID, "kn_sgd_create's");
+    kn_params_destroy(set);
+}
+
 static void adam_reference(model *ref, int t, double lr, double decay, double clip) {
     double scale = clip_scale(ref, clip), c1 = 1 - pow(0.9, t), c2 = 1 - pow(0.999, t);
     for (int i = 0; i < N; i++) {
@@ -522,8 +573,9 @@ static void no_optimiser_is_an_error(void **state) {
 int main(void) {
     return RUN_TESTS(
         OPS_TEST(no_optimiser_is_an_error), OPS_TEST(sgd_follows_its_formula),
-        OPS_TEST(momentum_follows_its_formula), OPS_TEST(adam_follows_its_formula),
-        OPS_TEST(decay_is_decoupled), OPS_TEST(groups_have_their_own_rate_and_decay),
+        OPS_TEST(momentum_follows_its_formula), TEST(sgd_with_momentum_is_that_of_pytorch),
+        OPS_TEST(adam_follows_its_formula), OPS_TEST(decay_is_decoupled),
+        OPS_TEST(groups_have_their_own_rate_and_decay),
         OPS_TEST(adaptive_methods_follow_their_formulas), OPS_TEST(nesterov_follows_its_formula),
         OPS_TEST(averages_that_end_in_place_of_the_weights_are_the_weights),
         OPS_TEST(averages_follow_the_weights_and_change_places_with_them),

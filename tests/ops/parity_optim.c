@@ -30,6 +30,8 @@ static parity_case *optim_of(const optim_state *s, int n_weights, int64_t size, 
     return c;
 }
 
+static void rate_outside(parity_case *c) { ((kn_attr_optim *)c->attr)->rate_outside = 1; }
+
 void parity_optim_cases(void) {
     static const optim_state ops[] = {
         {KN_OP_sgd_step, 0, 0},      {KN_OP_momentum_step, 1, 0}, {KN_OP_nesterov_step, 1, 0},
@@ -41,5 +43,12 @@ void parity_optim_cases(void) {
         optim_of(&ops[i], 1, 40000, 0.1); /* several chunks */
         optim_of(&ops[i], 3, 4096, 0.1);  /* offsets that keep the second one aligned */
         optim_of(&ops[i], 3, 7, 0.1)->in[3].fill = FILL_HYPER_INF;
+    }
+    for (size_t i = 1; i < 3; i++) { /* momentum and nesterov as PyTorch has them */
+        rate_outside(optim_of(&ops[i], 4, 7, 0.1));
+        rate_outside(optim_of(&ops[i], 3, 4096, 0.1));
+        parity_case *c = optim_of(&ops[i], 3, 7, 0.1);
+        c->in[3].fill = FILL_HYPER_INF;
+        rate_outside(c);
     }
 }

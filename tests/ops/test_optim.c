@@ -25,7 +25,7 @@ static model *model_create(kn_dtype dtype) {
         k->part[i] = (kn_optim_part){k->w[i], part_at[i], part_size[i], 1 + i, 1 + 2 * i};
         for (int64_t j = 0; j < part_size[i]; j++) k->want_w[part_at[i] + j] = ops_at(k->w[i], j);
     }
-    k->attr = (kn_attr_optim){k->part, PARTS, 0.9, 0.8, 0.95, 1e-6, 0.01};
+    k->attr = (kn_attr_optim){k->part, PARTS, 0.9, 0.8, 0.95, 1e-6, 0.01, 0};
     return k;
 }
 
@@ -153,7 +153,7 @@ static void unused_state_may_be_absent(void **state) {
     (void)state;
     KN_FRAME();
     kn_tensor *w = F32(KN_SHAPE(2), 1, 2), *g = F32(KN_SHAPE(2), 10, 20);
-    kn_attr_optim attr = {&(kn_optim_part){w, 0, 2, 1, 1}, 1, 0, 0, 0, 0, 0};
+    kn_attr_optim attr = {&(kn_optim_part){w, 0, 2, 1, 1}, 1, 0, 0, 0, 0, 0, 0};
     assert_ok(
         kn_optim_run(KN_OP_sgd_step, &attr, g, KN_NONE, KN_NONE, F64(KN_SHAPE(4), 0.1, 0, 1, 0)));
     assert_values(w, 0, 0);
@@ -197,7 +197,7 @@ static void threads_change_no_bit(kn_op op) {
         kn_tensor *w = kn_tensor_from(kn_data(start), KN_F32, KN_SHAPE(50000)),
                   *m = kn_tensor_from(zeros, KN_F32, KN_SHAPE(50000));
         kn_tensor *v = kn_tensor_from(zeros, KN_F32, KN_SHAPE(50000));
-        kn_attr_optim attr = {&(kn_optim_part){w, 0, 50000, 1, 1}, 1, 0, 0.9, 0.999, 1e-8, 0};
+        kn_attr_optim attr = {&(kn_optim_part){w, 0, 50000, 1, 1}, 1, 0, 0.9, 0.999, 1e-8, 0, 0};
         assert_ok(kn_optim_run(op, &attr, grad, m, v, F64(KN_SHAPE(4), 0.1, 0, 1, 0)));
         result[i] = kn_keep(w);
     }

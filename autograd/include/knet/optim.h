@@ -26,13 +26,16 @@ typedef struct kn_optim kn_optim;
 typedef struct kn_sgd_options {
     double weight_decay, clip_norm; /* clip_norm: of all gradients together; 0: off */
     double clip_each;               /* the norm of each parameter's gradient at most; 0: off */
-    uint64_t reserved[3];           /* zero */
+    double momentum;                /* kn_sgd_create: 0: none */
+    uint64_t nesterov;              /* the same: 1: Nesterov's form of it */
+    uint64_t reserved[1];           /* zero */
 } kn_sgd_options;
-/* Stochastic gradient descent: w -= lr·g */
+/* Stochastic gradient descent: w -= lr·g. With momentum as PyTorch's SGD: v = momentum·v + g;
+ * w -= lr·v, and with nesterov w -= lr·(g + momentum·v). With a rate of 0 only v moves. */
 KN_API KN_MUST_CHECK kn_status kn_sgd_create(kn_optim **out, kn_params *params, double lr,
                                              const kn_sgd_options *options);
-/* Momentum: v = momentum·v - lr·g; w += v   (Knet's form). With a rate of 0 neither moves. PyTorch
- * has the rate outside of v: the same as long as the rate is. */
+/* Momentum: v = momentum·v - lr·g; w += v   (Knet's form). With a rate of 0 neither moves. The
+ * momentum of kn_sgd_create has the rate outside of v: the same as long as the rate is. */
 KN_API KN_MUST_CHECK kn_status kn_momentum_create(kn_optim **out, kn_params *params, double lr,
                                                   double momentum, const kn_sgd_options *options);
 
@@ -151,7 +154,7 @@ KN_API kn_tensor *kn_optim_shard_whole(kn_optim *optim, int i);
 /* --- its state, for checkpoints --- */
 /* The parameters that it updates; borrowed. */
 KN_API kn_params *kn_optim_params(const kn_optim *optim);
-/* Its method: "sgd", "adam", … */
+/* Its method: "sgd", "sgd_momentum", "sgd_nesterov", "adam", … */
 KN_API const char *kn_optim_name(const kn_optim *optim);
 /* What an optimiser was created with; 0 where its method has no such number. */
 typedef struct kn_optim_settings {

@@ -267,6 +267,7 @@ typedef struct kn_attr_optim {
     const kn_optim_part *part;
     int64_t n_parts;
     double momentum, beta1, beta2, eps, weight_decay;
+    int64_t rate_outside; /* 1: momentum_step and nesterov_step as PyTorch: m has no rate in it */
 } kn_attr_optim;
 #pragma GCC diagnostic pop
 

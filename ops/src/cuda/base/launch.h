@@ -447,6 +447,7 @@ typedef struct kn__optim {
     double
         *hyper; /* {learning rate, step count, gradient scale, reserved for the kernel's ticket} */
     double momentum, beta1, beta2, eps, weight_decay;
+    bool rate_outside; /* of m, as in PyTorch's momentum */
     bool last; /* of the launches of one step: advances the step count */
     int n_parts;
     void *w[KN__PARTS_MAX];

@@ -69,6 +69,7 @@ kn_status kn__cuda_optim(kn_op_call *call) {
     p.momentum = attr->momentum;
     p.beta1 = attr->beta1, p.beta2 = attr->beta2, p.eps = attr->eps;
     p.weight_decay = attr->weight_decay;
+    p.rate_outside = attr->rate_outside != 0;
     p.sums = NULL;
     int64_t next = 0;
     if (p.kind == KN__OPTIM_LAMB) KN_TRY(take_sums(&p, call));

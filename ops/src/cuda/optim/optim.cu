@@ -29,13 +29,14 @@ struct state {
     T *m, *v;
     double *hyper;
     double momentum, beta1, beta2, eps, weight_decay;
-    bool last;
+    bool rate_outside, last;
     double *sums;  // LAMB: [chunks][2], of squares of weights and of steps
 };
 
 template <class T>
 struct rates {  // what all elements of a step share
     T scale, lr, decay, keep, a, b, one_a, one_b, eps, root_scale, m_scale;
+    T inner, outer;  // of momentum: -lr and 1, or 1 and -lr
     double bias;
     bool stands;  // of a part without a rate: also where the step is infinite
 };
@@ -88,6 +89,8 @@ __device__ void set_part(rates<T> &r, const state<T> &s, double rate, double dec
     double lr = s.hyper[0];
     r.lr = (T)(lr * rate);
     r.stands = lr * rate == 0;
+    r.inner = s.rate_outside ? (T)1 : -r.lr;
+    r.outer = s.rate_outside ? -r.lr : (T)1;
     r.decay = (T)(s.weight_decay * decay);
     if (KIND == KN__OPTIM_ADAM) {
         r.keep = (T)(1 - lr * rate * s.weight_decay * decay);
@@ -115,11 +118,12 @@ __device__ void update(T &w, T g, T &m, T &v, const rates<T> &r) {
     if (KIND != KN__OPTIM_ADAM) g += r.decay * w;
     switch (KIND) {
         case KN__OPTIM_MOMENTUM:
-            w += m = r.a * m - r.lr * g;
+            m = r.a * m + r.inner * g;
+            w += r.outer * m;
             break;
         case KN__OPTIM_NESTEROV:
-            m = r.a * m - r.lr * g;
-            w += r.a * m - r.lr * g;
+            m = r.a * m + r.inner * g;
+            w += r.outer * (r.a * m + r.inner * g);
             break;
         case KN__OPTIM_ADAGRAD:
             v += g * g;
@@ -157,7 +161,7 @@ __device__ void update_at(int64_t i, T *__restrict__ w, const T *__restrict__ gr
     if (HAS_V<KIND>) vp = *reinterpret_cast<P *>(v + i);
 #pragma unroll
     for (int k = 0; k < V; k++) update<KIND>(wp.v[k], gp.v[k], mp.v[k], vp.v[k], r);
-    if (KIND != KN__OPTIM_EMA && (STOPS<KIND> || !r.stands)) *reinterpret_cast<P *>(w + i) = wp;
+    if (KIND != KN__OPTIM_EMA && !r.stands) *reinterpret_cast<P *>(w + i) = wp;
     if (HAS_M<KIND> && KIND != KN__OPTIM_LAMB) *reinterpret_cast<P *>(m + i) = mp;
     if (HAS_V<KIND> && KIND != KN__OPTIM_LAMB) *reinterpret_cast<P *>(v + i) = vp;
 }
@@ -274,7 +278,7 @@ __global__ void __launch_bounds__(BLOCK, 1)
     for (uint32_t c = blockIdx.x; c < t.first_chunk[t.n_parts]; c += gridDim.x) {
         int k = part_of(t, c);
         set_part<KIND>(r, s, t.rate[k], t.decay[k]);
-        if (STOPS<KIND> && r.stands) continue;
+        if (STOPS<KIND> && !s.rate_outside && r.stands) continue;
         int64_t begin = (int64_t)(c - t.first_chunk[k]) * CHUNK_OF<KIND>, at = t.offset[k] + begin;
         if (KIND == KN__OPTIM_LAMB && t.n[k] > 0)
             r.lr *=
@@ -299,8 +303,9 @@ cudaError_t launch_sized(const kn__optim *p, bool is_lamb_state, cudaStream_t st
     if (chunks == 0) t.n_parts = 1, chunks = 1;  // nothing to update but the step count
     if (chunks > INT32_MAX) return cudaErrorInvalidValue;
     t.first_chunk[t.n_parts] = (uint32_t)chunks;
-    state<T> s = {(const T *)p->grad, (T *)p->m, (T *)p->v,       p->hyper, p->momentum, p->beta1,
-                  p->beta2,           p->eps,    p->weight_decay, p->last,  p->sums};
+    state<T> s = {(const T *)p->grad, (T *)p->m,       (T *)p->v, p->hyper,
+                  p->momentum,        p->beta1,        p->beta2,  p->eps,
+                  p->weight_decay,    p->rate_outside, p->last,   p->sums};
     unsigned blocks = blocks_for(min(chunks, (int64_t)BLOCKS_ENOUGH), 1);
     if (is_lamb_state) {
         if (p->n_parts > 0) KN_LAUNCH(lamb_state_kernel, blocks, BLOCK, stream, t, s);

@@ -31,6 +31,7 @@
  * m_scale and root_scale are. */
 typedef struct kn__optim_terms {
     double rate, momentum, beta1, beta2, eps, m_scale, root_scale, decay, grad_scale;
+    double inner, outer; /* of momentum: -rate and 1, or 1 and -rate */
 } kn__optim_terms;
 
 enum { KN_COLUMNS = 1024 };   /* most that a column loop takes at once */

@@ -88,6 +88,8 @@ static kn__optim_terms terms_at(const optim_work *work, const kn_optim_part *par
     kn__optim_terms terms = work->terms;
     terms.rate *= part->rate;
     terms.decay *= part->decay * (work->decay_has_rate ? part->rate : 1);
+    terms.inner = work->attr->rate_outside ? 1 : -terms.rate;
+    terms.outer = work->attr->rate_outside ? -terms.rate : 1;
     return terms;
 }
 
@@ -200,8 +202,9 @@ kn_status kn__host_optim(kn_op_call *call) {
                        .decay_has_rate = call->op == KN_OP_adam_step,
                        .sums = sums,
                        .terms = terms_of((kn_op)call->op, attr, hyper)};
-    work.stops = call->op == KN_OP_sgd_step || call->op == KN_OP_momentum_step ||
-                 call->op == KN_OP_nesterov_step;
+    work.stops = call->op == KN_OP_sgd_step ||
+                 (!attr->rate_outside &&
+                  (call->op == KN_OP_momentum_step || call->op == KN_OP_nesterov_step));
     work.moves_weights = work.loop != loops->ema;
     if (is_lamb) {
         kn__parallel_for(call->threads, n_chunks, lamb_state_chunk, &work);

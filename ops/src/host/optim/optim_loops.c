@@ -11,12 +11,13 @@
         real *restrict ws = W, *restrict ms = M, *restrict vs = V;                                 \
         const real *restrict gs = G;                                                               \
         const real rate = (real)terms->rate, gamma = (real)terms->momentum,                        \
-                   b1 = (real)terms->beta1, b2 = (real)terms->beta2, eps = (real)terms->eps,       \
-                   c1 = (real)(1 - terms->beta1), c2 = (real)(1 - terms->beta2),                   \
-                   root = (real)terms->root_scale, d = (real)terms->decay,                         \
-                   keep = (real)(1 - terms->decay), s = (real)terms->grad_scale;                   \
+                   p = (real)terms->inner, q = (real)terms->outer, b1 = (real)terms->beta1,        \
+                   b2 = (real)terms->beta2, eps = (real)terms->eps, c1 = (real)(1 - terms->beta1), \
+                   c2 = (real)(1 - terms->beta2), root = (real)terms->root_scale,                  \
+                   d = (real)terms->decay, keep = (real)(1 - terms->decay),                        \
+                   s = (real)terms->grad_scale;                                                    \
         (void)ms, (void)vs, (void)gs, (void)rate, (void)gamma, (void)b1, (void)b2, (void)eps;      \
-        (void)c1, (void)c2, (void)root, (void)d, (void)keep, (void)s;                              \
+        (void)c1, (void)c2, (void)root, (void)d, (void)keep, (void)s, (void)p, (void)q;            \
         for (int64_t i = 0; i < n; i++) {                                                          \
             const real x = gs[i] * s + (decays ? d * ws[i] : 0);                                   \
             __VA_ARGS__                                                                            \
@@ -26,12 +27,12 @@
 /* clang-format off */
 STEP(sgd, 1, ws[i] -= rate * x;)
 STEP(momentum, 1,
-     ms[i] = gamma * ms[i] - rate * x;
-     ws[i] += ms[i];)
+     ms[i] = gamma * ms[i] + p * x;
+     ws[i] += q * ms[i];)
 /* Nesterov 1983, as in Sutskever et al. 2013 */
 STEP(nesterov, 1,
-     ms[i] = gamma * ms[i] - rate * x;
-     ws[i] += gamma * ms[i] - rate * x;)
+     ms[i] = gamma * ms[i] + p * x;
+     ws[i] += q * (gamma * ms[i] + p * x);)
 /* Duchi et al. 2011 */
 STEP(adagrad, 1,
      vs[i] += x * x;
