@@ -40,6 +40,40 @@ static void curves_are_drawn_as_the_epochs_grow(void **state) {
     assert_int_equal(epochs_of(path), N);
 }
 
+static bool is_picture(const char *svg) {
+    char begin[5] = "";
+    int fd = open(svg, O_RDONLY);
+    bool is = fd >= 0 && read(fd, begin, 4) == 4 && strcmp(begin, "<svg") == 0;
+    if (fd >= 0) close(fd);
+    return is;
+}
+
+static void file_put(const char *at, const char *text) {
+    FILE *file = fopen(at, "w");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* Neither their lines alone nor a file of others with such lines is a picture. */
+static void curves_that_were_moved_away_are_drawn_anew(void **state) {
+    (void)state;
+    char moved[sizeof path + 4];
+    kn__train_files files = {.curves = path, .title = "mlp"};
+    snprintf(moved, sizeof moved, "%s.old", path);
+    assert_ok(kn__train_files_begin(&files));
+    for (int64_t i = 1; i <= 300; i++) {
+        if (i > 200) assert_int_equal(i % 3 ? rename(path, moved) : truncate(path, 0), 0);
+        if (i > 200 && i % 3 == 2) file_put(path, "of others\n");
+        kn__train_files_add(&files, &(kn_epoch){.index = i, .loss = 1.0 / (double)i});
+        assert_true(is_picture(path));
+        assert_int_equal(epochs_of(path), i);
+    }
+    kn__train_files_release(&files);
+    assert_int_equal(epochs_of(moved), 298);
+    assert_int_equal(unlink(moved), 0);
+}
+
 static void epochs_that_are_missing_leave_a_gap(void **state) {
     (void)state;
     static const kn_epoch epochs[] = {
@@ -88,8 +122,8 @@ static void a_long_result_goes_through_a_pipe(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {TEST(curves_are_drawn_as_the_epochs_grow),
-                                       TEST(epochs_that_are_missing_leave_a_gap),
-                                       TEST(a_long_result_goes_through_a_pipe)};
+    const struct CMUnitTest tests[] = {
+        TEST(curves_are_drawn_as_the_epochs_grow), TEST(curves_that_were_moved_away_are_drawn_anew),
+        TEST(epochs_that_are_missing_leave_a_gap), TEST(a_long_result_goes_through_a_pipe)};
     return cmocka_run_group_tests_name("test_train_files", tests, dir_make, dir_remove);
 }

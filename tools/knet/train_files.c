@@ -170,6 +170,13 @@ static int text_write(const char *path, const kn__text *text) {
     return (kn__is_pipe(path) ? kn__pipe_write : kn__file_write)(path, text->data, text->length);
 }
 
+/* One that was moved away, or that others wrote since, has no picture that a line could follow. */
+static bool is_as_left(const kn__train_files *f) {
+    struct stat file;
+    return stat(f->curves, &file) == 0 && file.st_dev == f->left.st_dev &&
+           file.st_ino == f->left.st_ino && file.st_size == f->left.st_size;
+}
+
 /* It has all epochs: a failure of an earlier one doesn't matter any more. */
 static void curves_write(kn__train_files *f) {
     kn__text svg = {0};
@@ -178,6 +185,7 @@ static void curves_write(kn__train_files *f) {
     note(&f->curves_error, f->curves, error);
     if (!error) f->curves_error = 0;
     if (!error) f->n_written = f->n_drawn;
+    if (!error) (void)stat(f->curves, &f->left);
     kn__text_release(&svg);
 }
 
@@ -188,10 +196,11 @@ static bool is_redrawn(const char *path) {
 }
 
 /* Behind the picture, for a run that continues after this one was killed. 0 or an errno. */
-static int curves_append(const char *path, const kn_epoch *epoch) {
+static int curves_append(kn__train_files *f, const kn_epoch *epoch) {
     kn__text line = {0};
     kn__curves_note(&line, epoch);
-    int error = line.failed ? ENOMEM : kn__file_append(path, line.data, line.length);
+    int error = line.failed ? ENOMEM : kn__file_append(f->curves, line.data, line.length);
+    if (!error) (void)stat(f->curves, &f->left);
     kn__text_release(&line);
     return error;
 }
@@ -201,10 +210,10 @@ static void curves_draw(kn__train_files *f, const kn_epoch *epoch) {
     enum { GROWTH = 32 };
     note(&f->curves_error, f->curves, curves_add(f, epoch));
     if (!is_redrawn(f->curves)) return;
-    if ((f->n_drawn - f->n_written) * GROWTH >= f->n_drawn)
+    if ((f->n_drawn - f->n_written) * GROWTH >= f->n_drawn || !is_as_left(f))
         curves_write(f);
     else
-        note(&f->curves_error, f->curves, curves_append(f->curves, epoch));
+        note(&f->curves_error, f->curves, curves_append(f, epoch));
 }
 
 /* Whether the file can be written later; 0 or an errno. A new one is removed again: a training that

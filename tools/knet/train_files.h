@@ -4,6 +4,7 @@
 
 #include <knet/param.h>
 #include <knet/train.h>
+#include <sys/stat.h>
 
 #include "pipe.h"
 #include "text.h"
@@ -18,6 +19,7 @@ typedef struct kn__train_files {
     char events[4096]; /* the event file; "" before the training */
     kn_epoch *drawn;   /* [n_drawn]: of the curves; the file has n_written */
     int64_t n_drawn, n_written;
+    struct stat left; /* the file of the curves, as this run wrote it last */
     /* An errno of each file that lacks an epoch; 0: it has all. */
     int metrics_error, events_error, curves_error;
 } kn__train_files;
