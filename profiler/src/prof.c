@@ -30,6 +30,7 @@
 #include "steps.h"
 #include "table.h"
 #include "take.h"
+#include "timer_words.h"
 #include "trace.h"
 #include "user_locale.h"
 #include "watch.h"
@@ -42,6 +43,7 @@ static kn__config config;
 static bool report_at_exit; /* false again in a forked child */
 static bool
     is_child; /* of a program under `knet run`: writes nothing without a scope or a counter */
+static bool passed_on; /* to the program of `knet run`: no report of this process */
 
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER; /* of kn_prof_owners_on */
 static bool clock_started, observing;
@@ -365,6 +367,7 @@ static void finish_now(void) {
     kn__activity_stop();
     say_failure(kn__recorder_finish());
     say_failure(kn__trace_finish());
+    if (passed_on) return;
     say_steps_missing();
     report_now();
 }
@@ -443,6 +446,8 @@ static void start_tables(void) {
     kn__stderr_keep();
     report_at_exit = true;
 }
+
+void kn__timer_pass_on(void) { passed_on = true; }
 
 /* `knet run` is another process than this one, which the program started. */
 static bool is_child_of_run(void) {

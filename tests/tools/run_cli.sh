@@ -57,6 +57,12 @@ exits)   # the program's own, its signals and its streams too
   want 2 "$knet" run --alloc trace=x,limit=8Gib -- echo ran;  err_has '--alloc: "limit=8Gib": limit=SIZE takes a number'
   want 2 env KNET_TIMER=cpuu "$knet" run -- echo ran;         [ ! -s out ] || fail 'the program ran'
   err_has '^knet run: KNET_TIMER: "cpuu" is not a word of the timer$'
+  [ "$(tail -n 1 err)" = "Try 'knet run --help'." ] || fail 'a report of the command itself'
+  echo kept >kept.json
+  want 2 env KNET_TIMER=json=kept.json "$knet" run
+  want 127 env KNET_TIMER=json=kept.json,steps=2- "$knet" run -- ./missing
+  [ "$(cat kept.json)" = kept ] || fail 'a program that did not start has a report'
+  [ "$(wc -l <err)" = 1 ] || fail "more than an error: $(cat err)"
   want 2 env KNET_ALLOC=limt=1 "$knet" run -- echo ran;       [ ! -s out ] || fail 'the program ran'
   err_has '^knet run: KNET_ALLOC: "limt=1": there is no such word$'
   want 0 env KNET_TIMER=cpuu KNET_ALLOC=limt=1 "$knet" run --timer 0 --alloc stats=s.txt -- echo ran;  out_has '^ran$'

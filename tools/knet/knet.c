@@ -9,6 +9,7 @@
 #include "cmd.h"
 #include "help.h"
 #include "output.h"
+#include "timer_words.h"
 
 enum { NAMES_MAX = 16 };
 
@@ -71,6 +72,7 @@ static int command_unknown(const char *typed) {
 
 static int command_run(const kn__command *command, int argc, char **argv) {
     kn__fail_command(command->name);
+    if (command->operand && command->operand->is_program) kn__timer_pass_on();
     if (kn__opts_ask_help(command, argc, argv)) return kn__help_print(command);
     kn__common *options = kn__opts_new(command, argc);
     if (!options) {
