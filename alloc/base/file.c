@@ -46,6 +46,12 @@ bool kn__path_expand(char *out, size_t out_bytes, const char *path) {
     return !*path;
 }
 
+bool kn__path_has(const char *path, char what) {
+    for (; (path = strchr(path, '%')) && path[1]; path += 2)
+        if (path[1] == what) return true;
+    return false;
+}
+
 static char start_folder[KN__PATH_EXPANDED_BYTES]; /* "": not known */
 static bool started_without_stderr;
 
@@ -206,20 +212,28 @@ static int write_and_close(int fd, const contents *c) {
 
 enum { OWN_BYTES = 64 };
 
-/* The names of the process's own files lead through its initial thread, which has none once main
- * has ended by pthread_exit: there, returns the name of this thread's, in `out`. */
-static const char *own_path(char out[OWN_BYTES], const char *path) {
+/* The number in the name of one of the process's own files; NULL: another name. */
+static const char *own_number(const char *path) {
     static const char *const names[][2] = {
         {"/dev/fd/", ""}, {"/proc/self/fd/", ""}, {"/dev/stdout", "1"}, {"/dev/stderr", "2"}};
-    if (access(path, F_OK) == 0) return path;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const char *number = names[i][1];
         size_t n = strlen(names[i][0]);
         if (strncmp(path, names[i][0], n) != 0 || (*number && path[n])) continue;
-        snprintf(out, OWN_BYTES, "/proc/thread-self/fd/%s", *number ? number : path + n);
-        return out;
+        return *number ? number : path + n;
     }
-    return path;
+    return NULL;
+}
+
+bool kn__path_is_descriptor(const char *path) { return own_number(path) != NULL; }
+
+/* These names lead through the process's initial thread, which has none once main has ended by
+ * pthread_exit: there, returns the name of this thread's, in `out`. */
+static const char *own_path(char out[OWN_BYTES], const char *path) {
+    const char *number = access(path, F_OK) == 0 ? NULL : own_number(path);
+    if (!number) return path;
+    snprintf(out, OWN_BYTES, "/proc/thread-self/fd/%s", number);
+    return out;
 }
 
 int kn__standard_stream(const char *path) {

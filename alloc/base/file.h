@@ -13,6 +13,8 @@ const char *kn__rank_text(void);
  * for each "%r", and a percent sign for each "%%"; false: it has no room, and `out` holds its
  * begin. */
 bool kn__path_expand(char *out, size_t out_bytes, const char *path);
+/* Whether the path has a "%p" or "%r", as `what` says, that is expanded. */
+bool kn__path_has(const char *path, char what);
 
 /* When the program starts: remembers the folder of now, and whether there is a stderr. */
 void kn__start_remember(void);
@@ -40,6 +42,9 @@ int kn__above_streams(int fd);
  * opened it in this way. */
 int kn__open_output(const char *path);
 const char *kn__output_error(int error);
+
+/* Whether the path is the name of a descriptor, which each process has for itself. */
+bool kn__path_is_descriptor(const char *path);
 
 /* stdout or stderr if one of them is this file, as /dev/stdout is; else -1. */
 int kn__standard_stream(const char *path);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "file.h"
 #include "table.h"
@@ -374,12 +375,21 @@ static void read_word(const list *l, const char *text) {
     }
 }
 
+/* Whether a report is written in place of what the file held, and not behind it as in a device, a
+ * pipe or a standard stream. */
+static bool is_replacing(const char *path) {
+    char full[KN__PATH_EXPANDED_BYTES];
+    struct stat file;
+    if (strcmp(path, "-") == 0 || !kn__path_expand(full, sizeof full, path)) return false;
+    if (stat(full, &file) != 0) return true;
+    return S_ISREG(file.st_mode) && kn__standard_stream(full) < 0;
+}
+
 /* The word of a file that this word's file is too; of two words the later one of the table says
  * so. */
 static const word *same_file(const word *w, const kn__config *c) {
     const char *path = (const char *)c + w->at;
-    if (w->kind != PATH || !*path) return NULL;
-    if (strcmp(path, "-") == 0 || strncmp(path, "/dev/", 5) == 0) return NULL;
+    if (w->kind != PATH || !*path || !is_replacing(path)) return NULL;
     for (const word *other = words; other < w; other++) {
         const char *another = (const char *)c + other->at;
         if (other->kind == PATH && strcmp(another, path) == 0) return other;
@@ -393,8 +403,10 @@ static bool is_replaced(const word *w, const kn__config *c) {
     const char *path = (const char *)c + w->at;
     bool is_report =
         w->kind == PATH && !(w->about & IS_READ) && w->at != FIELD(trace) && w->at != FIELD(record);
-    if (!is_report || strcmp(path, "-") == 0 || strncmp(path, "/dev/", 5) == 0) return false;
-    return strcmp(kn__rank_text(), "0") != 0 && !strstr(path, "%r") && !strstr(path, "%p");
+    if (!is_report || strcmp(kn__rank_text(), "0") == 0) return false;
+    bool is_own =
+        kn__path_has(path, 'r') || kn__path_has(path, 'p') || kn__path_is_descriptor(path);
+    return !is_own && is_replacing(path);
 }
 
 /* Words that are right, but say nothing beside the others. */
@@ -497,7 +509,7 @@ void kn__config_for_child(kn__config *config) {
     for (int i = 0; i < N_WORDS; i++) {
         char *path = (char *)config + words[i].at;
         if (words[i].kind != PATH || words[i].about & IS_READ) continue;
-        if (strcmp(path, "-") != 0 && !strstr(path, "%p")) *path = '\0';
+        if (strcmp(path, "-") != 0 && !kn__path_has(path, 'p')) *path = '\0';
     }
 }
 

@@ -357,6 +357,23 @@ static void percent_signs_of_the_start_folder_are_no_pattern(void **state) {
     assert_int_equal(chdir(here), 0);
 }
 
+static void a_pattern_is_what_is_expanded(void **state) {
+    (void)state;
+    static const char *const paths[] = {"",     "r",    "%",    "%r",    "%%r",
+                                        "%%%r", "a%pr", "%q%r", "%%%%r%"};
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        char first[64], second[64];
+        setenv("RANK", "1", 1);
+        assert_true(kn__path_expand(first, sizeof first, paths[i]));
+        setenv("RANK", "2", 1);
+        assert_true(kn__path_expand(second, sizeof second, paths[i]));
+        assert_int_equal(kn__path_has(paths[i], 'r'), strcmp(first, second) != 0);
+    }
+    unsetenv("RANK");
+    assert_true(kn__path_has("%r%p", 'p'));
+    assert_false(kn__path_has("%r%%p", 'p'));
+}
+
 int main(void) {
     return RUN_TESTS(
         TEST(a_reader_that_has_gone_is_an_error_and_no_signal),
@@ -364,7 +381,8 @@ int main(void) {
         TEST(a_pipe_that_does_not_block_gets_all), TEST(a_writer_that_fails_leaves_the_old_file),
         TEST(an_append_that_fails_leaves_the_file),
         TEST(a_file_that_is_a_standard_stream_keeps_what_the_stream_wrote),
-        TEST(a_link_to_a_file_without_a_path_stays), TEST(a_folder_that_cannot_be_made_says_why),
+        TEST(a_link_to_a_file_without_a_path_stays), TEST(a_pattern_is_what_is_expanded),
+        TEST(a_folder_that_cannot_be_made_says_why),
         TEST(a_file_that_several_write_is_whole_at_any_time),
         TEST(two_processes_write_no_output_at_once),
         TEST(an_output_opened_without_stdin_is_locked_too),

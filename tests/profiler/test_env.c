@@ -1,6 +1,8 @@
 #include "env.h"
 
 #include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "test.h"
 
@@ -231,6 +233,29 @@ static void two_words_of_one_file_are_reported(void **state) {
     assert_warns("json=a,json=a", false, "");
 }
 
+/* In what is no file each report is behind the one before, wherever it lies. */
+static void what_is_no_file_has_all_reports(void **state) {
+    (void)state;
+    char pipe_path[] = "/tmp/knet_env_XXXXXX/pipe", words[128];
+    char *end = strrchr(pipe_path, '/');
+    *end = '\0';
+    assert_non_null(mkdtemp(pipe_path));
+    *end = '/';
+    assert_int_equal(mkfifo(pipe_path, 0600), 0);
+    snprintf(words, sizeof words, "out=%s,json=%s", pipe_path, pipe_path);
+    setenv("RANK", "1", 1);
+    assert_warns(words, false, "");
+    assert_warns("out=/dev/null,json=/dev/null", false, "");
+    assert_warns("out=/proc/self/fd/9,json=/dev/fd/8", false, ""); /* its files are its own */
+    unsetenv("RANK");
+    assert_warns("out=/dev/shm/knet_none,json=/dev/shm/knet_none", false,
+                 "KNET_TIMER: \"json=/dev/shm/knet_none\" names the same file as out=: only one of "
+                 "them is there at the end\n");
+    assert_int_equal(unlink(pipe_path), 0);
+    *end = '\0';
+    assert_int_equal(rmdir(pipe_path), 0);
+}
+
 /* All ranks but the first say so. */
 static void one_file_of_several_ranks_is_reported(void **state) {
     (void)state;
@@ -239,10 +264,24 @@ static void one_file_of_several_ranks_is_reported(void **state) {
     assert_warns(words, false,
                  "KNET_TIMER: \"json=a\" names the same file on every rank: only one of their "
                  "reports is there at the end; put %r into the name\n");
+    assert_warns("json=/dev/shm/%%r%%%%p.json,csv=%%%r", false,
+                 "KNET_TIMER: \"json=/dev/shm/%%r%%%%p.json\" names the same file on every rank: "
+                 "only one of their reports is there at the end; put %r into the name\n");
     setenv("RANK", "0", 1);
     assert_warns(words, false, "");
     unsetenv("RANK");
     assert_warns(words, false, "");
+}
+
+static void a_child_writes_files_of_its_own_alone(void **state) {
+    (void)state;
+    kn__config config = read_ok("out=-,json=a.%p,csv=b.%%p,html=c.%%%p,folded=d");
+    kn__config_for_child(&config);
+    assert_string_equal(config.out, "-");
+    assert_string_equal(config.json, "a.%p");
+    assert_string_equal(config.csv, "");
+    assert_string_equal(config.html, "c.%%%p");
+    assert_string_equal(config.folded, "");
 }
 
 static void a_report_is_no_perfetto_trace(void **state) {
@@ -407,9 +446,10 @@ int main(int argc, char **argv) {
     return RUN_TESTS(
         TEST(unset_empty_and_zero_are_off), TEST(one_is_the_table_with_memory_on_stderr),
         TEST(every_word_sets_its_option), TEST(a_wrong_word_is_one_line),
-        TEST(a_report_is_no_perfetto_trace), TEST(the_first_wrong_word_lists_the_valid_ones),
-        TEST(words_beside_a_wrong_one_count), TEST(a_wrong_value_is_named_with_those_that_fit),
-        TEST(two_words_of_one_file_are_reported), TEST(one_file_of_several_ranks_is_reported),
+        TEST(a_child_writes_files_of_its_own_alone), TEST(a_report_is_no_perfetto_trace),
+        TEST(the_first_wrong_word_lists_the_valid_ones), TEST(words_beside_a_wrong_one_count),
+        TEST(a_wrong_value_is_named_with_those_that_fit), TEST(two_words_of_one_file_are_reported),
+        TEST(what_is_no_file_has_all_reports), TEST(one_file_of_several_ranks_is_reported),
         TEST(a_word_without_effect_is_reported),
         TEST(a_setuid_program_writes_no_file_that_a_word_names),
         TEST(autograd_timer_alone_records_gradient_scopes),
