@@ -88,6 +88,28 @@ static void other_data_has_another_hash(void **state) {
     assert_true(hash_of(x, N, EACH, labels) != whole);
 }
 
+/* Ten samples with y of these bytes. */
+static uint64_t targets_hash(const void *bytes, kn_dtype dtype, kn_shape shape) {
+    kn_dataset *data = NULL;
+    KN_FRAME();
+    assert_ok(
+        kn_dataset_create(&data, kn_ones(KN_SHAPE(10)), kn_tensor_from(bytes, dtype, shape), 0));
+    uint64_t hash = kn_dataset_hash(data);
+    kn_dataset_destroy(data);
+    return hash;
+}
+
+static void targets_of_another_form_have_another_hash(void **state) {
+    (void)state;
+    static const int32_t bytes[40];
+    uint64_t whole = targets_hash(bytes, KN_F32, KN_SHAPE(10));
+    assert_int_equal(targets_hash(bytes, KN_F32, KN_SHAPE(10)), whole);
+    assert_true(targets_hash(bytes, KN_F32, KN_SHAPE(10, 1)) != whole);
+    assert_true(targets_hash(bytes, KN_I32, KN_SHAPE(10)) != whole);
+    assert_true(targets_hash(bytes, KN_F32, KN_SHAPE(10, 2, 2)) !=
+                targets_hash(bytes, KN_F32, KN_SHAPE(10, 4)));
+}
+
 /* Of sequences too. */
 static void a_part_has_the_hash_of_its_samples(void **state) {
     (void)state;
@@ -539,9 +561,9 @@ static void arrays_of_files_become_samples(void **state) {
 int main(void) {
     return RUN_TESTS(
         TEST(arrays_of_any_dtype_become_batches), TEST(other_data_has_another_hash),
-        TEST(a_part_has_the_hash_of_its_samples), TEST(samples_without_labels_have_no_y),
-        TEST(targets_may_have_any_shape), TEST(parts_share_the_samples),
-        TEST(wrong_arrays_are_errors_with_their_shapes),
+        TEST(targets_of_another_form_have_another_hash), TEST(a_part_has_the_hash_of_its_samples),
+        TEST(samples_without_labels_have_no_y), TEST(targets_may_have_any_shape),
+        TEST(parts_share_the_samples), TEST(wrong_arrays_are_errors_with_their_shapes),
         TEST(sequences_are_padded_to_the_longest_of_a_batch),
         TEST(packed_sequences_follow_each_other), TEST(wrong_sequences_are_errors),
         TEST(a_cycle_goes_on_with_the_next_epoch), TEST(taking_shortens_epochs),

@@ -108,9 +108,16 @@ static uint64_t bytes_hash(uint64_t h, const void *bytes, size_t n) {
     return h;
 }
 
+static uint64_t form_hash(uint64_t h, kn_dtype dtype, kn_shape shape) {
+    h = kn__fnv_step(kn__fnv_step(h, (uint64_t)dtype), (uint64_t)shape.n_dims);
+    for (int i = 0; i < shape.n_dims; i++) h = kn__fnv_step(h, (uint64_t)shape.dim[i]);
+    return h;
+}
+
 static uint64_t labels_hash(uint64_t h, const kn_dataset *d) {
     size_t n = (size_t)d->n * d->y_bytes;
     bool is_class = d->y_dtype == KN_I64 && d->y_shape.n_dims == 0;
+    h = form_hash(h, d->y_dtype, d->y_shape);
     return is_class ? kn__fnv_words(h, d->y, n) : bytes_hash(h, d->y, n);
 }
 
@@ -118,8 +125,7 @@ uint64_t kn_dataset_hash(const kn_dataset *d) {
     size_t x_bytes = (size_t)d->n * d->x_bytes;
     const char *x = d->x;
     uint64_t h = kn__fnv_step(KN__FNV_START, (uint64_t)d->n);
-    h = kn__fnv_step(h, (uint64_t)d->x_dtype);
-    for (int i = 0; i < d->x_shape.n_dims; i++) h = kn__fnv_step(h, (uint64_t)d->x_shape.dim[i]);
+    h = form_hash(h, d->x_dtype, d->x_shape);
     if (d->offset) { /* of a part they begin anywhere */
         for (int64_t i = 0; i < d->n; i++)
             h = kn__fnv_step(h, (uint64_t)(d->offset[i + 1] - d->offset[i]));
