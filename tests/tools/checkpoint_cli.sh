@@ -113,6 +113,9 @@ paths) # no two options write one file
   done
   conflict '--checkpoint and --output write one file' --checkpoint run --output run --json --device sim --metrics -
   conflict "--checkpoint and --output write one file, $PWD/run.2" --checkpoint sub/link --keep 2 --output run.2
+  conflict "--checkpoint and --best write one file, $PWD/run.1" --checkpoint run --keep 1 --best run.1
+  conflict "--checkpoint and --best write one file, $PWD/run" --checkpoint run.new --best run
+  conflict "--best and --metrics write one file, $PWD/best.new" --best best --metrics best.new
   conflict "--checkpoint and --metrics write one file, $PWD/run.new" --checkpoint run --metrics run.new
   conflict "--checkpoint and --curves write one file, $PWD/run" --checkpoint run --curves run
   conflict "--metrics and --curves write one file, $PWD/x.svg" --metrics x.svg --curves x.svg
@@ -409,6 +412,35 @@ stops)
   err_has 'the loss of step 3 is NaN; try a smaller learning rate: .*the result of linear in fc[12] has'
   want 0 "$knet" train mlp --synthetic --epochs 1 --batch 32 --accumulate 4 --json
   [ "$(json steps)" = 100 ] || fail "$(cat out)"
+  ;;
+best) # killed at any time it has the best epoch so far; in the end the best of all
+  train=("$knet" train mlp --synthetic --epochs 12 --batch 32 --lr 0.05 --json)
+  want 0 "${train[@]}" --metrics all.csv --best whole.st
+  least=$(awk -F, 'NR == 2 || (NR > 2 && $4 < least) { least = $4 } END { print least }' all.csv)
+  [ "$(tail -n 1 all.csv | cut -d, -f 4)" != "$least" ] || fail 'the last epoch is the best'
+  kills=0
+  for i in $(seq 1 60); do
+    "${train[@]}" --checkpoint run.st --resume --best best.st >out 2>err &
+    pid=$!
+    sleep "0.$((RANDOM % 4))$((RANDOM % 10))"
+    kill -9 "$pid" 2>/dev/null || true
+    code=0
+    wait "$pid" 2>/dev/null || code=$?
+    [ "$code" -eq 0 ] && break
+    [ "$code" -eq 137 ] || fail "exit code $code after kill -9"
+    kills=$((kills + 1))
+    [ ! -e best.st ] || want 0 "$knet" eval mlp --synthetic --weights best.st
+  done
+  want 0 "${train[@]}" --checkpoint run.st --resume --best best.st
+  cmp best.st whole.st || fail 'the best of a killed run differs from that of a whole one'
+  want 0 "$knet" eval mlp --synthetic --weights best.st --json
+  awk -v a="$(json loss)" -v b="$least" 'BEGIN { d = a - b; exit !(d * d < 1e-16) }' || fail "loss $(json loss), not $least"
+  [ "$kills" -gt 0 ] || fail "the run was never killed"
+  want 1 "$knet" train mlp --synthetic --epochs 1 --checkpoint best.st --resume --batch 32
+  err_has 'best.st has .*no '
+  want 1 timeout 60 "$knet" train mlp --synthetic --epochs 100000 --best /dev/null --quiet
+  err_has '/dev/null is a device'
+  want 0 "$knet" train mlp --synthetic --epochs 2 --patience 1 --best best.st
   ;;
 eval)
   want 0 "$knet" train mlp --synthetic --epochs 1 --checkpoint run.st --json

@@ -165,8 +165,9 @@ static void other_numbers_of_ranks_train_the_rest_of_the_epoch(void **state) {
 /* Of two epochs; 200 images in batches of 16. */
 typedef struct saving {
     char path[sizeof path + 8];
-    int64_t every; /* steps */
-    int64_t stop;  /* at this step of the second epoch; 0: trains on */
+    char best[sizeof path + 8]; /* "": not wanted */
+    int64_t every;              /* steps */
+    int64_t stop;               /* at this step of the second epoch; 0: trains on */
 } saving;
 
 static bool until_second_stop(void *ctx, const kn_train_step *step) {
@@ -185,7 +186,10 @@ static const char *train_saving(kn_comm *comm, void *ctx) {
     const kn_train_options options = {
         .epochs = 2,
         .more = &t.more,
-        .checkpoint = &(kn_train_checkpoint){.path = s->path, .every = s->every, .resume = true},
+        .checkpoint = &(kn_train_checkpoint){.path = s->path,
+                                             .every = s->every,
+                                             .resume = true,
+                                             .best = *s->best ? s->best : NULL},
         .on_step_fn = until_second_stop,
         .ctx = ctx};
     RANK_OK(kn_train(&result, sizeof result, t.model, t.optim, t.loader, NULL, &options));
@@ -222,10 +226,28 @@ static void checkpoints_inside_an_epoch_change_no_later_one(void **state) {
     }
 }
 
+/* The running statistics in it are means of the ranks'; each trains on with its own. */
+static void the_file_of_the_best_epoch_is_of_all_ranks(void **state) {
+    (void)state;
+    saving whole = {.every = 0}, best = {.every = 0}, parts = {.stop = 3};
+    snprintf(whole.path, sizeof whole.path, "%s", path);
+    snprintf(best.path, sizeof best.path, "%s.run", path);
+    snprintf(parts.path, sizeof parts.path, "%s.parts", path);
+    snprintf(best.best, sizeof best.best, "%s.best", path);
+    snprintf(parts.best, sizeof parts.best, "%s.last", path);
+    ranks_run(2, train_saving, &whole);
+    ranks_run(2, train_saving, &best);
+    assert_same_files(whole.path, best.path);
+    for (; parts.stop >= 0; parts.stop -= 3) ranks_run(2, train_saving, &parts);
+    assert_same_files(best.best, parts.best);
+}
+
 int main(void) {
     return RUN_TESTS(TEST(ranks_that_train_otherwise_are_an_error),
                      cmocka_unit_test_setup_teardown(
                          checkpoints_inside_an_epoch_change_no_later_one, dir_make, dir_remove),
+                     cmocka_unit_test_setup_teardown(the_file_of_the_best_epoch_is_of_all_ranks,
+                                                     dir_make, dir_remove),
                      cmocka_unit_test_setup_teardown(
                          other_numbers_of_ranks_train_the_rest_of_the_epoch, dir_make, dir_remove));
 }

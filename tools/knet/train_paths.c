@@ -11,6 +11,7 @@
 typedef struct named {
     const char *option, *path; /* as given; NULL: not given */
     bool is_checkpoint, is_output;
+    int64_t keep;   /* checkpoints before it */
     bool is_placed; /* it has a place */
     char place[KN__PATH_EXPANDED_BYTES];
 } named;
@@ -52,23 +53,28 @@ static bool checkpoint_writes(const char *checkpoint, int64_t keep, const char *
     return false;
 }
 
-static bool write_one(const named *a, const named *b, int64_t keep) {
-    if (!a->is_placed || !b->is_placed) return false;
-    return a->is_checkpoint ? checkpoint_writes(a->place, keep, b->place)
-                            : strcmp(a->place, b->place) == 0;
+static bool writes(const named *a, const char *place) {
+    return a->is_checkpoint ? checkpoint_writes(a->place, a->keep, place)
+                            : strcmp(a->place, place) == 0;
+}
+
+static bool write_one(const named *a, const named *b) {
+    return a->is_placed && b->is_placed && (writes(a, b->place) || writes(b, a->place));
 }
 
 int kn__train_paths_check(const kn__train_options *o) {
-    named file[] = {{.option = "checkpoint", .path = o->checkpoint, .is_checkpoint = true},
-                    {.option = "metrics", .path = o->metrics},
-                    {.option = "curves", .path = o->curves},
-                    {.option = "output", .path = o->common.output, .is_output = true}};
+    named file[] = {
+        {.option = "checkpoint", .path = o->checkpoint, .is_checkpoint = true, .keep = o->keep},
+        {.option = "best", .path = o->best, .is_checkpoint = true},
+        {.option = "metrics", .path = o->metrics},
+        {.option = "curves", .path = o->curves},
+        {.option = "output", .path = o->common.output, .is_output = true}};
     enum { N = sizeof file / sizeof *file };
     for (int i = 0; i < N; i++) {
         named *f = &file[i];
         f->is_placed = named_find(f);
         for (int k = 0; k < i; k++) {
-            if (!write_one(&file[k], f, o->keep)) continue;
+            if (!write_one(&file[k], f)) continue;
             kn__output_cancel();
             return kn__fail_usage("--%s and --%s write one file, %s", file[k].option, f->option,
                                   f->place);

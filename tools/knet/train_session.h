@@ -14,7 +14,7 @@ typedef struct kn__train_options {
     kn__common common;
     const char *model[2];
     const char *optimizer, *device, *math, *dtype, *recompute, *data_dir, *checkpoint, *metrics,
-        *tensorboard, *curves, *find_rate, *cut;
+        *tensorboard, *curves, *find_rate, *cut, *best;
     int64_t epochs, micro, batch, threads, limit_bytes, save_every, keep, accumulate, patience;
     double lr, ema;
     uint64_t seed;

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "best.h"
 #include "checkpoint.h"
 #include "loader.h"
 #include "losses.h"
@@ -24,6 +25,7 @@ typedef struct run {
     kn_train_options options;
     kn_train_more more;
     kn_train_checkpoint checkpoint; /* path NULL: none */
+    kn__best kept;                  /* the file of the best epoch */
     kn_tensor *losses;              /* slot: of the epoch, on the device */
     double best;                    /* loss of all epochs */
     int64_t n_worse;                /* epochs since then */
@@ -161,8 +163,7 @@ static kn_status batch_forward(run *r, const kn_batch *b, kn_tensor **loss) {
     return KN_OK;
 }
 
-/* How many batches the step that begins with this one has: the last one of an epoch may have fewer.
- */
+/* How many batches the step that begins with this one has: the last of an epoch may have fewer. */
 static int64_t step_batches(const run *r, const kn_batch *b) {
     int64_t left = kn_loader_batches(r->train) - b->index;
     return left < r->options.accumulate ? left : r->options.accumulate;
@@ -278,8 +279,11 @@ static double seconds_spent(const run *r) {
     return r->result.last.n_steps ? r->result.last.train_seconds : 0;
 }
 
+/* The best epoch first: a run that is killed in between trains it again, to the same bits. */
 static kn_status run_write(run *r, kn_tensor *ranks) {
     KN_FRAME(.record = KN_OFF);
+    if (r->kept.is_due) KN_TRY(kn__best_write(&r->kept, r->model, r->train, r->more.ema));
+    if (!r->checkpoint.path) return KN_OK;
     kn_tensor *seconds = kn_tensor_new(kn_device_host(), KN_F64, KN_SCALAR);
     KN_TRY(kn_fill_into(seconds, seconds_spent(r)));
     kn_named extra[] = {{LOSSES, r->losses}, {SECONDS, seconds}, {KN__RANKS_NAME, ranks}};
@@ -300,9 +304,11 @@ static kn_status run_write(run *r, kn_tensor *ranks) {
 static kn_status run_save(run *r) {
     kn_layer *net = kn_model_net(r->model);
     KN_SLOT(ranks);
-    if (!r->checkpoint.path || !r->losses) return KN_OK; /* before the first step */
+    if (!r->checkpoint.path && !r->kept.is_due) return KN_OK;
+    if (!r->losses) return KN_OK; /* before the first step */
     KN_TRY(kn__ranks_join(&ranks, r->more.parallel, net, r->losses));
     if (kn__ranks_writes(r->more.parallel)) KN_TRY(run_write(r, ranks));
+    r->kept.is_due = false;
     return kn__ranks_part(ranks, r->more.parallel, net, r->losses);
 }
 
@@ -440,12 +446,13 @@ static kn_status epoch_train(run *r) {
 }
 
 /* Losses are compared as they are saved: a run without a test goes by its training loss. */
-static void patience_count(run *r) {
+static kn_status epoch_judge(run *r) {
     const kn_epoch *epoch = &r->result.last;
     double loss = r->test ? epoch->test_loss : epoch->loss;
     r->n_worse = loss < r->best ? 0 : r->n_worse + 1;
     if (loss < r->best) r->best = loss;
     r->result.converged = is_patience_over(r);
+    return kn__best_judge(&r->kept, epoch->index, loss, r->more.parallel);
 }
 
 /* By the averages of the weights where there are some. */
@@ -474,7 +481,7 @@ static kn_status epoch_run(run *r, int64_t index) {
     epoch->test_seconds = now_seconds() - trained;
     if (r->result.stopped) return run_save(r);
     r->finished = *epoch;
-    patience_count(r);
+    KN_TRY(epoch_judge(r));
     if (r->options.on_epoch_fn) r->options.on_epoch_fn(r->options.ctx, epoch);
     return KN_OK;
 }
@@ -498,16 +505,7 @@ static kn_status options_check(run *r, const kn_train_options *options) {
                        kn_model_name(r->model));
     if (!o->checkpoint) return KN_OK;
     r->checkpoint = *o->checkpoint;
-    for (int i = 0; i < 3; i++)
-        if (r->checkpoint.reserved[i])
-            return KN_FAIL(KN_ERR_INVALID, "kn_train_checkpoint: reserved is not zero");
-    if (!r->checkpoint.path || r->checkpoint.every < 0 || r->checkpoint.keep < 0 ||
-        !(r->checkpoint.lr >= 0))
-        return KN_FAIL(KN_ERR_INVALID,
-                       "kn_train_checkpoint: path %s, every %" PRId64 ", keep %d, lr %g",
-                       r->checkpoint.path ? r->checkpoint.path : "NULL", r->checkpoint.every,
-                       r->checkpoint.keep, r->checkpoint.lr);
-    return KN_OK;
+    return kn__train_checkpoint_check(&r->checkpoint);
 }
 
 static kn_status objects_check(const run *r) {
@@ -545,12 +543,13 @@ static kn_status ranks_check(const run *r, int64_t first) {
     snprintf(text, sizeof text,
              "%" PRId64 " epochs of %" PRId64 " batches of %" PRId64 "%s, %" PRId64
              " a step%s%s; from epoch %" PRId64 ", step %" PRId64 "; patience %" PRId64
-             "; %s, saved every %" PRId64 " steps",
+             "; %s%s, saved every %" PRId64 " steps",
              r->options.epochs, kn_loader_batches(r->train), data->batch,
              data->augment ? ", augmented" : "", r->options.accumulate,
              r->more.ema ? ", averaged weights" : "", r->more.scale ? ", scaled loss" : "", first,
              r->result.n_steps, r->options.patience,
-             r->checkpoint.path ? "a checkpoint" : "no checkpoint", r->checkpoint.every);
+             r->checkpoint.path ? "a checkpoint" : "no checkpoint",
+             r->checkpoint.best ? ", the best" : "", r->checkpoint.every);
     return kn_comm_agree(kn_parallel_comm(r->more.parallel), "the training", text);
 }
 
@@ -561,6 +560,7 @@ static kn_status epochs_run(run *r) {
     if (r->checkpoint.path && kn__ranks_writes(r->more.parallel))
         KN_TRY(kn__checkpoint_can_save(r->checkpoint.path));
     KN_TRY(run_resume(r, &first));
+    KN_TRY(kn__best_begin(&r->kept, r->checkpoint.best, r->result.resumed, r->more.parallel));
     KN_TRY(ranks_check(r, first));
     if (run_is_over(r, first)) return KN_OK;
     for (int64_t i = first; i <= r->options.epochs; i++) {

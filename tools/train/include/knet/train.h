@@ -43,7 +43,7 @@ typedef struct kn_train_step {
 
 /* Where kn_train saves itself (checkpoint.h). */
 typedef struct kn_train_checkpoint {
-    const char *path; /* of the file; tried before the first step */
+    const char *path; /* of the file; tried before the first step; may be NULL besides best */
     /* steps from one save to the next; it also saves after each epoch's training and when a
      * callback stops it. 0: then alone */
     int64_t every;
@@ -52,8 +52,12 @@ typedef struct kn_train_checkpoint {
      * makes no step; one with another number of accumulated batches takes the rest of its epoch in
      * steps of these */
     int resume;
-    double lr;            /* of a resumed run: its learning rate from there on; 0: the file's */
-    uint64_t reserved[3]; /* zero */
+    double lr; /* of a resumed run: its learning rate from there on; 0: the file's */
+    /* NULL, or the file that gets the weights, layers' state and averages of the best epoch so far:
+     * the one with the least test loss, without a test with the least training loss, as patience
+     * goes by. A resumed run replaces it when it makes a better one; it has no optimiser's state */
+    const char *best;
+    uint64_t reserved[2]; /* zero */
 } kn_train_checkpoint;
 
 /* What training may have besides; each may be NULL. Borrowed; checkpoints save it. */
@@ -87,7 +91,8 @@ typedef struct kn_train_options {
     void *ctx;                             /* passed to the callbacks */
     const kn_train_checkpoint *checkpoint; /* NULL: none */
     int64_t accumulate; /* batches of one step, of whose losses the step's is the mean; 0: 1 */
-    /* stop after this many epochs without a better loss, tested where there is a test; 0: never */
+    /* stop after this many epochs without a better loss, tested where there is a test; 0: never.
+     * The weights are then those of the last epoch; best of the checkpoint has the best ones */
     int64_t patience;
     const kn_train_more *more; /* NULL: none */
 } kn_train_options;
