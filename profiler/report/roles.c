@@ -157,15 +157,17 @@ static int64_t batch_of(const kn__report *report) {
     return at && (at == report->run.notes || at[-1] == ' ') ? strtoll(at + 6, NULL, 10) : 0;
 }
 
-/* What grows with the batch: all but the weights, their gradients, the optimiser, and what has no
- * scope. */
+/* All but the weights, their gradients, the optimiser, and what has no scope. */
+static double growing_of(const sums *s) {
+    return (double)s->role[KN__ROLE_DATA] + (double)s->role[KN__ROLE_BACKWARD] +
+           (double)s->role[KN__ROLE_WORK] + (double)s->role[KN__ROLE_ACTIVATIONS];
+}
+
 static void add_fit(kn__text *text, const kn__report *report, const sums *s, uint64_t limit,
                     int width) {
     kn__text lines = {0};
     int64_t batch = batch_of(report);
-    double grows = (double)s->role[KN__ROLE_DATA] + (double)s->role[KN__ROLE_BACKWARD] +
-                   (double)s->role[KN__ROLE_WORK] + (double)s->role[KN__ROLE_ACTIVATIONS];
-    double fixed = (double)report->memory.live_max - grows;
+    double grows = growing_of(s), fixed = (double)report->memory.live_max - grows;
     if (batch <= 0 || grows <= 0) return;
     kn__text_printf(&lines, " a batch of %" PRId64 ": %s a sample, %s that don't grow with it\n",
                     batch, kn__bytes_text(grows / (double)batch).text, kn__bytes_text(fixed).text);
@@ -176,6 +178,15 @@ static void add_fit(kn__text *text, const kn__report *report, const sums *s, uin
                         kn__bytes_text((double)limit).text, room < 0 ? 0 : (int64_t)room);
     }
     kn__text_wrapped(text, &lines, width);
+}
+
+const char *kn__fit_lacks(const kn__report *report) {
+    sums s = {.entries = calloc(ENTRIES_MAX, sizeof *s.entries)};
+    if (batch_of(report) > 0 && s.entries) count(&s, &report->root);
+    bool trains = s.role[KN__ROLE_WEIGHTS] > 0 && growing_of(&s) > 0;
+    free(s.entries);
+    if (batch_of(report) <= 0) return "batch size";
+    return trains ? NULL : "memory of a training";
 }
 
 void kn__roles_add(kn__text *text, const kn__report *report, uint64_t limit, int width) {

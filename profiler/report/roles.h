@@ -29,5 +29,7 @@ void kn__role_layer(char *out, size_t out_bytes, const kn__row *row);
  * them, which with "no scope" add up to the peak; nothing for a program that trains nothing. With a
  * limit, and a batch in the run's notes, what batch would fit. */
 void kn__roles_add(kn__text *text, const kn__report *report, uint64_t limit_bytes, int width);
+/* What a report lacks for that, as "batch size"; NULL: nothing. */
+const char *kn__fit_lacks(const kn__report *report);
 
 #endif

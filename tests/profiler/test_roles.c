@@ -56,8 +56,10 @@ static void the_table_sums_up_roles_and_says_what_fits(void **state) {
     row_of(&r, "backward/fc2/linear  d x/matmul", 2000);
     row_of(&r, "other", 1000);
     row_of(&r, "forward/fc1/linear/work space", 1000);
+    assert_string_equal(kn__fit_lacks(&r), "batch size");
     r.memory.live_max += 2000; /* of blocks that no scope holds */
     r.run.notes = "data=x, batch=10";
+    assert_null(kn__fit_lacks(&r));
     kn__roles_add(&text, &r, 48000, 0);
     assert_string_equal(text.data,
                         "\n live then, by role and layer\n"
@@ -97,6 +99,8 @@ static void programs_that_train_nothing_have_no_roles(void **state) {
     row_of(&r, "forward/fc1/linear", 3000);
     kn__roles_add(&text, &r, 0, 0);
     assert_int_equal(text.length, 0);
+    r.run.notes = "batch=10";
+    assert_string_equal(kn__fit_lacks(&r), "memory of a training");
     kn__report_release(&r);
 }
 

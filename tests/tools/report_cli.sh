@@ -32,6 +32,9 @@ want 0 "$knet" report a.json --memory;                  out_has 'high-water mark
 out_has 'owned then by'; out_has '█'; out_has '└─+\^'
 want 0 "$knet" report a.json --memory --fits 1GiB;      out_has '^ live then, by role and layer'
 out_has '^ +[0-9.]+KiB +[0-9.]+%  weights$'; out_has '^ in 1.00 GiB a batch of [0-9]{4,} would fit$'
+sed 's/, batch=128//' a.json >other.json
+want 1 "$knet" report other.json --memory --fits 1GiB;  err_has '^knet report: other.json has no batch size, which --fits needs: '
+[ ! -s out ] || fail 'half a report'
 want 2 "$knet" report a.json --fits 1GiB;               err_has '--memory'
 want 0 "$knet" report a.json --memory --top 2;          ! grep -q ' more)' out || fail 'an owner that is a sum'
 want 0 "$knet" report a.json --memory --ascii;          out_has '#'; ! grep -qP '[^\x00-\x7f]' out || fail 'ASCII alone'

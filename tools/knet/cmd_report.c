@@ -11,6 +11,7 @@
 #include "output.h"
 #include "profile.h"
 #include "read.h"
+#include "roles.h"
 #include "select.h"
 #include "stacks.h"
 #include "table.h"
@@ -93,7 +94,8 @@ static const kn__opt table[] = {
     {"memory", KN__OPT_FLAG, AT(memory), .only_with = "format=table", .not_with = "json",
      .help = "show the high-water mark by owner and purpose, and live bytes over time"},
     {"fits", KN__OPT_BYTES, AT(fits), .value_name = "BYTES", .only_with = "memory",
-     .help = "what batch would fit into so much memory", .remark = "of a profile of knet train"},
+     .help = "what batch would fit into so much memory",
+     .remark = "of a profile with the note batch=N, as of knet train and kn_train"},
     {"format", KN__OPT_CHOICE, AT(format), .value_name = "FORMAT", .choices = formats,
      .initial = "table", .not_with = "json", .help = "form of the output",
      .remark =
@@ -227,7 +229,17 @@ static kn_status select_rows(kn__report **out, kn__report *flat, kn__report *rep
     return o->top && other ? kn__report_top(*out, (int)o->top) : KN_OK;
 }
 
+static int fit_lacks(const char *what, const options *o) {
+    kn__fail(
+        "%s has no %s, which --fits needs: a profile of knet train or kn_train has it; a loop "
+        "of your own notes its batch by kn_prof_note(\"batch\", \"128\")",
+        o->file[0], what);
+    return KN__EXIT_FAILURE;
+}
+
 static int show(kn__report *report, const options *o) {
+    const char *lack = o->fits ? kn__fit_lacks(report) : NULL;
+    if (lack) return fit_lacks(lack, o);
     if (o->filter && kn__report_filter(report, o->filter) == 0) {
         kn__fail("no row of %s matches '%s'", o->file[0], o->filter);
         return KN__EXIT_FAILURE;
@@ -293,8 +305,11 @@ const kn__command kn__cmd_report = {
     .opts = table,
     .n_opts = sizeof table / sizeof *table,
     .has_result = true,
-    .exits = (const kn__pair[]){{"1", "the file cannot be read, or no row matches --filter"},
-                                {NULL, NULL}},
+    .exits =
+        (const kn__pair[]){
+            {"1",
+             "the file cannot be read, no row matches --filter, or --fits lacks what it needs"},
+            {NULL, NULL}},
     .examples = (const kn__pair[]){{"knet report run.json --depth 2 --top 5", "the largest rows"},
                                    {"knet report run.json --format flame --output run.svg",
                                     "a flame graph for the browser"},

@@ -409,9 +409,6 @@ static kn_status session_train(session *s) {
     int64_t n_steps = (n_batches + o->accumulate - 1) / o->accumulate;
     s->bar = kn_progress_begin(o->quiet || o->common.json ? NULL : kn__ranks_terminal(),
                                o->epochs * n_steps);
-    char batch[24];
-    snprintf(batch, sizeof batch, "%" PRId64, o->batch);
-    KN_TRY(kn_prof_note("batch", batch)); /* knet report --memory tells what batch would fit */
     data_compare(s);
     const kn_train_more more = {
         .ema = s->ema, .scale = s->scale, .parallel = s->parallel, .capture = s->capture};

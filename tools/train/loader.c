@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <knet/op.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* --- life cycle --- */
@@ -200,6 +201,13 @@ int64_t kn_loader_batches(const kn_loader *l) { return l->n_batches; }
 int64_t kn_loader_images(const kn_loader *l) { return l->data->n; }
 int64_t kn_loader_classes(const kn_loader *l) { return l->data->n_classes; }
 kn_dataset *kn_loader_dataset(kn_loader *l) { return l->data; }
+
+void kn__loader_note(const kn_loader *l) {
+    char batch[24];
+    snprintf(batch, sizeof batch, "%" PRId64, l->options.batch);
+    (void)!kn_prof_note("batch", batch); /* of 16 other keys it is left out */
+}
+
 const int64_t *kn_loader_lengths(const kn_loader *l) {
     return l->current ? l->current->lengths : NULL;
 }

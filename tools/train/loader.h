@@ -46,6 +46,9 @@ void kn__batch_gather(const kn_loader *l, kn__batch_buffer *b, int64_t index);
  * samples it is the end of the epoch. -1: no epoch has the place. */
 int64_t kn__loader_batch_of(const kn_loader *l, int64_t index);
 
+/* Notes the batch for reports, which tell what batch would fit into other memory. */
+void kn__loader_note(const kn_loader *l);
+
 /* --- the thread; all from the loader's own. A child of fork has none: it fills its batches itself
  * --- */
 kn_status kn__prefetch_start(kn_loader *l);

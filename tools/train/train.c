@@ -503,9 +503,8 @@ static kn_status options_check(run *r, const kn_train_options *options) {
     if (kn__ranks_size(r->more.parallel) > 1 && kn_model_kind_of(r->model)->turns)
         return KN_FAIL(KN_ERR_UNSUPPORTED, "%s trains in turns, which several ranks cannot",
                        kn_model_name(r->model));
-    if (!o->checkpoint) return KN_OK;
-    r->checkpoint = *o->checkpoint;
-    return kn__train_checkpoint_check(&r->checkpoint);
+    if (o->checkpoint) r->checkpoint = *o->checkpoint;
+    return o->checkpoint ? kn__train_checkpoint_check(o->checkpoint) : KN_OK;
 }
 
 static kn_status objects_check(const run *r) {
@@ -562,6 +561,7 @@ static kn_status epochs_run(run *r) {
     KN_TRY(run_resume(r, &first));
     KN_TRY(kn__best_begin(&r->kept, r->checkpoint.best, r->result.resumed, r->more.parallel));
     KN_TRY(ranks_check(r, first));
+    kn__loader_note(r->train);
     if (run_is_over(r, first)) return KN_OK;
     for (int64_t i = first; i <= r->options.epochs; i++) {
         KN_TRY(epoch_run(r, i));
