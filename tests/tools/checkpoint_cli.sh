@@ -495,7 +495,24 @@ assert any(values) and all(abs(v) < 10 for v in values), values
 hyper = head["optimizer/hyper"]
 begin, _ = hyper["data_offsets"]
 assert struct.unpack("<2d", data[8 + n + begin:8 + n + begin + 16]) == (0.001, 100), "rate, steps"
+
+# The weights alone, in 16 bits, as other programs publish them.
+half, body = {}, b""
+for name, entry in head.items():
+    if not name.startswith("fc"):
+        continue
+    begin, end = entry["data_offsets"]
+    values = struct.unpack(f"<{(end - begin) // 4}f", data[8 + n + begin:8 + n + end])
+    half[name] = {"dtype": "F16", "shape": entry["shape"], "data_offsets": [len(body), len(body) + 2 * len(values)]}
+    body += struct.pack(f"<{len(values)}e", *values)
+text = json.dumps(half).encode()
+open("half.st", "wb").write(struct.pack("<Q", len(text)) + text + body)
 PY
+  want 0 "$knet" eval mlp --synthetic --weights run.st --json
+  json loss >whole
+  want 0 "$knet" eval mlp --synthetic --weights half.st --json
+  awk -v a="$(json loss)" -v b="$(cat whole)" 'BEGIN { d = a - b; exit !(d * d < 1e-4 * b * b) }' || fail "loss $(json loss), of f32 $(cat whole)"
+  want 0 "$knet" predict mlp --synthetic --weights half.st --count 1
   ;;
 *) fail "no case $3" ;;
 esac

@@ -327,6 +327,150 @@ static void weights_of_other_programs_load_by_params_and_state(void **state) {
     kn_params_destroy(params);
 }
 
+/* Whose body is "fc", with a norm after it, and a head if it is wanted. */
+static void net_open(kn_params **params, kn_layer **net, kn_dtype dtype, bool has_head) {
+    assert_ok(kn_params_create(params, &(kn_params_options){.dtype = dtype}));
+    assert_ok(kn_layer_create(net, *params, NULL));
+    kn_layer_linear(*net, "fc", 2, 3, NULL);
+    kn_layer_batchnorm(*net, "norm", 3, NULL);
+    if (has_head) kn_layer_linear(*net, "head", 3, 1, NULL);
+    assert_ok(kn_check());
+}
+
+/* 1 + 2^-8 + 2^-30: bf16's nearest is 1 + 2^-7, but 1 for who rounds to f32 first. */
+static const double between = 1 + 0x1p-8 + 0x1p-30;
+
+/* A file of the net without a head, its floats of that dtype, and a tensor that no net has. */
+static void net_file_save(kn_dtype dtype, const char *key) {
+    KN_FRAME(.dtype = KN_F64);
+    kn_tensor *three = kn_cast(kn_full(KN_SHAPE(3), 2), dtype);
+    const kn_named tensors[] = {{"fc.weight", kn_cast(kn_full(KN_SHAPE(3, 2), between), dtype)},
+                                {"fc.bias", three},
+                                {"norm.weight", three},
+                                {"norm.bias", three},
+                                {"norm.running_mean", three},
+                                {"norm.running_var", three},
+                                {"norm.num_batches_tracked", kn_cast(kn_ones(KN_SCALAR), KN_I64)},
+                                {"old_head.weight", three}};
+    const char *const pairs[][2] = {{key, "adam"}};
+    assert_ok(kn_safetensors_save(path, tensors, 8, pairs, 1));
+}
+
+static double first_of(kn_params *params, const char *name) {
+    double value = 0;
+    KN_FRAME();
+    kn_tensor *all = kn_reshape(kn_params_find(params, name), KN_SHAPE(-1));
+    assert_ok(kn_item(&value, kn_tensor_view(all, KN_SCALAR, 0)));
+    return value;
+}
+
+static void floats_of_another_width_are_cast(void **state) {
+    (void)state;
+    static const struct {
+        kn_dtype file, program;
+        double expected;
+    } cases[] = {
+        {KN_F16, KN_F32, 1 + 0x1p-8},     {KN_BF16, KN_F32, 1 + 0x1p-7},
+        {KN_F64, KN_F32, (float)between}, {KN_F32, KN_F64, (float)between},
+        {KN_F16, KN_F64, 1 + 0x1p-8},     {KN_F32, KN_F32, (float)between},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        kn_params *params = NULL;
+        kn_layer *net = NULL;
+        net_open(&params, &net, cases[i].program, false);
+        net_file_save(cases[i].file, "other");
+        assert_ok(kn_checkpoint_load(&(kn_checkpoint){.params = params, .state = net}, path));
+        assert_close(first_of(params, "fc.weight"), cases[i].expected, 0, 0);
+        assert_int_equal(kn_tensor_dtype(kn_params_find(params, "fc.bias")), cases[i].program);
+        kn_layer_destroy(net);
+        kn_params_destroy(params);
+    }
+}
+
+static void a_cast_rounds_once(void **state) {
+    (void)state;
+    pair p;
+    double value = 0;
+    KN_FRAME();
+    kn_checkpoint c = pair_open(&p);
+    const kn_named weights[] = {
+        {"w0", p.w[0]}, {"w1", p.w[1]}, {"half", kn_cast(kn_full(KN_SCALAR, 0), KN_F64)}};
+    assert_ok(kn_fill_into(weights[2].tensor, between));
+    assert_ok(kn_safetensors_save(path, weights, 3, NULL, 0));
+    kn_named half = {"half", kn_cast(kn_zeros(KN_SCALAR), KN_BF16)};
+    c = (kn_checkpoint){.params = p.params, .extra = &half, .n_extra = 1};
+    assert_ok(kn_checkpoint_load(&c, path));
+    assert_ok(kn_item(&value, kn_cast(half.tensor, KN_F32)));
+    assert_close(value, 1 + 0x1p-7, 0, 0);
+    pair_close(&p);
+}
+
+static void floats_beside_an_optimisers_state_are_not_cast(void **state) {
+    (void)state;
+    kn_params *params = NULL;
+    kn_layer *net = NULL;
+    net_open(&params, &net, KN_F32, false);
+    kn_checkpoint c = {.params = params, .state = net};
+    net_file_save(KN_F16, "knet.optimizer");
+    assert_fails(kn_checkpoint_load(&c, path), KN_ERR_INVALID,
+                 "'fc.weight' is f16; the program's is f32 (a file with an optimiser's state is "
+                 "not cast)");
+    net_file_save(KN_I32, "other"); /* no floats */
+    assert_fails(kn_checkpoint_load(&c, path), KN_ERR_INVALID,
+                 "'fc.weight' is i32; the program's is f32");
+    kn_layer_destroy(net);
+    kn_params_destroy(params);
+}
+
+static void a_partial_load_leaves_what_the_file_lacks(void **state) {
+    (void)state;
+    kn_params *params = NULL, *others = NULL;
+    kn_layer *net = NULL, *other = NULL;
+    net_open(&params, &net, KN_F32, true);
+    kn_checkpoint c = {.params = params, .state = net, .n_lacking = 7};
+    double before = first_of(params, "head.weight");
+    net_file_save(KN_F16, "other");
+    assert_fails(kn_checkpoint_load(&c, path), KN_ERR_INVALID, "has no tensor 'head.weight'");
+    c.partial = 1;
+    assert_ok(kn_checkpoint_load(&c, path));
+    assert_int_equal(c.n_lacking, 2);
+    assert_close(first_of(params, "head.weight"), before, 0, 0);
+    assert_close(first_of(params, "fc.weight"), 1 + 0x1p-8, 0, 0);
+    assert_close(first_of(params, "norm.bias"), 2, 0, 0);
+    net_open(&others, &other, KN_F32, false);
+    c = (kn_checkpoint){.params = others, .state = other, .partial = 1, .n_lacking = 7};
+    assert_ok(kn_checkpoint_load(&c, path));
+    assert_int_equal(c.n_lacking, 0);
+    kn_layer_destroy(net);
+    kn_layer_destroy(other);
+    kn_params_destroy(params);
+    kn_params_destroy(others);
+}
+
+static void a_partial_load_of_what_does_not_fit_is_refused(void **state) {
+    (void)state;
+    kn_params *params = NULL;
+    pair p;
+    net_file_save(KN_F32, "other");
+    kn_checkpoint c = pair_open(&p);
+    c.partial = 1;
+    assert_fails(kn_checkpoint_load(&c, path), KN_ERR_INVALID,
+                 "partial is 1: it is for weights alone, without optim and ema");
+    c.optim = NULL;
+    assert_fails(kn_checkpoint_load(&c, path), KN_ERR_INVALID,
+                 "has none of the program's 2 tensors, such as 'w0'");
+    c.partial = 2;
+    assert_fails(kn_checkpoint_load(&c, path), KN_ERR_INVALID, "partial is 2; 0 or 1 are possible");
+    pair_close(&p);
+    assert_ok(kn_params_create(&params, NULL));
+    kn_tensor *w = kn_param(params, KN_SHAPE(4, 2), (kn_init){0}, "fc.weight");
+    assert_non_null(w);
+    c = (kn_checkpoint){.params = params, .partial = 1};
+    assert_fails(kn_checkpoint_load(&c, path), KN_ERR_INVALID,
+                 "'fc.weight' is [3,2]; the program's is [4,2]");
+    kn_params_destroy(params);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_scale_that_none_has_is_refused_before_anything_changes),
@@ -342,6 +486,11 @@ int main(void) {
         TEST(objects_of_another_set_are_refused),
         TEST(averages_from_before_a_parameter_are_refused),
         TEST(entries_that_are_null_are_refused),
-        TEST(weights_of_other_programs_load_by_params_and_state)};
+        TEST(weights_of_other_programs_load_by_params_and_state),
+        TEST(floats_of_another_width_are_cast),
+        TEST(a_cast_rounds_once),
+        TEST(floats_beside_an_optimisers_state_are_not_cast),
+        TEST(a_partial_load_leaves_what_the_file_lacks),
+        TEST(a_partial_load_of_what_does_not_fit_is_refused)};
     return cmocka_run_group_tests_name("test_checkpoint_fit", tests, dir_make, dir_remove);
 }

@@ -21,6 +21,7 @@ enum { NAME_BYTES = 320, KEYS_MAX = 12, LINKS_MAX = 40 };
 #define AVERAGE "ema/"
 #define VOCAB "knet.vocab"
 #define DATA_HASH "knet.data_hash"
+#define METHOD "knet.optimizer"
 
 /* The tensors of a checkpoint, by the name that they have in files. */
 typedef struct list {
@@ -200,7 +201,7 @@ static kn_status metadata_fill(metadata *m, kn_checkpoint *c) {
     uint64_t seed = 0, offset = 0;
     kn__text_puts(key_add(m, "format"), "pt"); /* what readers of PyTorch's world look for */
     if (c->optim) {
-        kn__text_puts(key_add(m, "knet.optimizer"), kn_optim_name(c->optim));
+        kn__text_puts(key_add(m, METHOD), kn_optim_name(c->optim));
         KN_TRY(kn__order_put(key_add(m, KN__ORDER), c->params));
         kn__settings_put(key_add(m, "knet.settings"), c->optim);
         kn__groups_put(key_add(m, "knet.groups"), c->optim);
@@ -325,6 +326,21 @@ static bool has_averages(kn_file *f, kn_params *params) {
     return has;
 }
 
+static bool is_float(kn_dtype dtype) {
+    return dtype == KN_F32 || dtype == KN_F64 || dtype == KN_F16 || dtype == KN_BF16;
+}
+
+/* Floats of another width are cast, but not those of a run that might continue with other bits. */
+static kn_status dtype_check(kn_file *f, int i, const char *path, const kn_named *want) {
+    kn_dtype dtype = kn_file_dtype(f, i), expected = kn_tensor_dtype(want->tensor);
+    bool is_run = kn_file_metadata(f, METHOD) != NULL,
+         floats = is_float(dtype) && is_float(expected);
+    if (dtype == expected || (floats && !is_run)) return KN_OK;
+    return KN_FAIL(KN_ERR_INVALID, "%s: '%s' is %s; the program's is %s%s", path, want->name,
+                   dtype ? kn_dtype_name(dtype) : "of an unknown dtype", kn_dtype_name(expected),
+                   floats ? " (a file with an optimiser's state is not cast)" : "");
+}
+
 static kn_status tensor_check(const kn_checkpoint *c, kn_file *f, const char *path,
                               const kn_named *want) {
     char has[128], wants[128], other[NAME_BYTES];
@@ -340,12 +356,7 @@ static kn_status tensor_check(const kn_checkpoint *c, kn_file *f, const char *pa
         return KN_FAIL(KN_ERR_INVALID, "%s: '%s' is %s; the program's is %s", path, want->name,
                        kn_shape_text(has, sizeof has, shape),
                        kn_shape_text(wants, sizeof wants, expected));
-    kn_dtype dtype = kn_file_dtype(f, i), expected_dtype = kn_tensor_dtype(want->tensor);
-    if (dtype != expected_dtype)
-        return KN_FAIL(KN_ERR_INVALID, "%s: '%s' is %s; the program's is %s", path, want->name,
-                       dtype ? kn_dtype_name(dtype) : "of an unknown dtype",
-                       kn_dtype_name(expected_dtype));
-    return KN_OK;
+    return dtype_check(f, i, path, want);
 }
 
 /* n numbers of the key's text; false: other text. */
@@ -467,7 +478,7 @@ static bool has_state(kn_file *f) {
 
 /* Adds what the optimiser's state will be, to be checked: its order is final once it is made. */
 static kn_status optimizer_plan(list *l, kn_checkpoint *c, kn_file *f, const char *path) {
-    const char *method = kn_file_metadata(f, "knet.optimizer"), *name = kn_optim_name(c->optim);
+    const char *method = kn_file_metadata(f, METHOD), *name = kn_optim_name(c->optim);
     char part[NAME_BYTES];
     if (!method)
         return KN_FAIL(KN_ERR_INVALID, "%s has the state of no optimiser; the optimiser is %s",
@@ -498,6 +509,7 @@ static kn_status tensor_load(kn_file *f, const kn_named *to) {
     KN_FRAME(.device = kn_device_host(), .record = KN_OFF);
     char other[NAME_BYTES];
     kn_tensor *from = kn_file_read(f, name_in(other, f, to->name));
+    if (from) from = kn_cast(from, kn_tensor_dtype(to->tensor));
     const void *data = from ? kn_data(from) : NULL;
     if (!data) return kn_check();
     return kn_copy_into(to->tensor, data,
@@ -520,6 +532,32 @@ static kn_status apply(kn_checkpoint *c, kn_file *f, const list *l, const state 
     return c->scale ? kn_loss_scale_state_set(c->scale, &s->scale) : KN_OK;
 }
 
+static kn_status partial_check(const kn_checkpoint *c) {
+    bool is_alone = !c->optim && !c->ema;
+    if (c->partial == 0 || (c->partial == 1 && is_alone)) return KN_OK;
+    return KN_FAIL(KN_ERR_INVALID, "kn_checkpoint_load: partial is %d%s", c->partial,
+                   c->partial == 1 ? ": it is for weights alone, without optim and ema"
+                                   : "; 0 or 1 are possible");
+}
+
+/* Takes out what the file lacks. A file of other names altogether is a mistake. */
+static kn_status lacking_drop(list *l, kn_checkpoint *c, kn_file *f, const char *path) {
+    char other[NAME_BYTES];
+    int n = 0;
+    for (int i = 0; i < l->n; i++) {
+        kn_named found = l->at[i];
+        if (kn_file_find(f, name_in(other, f, found.name)) < 0) continue;
+        l->at[i] = l->at[n];
+        l->at[n++] = found;
+    }
+    if (l->n && n == 0)
+        return KN_FAIL(KN_ERR_INVALID, "%s has none of the program's %d tensors, such as '%s'",
+                       path, l->n, l->at[0].name);
+    c->n_lacking = l->n - n;
+    while (l->n > n) free((char *)(uintptr_t)l->at[--l->n].name);
+    return KN_OK;
+}
+
 static kn_status list_check(const kn_checkpoint *c, kn_file *f, const char *path, const list *l) {
     for (int i = 0; i < l->n; i++) KN_TRY(tensor_check(c, f, path, &l->at[i]));
     return KN_OK;
@@ -530,7 +568,10 @@ static kn_status load(kn_checkpoint *c, kn_file *f, const char *path, list *l) {
     state s = {.random = {0}};
     kn_checkpoint without = *c;
     without.optim = NULL;
+    KN_TRY(partial_check(c));
     KN_TRY(list_fill(l, &without));
+    c->n_lacking = 0;
+    if (c->partial) KN_TRY(lacking_drop(l, c, f, path));
     KN_TRY(list_check(c, f, path, l));
     KN_TRY(state_check(&s, c, f, path));
     if (!c->optim) return apply(c, f, l, &s);

@@ -10,8 +10,10 @@
  * them; optimiser state is "optimizer/m/conv1.weight" and so on; all else is metadata, such as the
  * vocabulary of a text, which kn_vocab_parse reads from "knet.vocab". With params
  * alone a file holds weights alone.
- * Weights load from any safetensors file that has them. For a file of PyTorch set params and state,
- * and nothing else: without state the running means and variances of batch norms stay as they are.
+ * Weights load from any safetensors file that has them, whatever else it has. For a file of PyTorch
+ * set params and state, and nothing else: without state the running means and variances of batch
+ * norms stay as they are. Floats of another width, as the f16 or bf16 of many published files, are
+ * cast, rounded once, unless the file has an optimiser's state (knet.optimizer in its metadata).
  * A file is written beside the older one as PATH.new, synced to disk, then renamed: a process that
  * is killed while it saves leaves the older file whole; where PATH is a link, PATH is the file that
  * it leads to. One process at a time saves to a path.
@@ -43,7 +45,10 @@ typedef struct kn_checkpoint {
     kn_ema *ema;          /* averages of the weights, as "ema/conv1.weight", also while exchanged */
     kn_loss_scale *scale; /* the factor of mixed precision */
     uint64_t keep_settings; /* 1: load leaves settings and groups of optim, decay of ema */
-    uint64_t reserved[1];   /* zero */
+    /* 1: load leaves tensors that the file lacks as they are, such as a new head's, and sets
+     * n_lacking to their number. Without optim and ema */
+    int partial, n_lacking;
+    uint64_t reserved[1]; /* zero */
 } kn_checkpoint;
 
 /* Options of kn_checkpoint_save; may be NULL. */
@@ -60,16 +65,17 @@ typedef struct kn_checkpoint_options {
 KN_API KN_MUST_CHECK kn_status kn_checkpoint_save(const char *path, kn_checkpoint *checkpoint,
                                                   const kn_checkpoint_options *options);
 /* Loads into existing objects. Everything is checked before anything is written. Errors: IO,
- * FORMAT; INVALID for objects that kn_checkpoint_save refuses; for a file that lacks a tensor or a
- * value, or has one of another shape, dtype, method, seed or vocabulary, or is of a loader with
- * another number of samples or another batch, or of an optimiser with other settings
- * (kn_optim_settings) or other factors of kn_optim_group: each names it; and, with an optimiser,
- * for averages of another decay, and averages or a loss scale that the file has and the run hasn't.
- * With keep_settings other settings, factors and decays are no error. Other data with as many
- * samples is no error: the metadata has the kn_dataset_hash of the saved run's, in hexadecimal
- * digits, as knet.data_hash. The rate becomes the file's, and so do the groups where optim has
- * none: to change them call kn_optim_lr and kn_optim_group afterwards. Which parameters are frozen
- * is in no file: freeze them again after loading. */
+ * FORMAT; INVALID for objects that kn_checkpoint_save refuses, and partial with optim or ema; for a
+ * file that lacks a tensor (with partial: all) or a value, or has one of another shape, another
+ * dtype that is not cast, another method, seed or vocabulary, or is of a loader with another number
+ * of samples or another batch, or of an optimiser with other settings (kn_optim_settings) or other
+ * factors of kn_optim_group: each names it; and, with an optimiser, for averages of another decay,
+ * and averages or a loss scale that the file has and the run hasn't. With keep_settings other
+ * settings, factors and decays are no error. Other data with as many samples is no error: the
+ * metadata has the kn_dataset_hash of the saved run's, in hexadecimal digits, as knet.data_hash.
+ * The rate becomes the file's, and so do the groups where optim has none: to change them call
+ * kn_optim_lr and kn_optim_group afterwards. Which parameters are frozen is in no file: freeze them
+ * again after loading. */
 KN_API KN_MUST_CHECK kn_status kn_checkpoint_load(kn_checkpoint *checkpoint, const char *path);
 
 #ifdef __cplusplus
