@@ -148,6 +148,33 @@ static void assert_csv_fails(const char *text, const kn_csv_options *o, kn_statu
     assert_null(data);
 }
 
+/* Of a column of x. */
+static void missing_values_are_errors_unless_they_are_wanted(void **state) {
+    (void)state;
+    kn_batch b;
+    static const char *const texts[] = {"", "  ", "NA", " na ", "nan", "NaN", "-nan"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        char text[64], message[128];
+        kn_dataset *data = NULL;
+        snprintf(text, sizeof text, "1,%s,a\n2,3,b\n", texts[i]); /* no header */
+        snprintf(message, sizeof message,
+                 "line 1, field 2: '%s' is a missing value: leave out its line, or set missing of "
+                 "kn_csv_options",
+                 texts[i]);
+        assert_csv_fails(text, NULL, KN_ERR_FORMAT, message);
+        assert_ok(kn_dataset_read_csv(&data, file("a.csv", text), &(kn_csv_options){.missing = 1}));
+        kn_loader *loader = all_of(&b, data);
+        const float *x = kn_data(b.x);
+        assert_true(x && x[0] == 1 && isnan(x[1]) && x[2] == 2 && x[3] == 3);
+        kn_loader_destroy(loader);
+        snprintf(text, sizeof text, "1,2\n2,%s\n", texts[i]);
+        assert_csv_fails(text, &(kn_csv_options){.missing = 1, .regression = 1}, KN_ERR_FORMAT,
+                         "' is a missing value: leave out its line");
+    }
+    assert_csv_fails("1,2\nNAN1,3\n", &(kn_csv_options){.missing = 1}, KN_ERR_FORMAT,
+                     "line 2, field 1: 'NAN1' is not a number");
+}
+
 /* Those that are written as infinite are. */
 static void numbers_beyond_the_range_are_errors(void **state) {
     (void)state;
@@ -557,10 +584,11 @@ int main(int argc, char **argv) {
         IN_DIR(numbers_beyond_the_range_are_errors), IN_DIR(numbers_have_a_point_in_every_locale),
         IN_DIR(targets_may_be_numbers_or_missing), IN_DIR(lines_end_in_any_way),
         IN_DIR(bad_tables_are_errors_with_the_line), IN_DIR(a_pipe_is_not_a_regular_file),
-        TEST(files_are_read_to_their_end), TEST(words_are_numbered_by_frequency),
-        TEST(words_may_have_any_length), TEST(a_vocabulary_is_a_line_of_ascii_and_back),
-        TEST(a_line_has_no_word_that_no_text_has), TEST(rare_words_are_left_out),
-        TEST(characters_are_those_of_utf8), IN_DIR(a_text_is_cut_into_samples_and_what_follows),
+        IN_DIR(missing_values_are_errors_unless_they_are_wanted), TEST(files_are_read_to_their_end),
+        TEST(words_are_numbered_by_frequency), TEST(words_may_have_any_length),
+        TEST(a_vocabulary_is_a_line_of_ascii_and_back), TEST(a_line_has_no_word_that_no_text_has),
+        TEST(rare_words_are_left_out), TEST(characters_are_those_of_utf8),
+        IN_DIR(a_text_is_cut_into_samples_and_what_follows),
         IN_DIR(a_byte_order_mark_is_no_part_of_a_text), TEST(kerass_file_has_words_from_three_on),
         IN_DIR(folders_of_reviews_are_read),
         IN_DIR(the_order_of_reviews_is_the_same_in_every_locale), TEST(a_missing_path_is_named),

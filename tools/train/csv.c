@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "checked.h"
 #include "dataset.h"
@@ -35,6 +36,20 @@ static bool number_read(double *out, char *text) {
     if (end == text) return false;
     while (is_blank(*end)) end++;
     return !*end;
+}
+
+typedef enum field_kind { A_NUMBER, A_MISSING, A_TEXT } field_kind;
+
+/* Missing: nothing but blanks, NA, or any form of NaN. */
+static field_kind field_read(double *out, char *text) {
+    bool is_number = number_read(out, text);
+    if (is_number && !isnan(*out)) return A_NUMBER;
+    while (is_blank(*text)) text++;
+    size_t n = strlen(text);
+    while (n && is_blank(text[n - 1])) n--;
+    if (!is_number && n && (n != 2 || strncasecmp(text, "NA", 2) != 0)) return A_TEXT;
+    *out = (double)NAN;
+    return A_MISSING;
 }
 
 /* --- records --- */
@@ -117,12 +132,12 @@ static kn_status columns_set(table *t, int64_t n) {
     return KN_OK;
 }
 
-/* The field of x that is no number, and makes the record a header unless the options tell; -1: none
+/* The field of x that is a text, and makes the record a header unless the options tell; -1: none
  * does. */
 static int64_t name_find(const table *t) {
     double x;
     for (int64_t i = 0; i < t->n_columns; i++)
-        if (i != t->target && !number_read(&x, t->field[i])) return i;
+        if (i != t->target && field_read(&x, t->field[i]) == A_TEXT) return i;
     return -1;
 }
 
@@ -140,6 +155,22 @@ static kn_status rows_reserve(table *t) {
     return KN_OK;
 }
 
+static kn_status value_read(double *out, const table *t, int64_t i) {
+    bool is_target = i == t->target;
+    errno = 0;
+    field_kind kind = field_read(out, t->field[i]);
+    bool is_beyond = isinf((float)*out) && (isfinite(*out) || errno == ERANGE);
+    if (kind == A_MISSING && t->o.missing && !is_target) return KN_OK;
+    if (kind == A_NUMBER && !is_beyond) return KN_OK;
+    const char *what = kind == A_NUMBER ? "beyond the range of f32"
+                       : kind == A_TEXT ? "not a number"
+                       : is_target      ? "a missing value: leave out its line"
+                                        : "a missing value: leave out its line, or set missing of "
+                                          "kn_csv_options, which reads it as NaN";
+    return KN_FAIL(KN_ERR_FORMAT, "%s: line %" PRId64 ", field %" PRId64 ": %s'%.40s' is %s",
+                   t->name, t->line, i + 1, is_target ? "the target " : "", t->field[i], what);
+}
+
 static kn_status row_add(table *t, int64_t n) {
     if (n != t->n_columns)
         return KN_FAIL(KN_ERR_FORMAT,
@@ -149,17 +180,9 @@ static kn_status row_add(table *t, int64_t n) {
     float *x = t->x + t->n * (n - (t->target >= 0));
     for (int64_t i = 0; i < n; i++) {
         double value = 0;
-        bool is_target = i == t->target;
-        if (is_target && !t->o.regression) continue;
-        errno = 0;
-        bool is_number = number_read(&value, t->field[i]);
-        bool is_beyond = isinf((float)value) && (isfinite(value) || errno == ERANGE);
-        if (!is_number || is_beyond)
-            return KN_FAIL(KN_ERR_FORMAT,
-                           "%s: line %" PRId64 ", field %" PRId64 ": %s'%.40s' is %s", t->name,
-                           t->line, i + 1, is_target ? "the target " : "", t->field[i],
-                           is_number ? "beyond the range of f32" : "not a number");
-        if (!is_target) *x++ = (float)value;
+        if (i == t->target && !t->o.regression) continue;
+        KN_TRY(value_read(&value, t, i));
+        if (i != t->target) *x++ = (float)value;
     }
     t->y[t->n++] = t->target >= 0 ? t->field[t->target] : NULL;
     return KN_OK;

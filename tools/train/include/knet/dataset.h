@@ -96,17 +96,19 @@ typedef struct kn_csv_options {
     int target;     /* the column of y, from 1; negative: from the right; 0: the last one */
     int no_target;  /* 1: all columns are x */
     int regression; /* 1: y is f32 [n,1]; 0: a class */
-    /* 1: the first line has names, -1: it has not; 0: it has, if a column of x in it is no number
-     */
+    /* 1: the first line has names, -1: it has not; 0: it has, if a column of x in it is a text */
     int header;
+    /* 1: fields of x that are empty, NA or NaN are NaN; 0: they are an error, as in a target always
+     */
+    int missing;
     uint64_t reserved[4]; /* zero */
 } kn_csv_options;
 /* Reads lines of numbers: x f32 [n,columns]. The classes of y may be any text, without the spaces
  * at its ends; they are numbered by their order as numbers if all are decimals of up to 15 digits
  * ("1" and "1.0" are then one class), else as text. Fields may be quoted; lines end in LF, CR LF or
  * CR; empty lines and a byte-order mark are skipped. Errors: IO; FORMAT with the line of a field
- * that is no number, or one beyond the range of f32; INVALID for a target that the file doesn't
- * have. */
+ * that is missing or no number, or beyond the range of f32; INVALID for a target that the file
+ * doesn't have. */
 KN_API KN_MUST_CHECK kn_status kn_dataset_read_csv(kn_dataset **out, const char *path,
                                                    const kn_csv_options *options);
 /* Reads a text as samples of `length` words or characters: x [length], and y the same, one further
