@@ -47,8 +47,12 @@ bool kn__streams_room(kn_pool *pool) {
     return true;
 }
 
-static void stream_reuse(kn__stream *stream, kn_stream handle) {
+/* What the old stream still works on is no memory of the pool: nobody asks for its events, and one
+ * that is recorded again tells of its new stream alone. */
+static void stream_reuse(kn_pool *pool, kn__stream *stream, kn_stream handle) {
     KN_ASSERT(stream->retired && stream->refs == 0);
+    for (uint32_t i = 0; i < stream->n_events; i++) kn__event_put(pool, stream->events[i].event);
+    stream->n_events = 0;
     stream->handle = handle;
     stream->open_bytes = 0;
     stream->retired = stream->lost = stream->hidden = false;
@@ -62,7 +66,7 @@ kn__stream *kn__streams_add(kn_pool *pool, kn_stream handle, uint64_t key) {
         if (pool->streams[i]->retired && pool->streams[i]->refs == 0) stream = pool->streams[i];
     }
     if (stream) {
-        stream_reuse(stream, handle);
+        stream_reuse(pool, stream, handle);
     } else {
         if (!kn__streams_room(pool)) return NULL;
         if (!(stream = kn__stream_create(pool, handle, pool->n_streams))) return NULL;

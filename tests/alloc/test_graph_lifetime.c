@@ -98,6 +98,25 @@ static void a_stream_may_go_before_the_graph(void **state) {
     stream_may_go_before_the_graph(fixture_without_ids());
 }
 
+/* Its record is used again, for the graph's part of another one. */
+static void a_stream_that_works_on_may_go_before_the_graph_is_made(void **state) {
+    (void)state;
+    fixture f = fixture_make(256 * MiB, false, NULL);
+    kn_stream s = new_stream(&f), caught = new_stream(&f);
+    void *kept = must_alloc(f.pool, 4 * MiB, caught);
+    assert_ok(kn_free(f.pool, must_alloc(f.pool, 4 * MiB, s)));
+    assert_ok(kn_pool_sync(f.pool));
+    assert_ok(kn_pool_trim(f.pool, 0));
+    kn_sim_work(f.sim, s, kept, 1, 1);
+    kn_stream_destroy(f.device, s);
+    kn_pool_graph *graph = capture_begin(&f, caught);
+    capture_end(&f, graph, caught);
+    kn_pool_graph_destroy(graph, caught);
+    kn_sim_drain(f.sim);
+    assert_ok(kn_free(f.pool, kept));
+    fixture_end(&f);
+}
+
 static void wrong_use_is_logged(void **state) {
     (void)state;
     fixture f = fixture_make(256 * MiB, false, NULL);
@@ -268,8 +287,9 @@ static void block_of_a_graph_that_waits_is_not_finished_with_its_reader(void **s
 int main(void) {
     return RUN_TESTS(TEST(a_failed_capture_is_rolled_back), TEST(destroy_order_is_free),
                      TEST(a_begun_graph_leaves_no_memory_behind),
-                     TEST(a_stream_may_go_before_the_graph), TEST(wrong_use_is_logged),
-                     TEST(an_allocation_without_a_graph_is_logged_once),
+                     TEST(a_stream_may_go_before_the_graph),
+                     TEST(a_stream_that_works_on_may_go_before_the_graph_is_made),
+                     TEST(wrong_use_is_logged), TEST(an_allocation_without_a_graph_is_logged_once),
                      TEST(the_snapshot_marks_blocks_of_graphs),
                      TEST(use_by_a_captured_stream_ends_with_the_graph),
                      TEST(use_by_a_graph_that_went_ends_with_its_last_launch),

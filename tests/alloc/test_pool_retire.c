@@ -371,9 +371,34 @@ static void an_old_event_of_a_stream_that_went_takes_nothing_back(void **state) 
     fixture_end(&f);
 }
 
+/* A stream goes that works on, but has no memory: its record is used again. */
+static void work_of_a_stream_that_went_holds_no_memory_of_the_next(void **state) {
+    (void)state;
+    fixture f = fixture_make(1 * GiB, false, NULL);
+    kn_stream s = new_stream(&f), other = new_stream(&f);
+    void *kept = must_alloc(f.pool, 4 * MiB, other);
+    assert_ok(kn_free(f.pool, must_alloc(f.pool, 20 * MiB, s)));
+    assert_ok(kn_pool_sync(f.pool));
+    assert_ok(kn_pool_trim(f.pool, 0));
+    kn_sim_work(f.sim, s, kept, 1, 1); /* ends at the last drain */
+    kn_stream_destroy(f.device, s);
+    kn_stream next = new_stream(&f);
+    kn_pool_stats before = stats_of(f.pool);
+    assert_ok(kn_free(f.pool, must_alloc(f.pool, 20 * MiB, next)));
+    assert_ok(kn_pool_trim(f.pool, 0)); /* records an event */
+    assert_ok(kn_stream_sync(f.device, next));
+    assert_ok(kn_pool_trim(f.pool, 0)); /* asks */
+    assert_int_equal(stats_of(f.pool).reserved_bytes, before.reserved_bytes);
+    assert_int_equal(stats_of(f.pool).n_syncs, before.n_syncs);
+    kn_sim_drain(f.sim);
+    assert_ok(kn_free(f.pool, kept));
+    fixture_end(&f);
+}
+
 int main(void) {
     return RUN_TESTS(TEST(use_by_a_stream_that_went_ends_with_the_free),
                      TEST(an_old_event_of_a_stream_that_went_takes_nothing_back),
+                     TEST(work_of_a_stream_that_went_holds_no_memory_of_the_next),
                      TEST(stream_with_the_handle_of_a_destroyed_one_is_another_stream),
                      TEST(no_event_is_recorded_on_the_successor_of_a_destroyed_stream),
                      TEST(memory_of_a_destroyed_stream_is_reused_before_memory_runs_out),
