@@ -60,10 +60,16 @@ void kn__start_remember(void) {
     started_without_stderr = fcntl(STDERR_FILENO, F_GETFD) < 0;
 }
 
-const char *kn__path_from_start(char out[KN__PATH_EXPANDED_BYTES], const char *path) {
+/* As of a program that gave up its rights since: from within, its folder can still be used. */
+static bool only_from_within(const char *folder) {
     char here[KN__PATH_EXPANDED_BYTES];
+    return faccessat(AT_FDCWD, folder, X_OK, AT_EACCESS) != 0 && getcwd(here, sizeof here) &&
+           strcmp(here, folder) == 0;
+}
+
+const char *kn__path_from_start(char out[KN__PATH_EXPANDED_BYTES], const char *path) {
     if (*path == '/' || strcmp(path, "-") == 0 || !start_folder[0]) return path;
-    if (getcwd(here, sizeof here) && strcmp(here, start_folder) == 0) return path;
+    if (only_from_within(start_folder)) return path;
     size_t at = 0;
     for (const char *c = start_folder; *c && at + 2 < KN__PATH_EXPANDED_BYTES; c++) {
         out[at++] = *c;

@@ -18,10 +18,10 @@ bool kn__path_has(const char *path, char what);
 
 /* When the program starts: remembers the folder of now, and whether there is a stderr. */
 void kn__start_remember(void);
-/* Where a file is that the environment names: where the program was started, wherever it is now;
- * for kn__path_expand. Returns `path`, or `out` with the folder before it; a path that would be too
- * long stays as it is.
- */
+/* Where a file is that the environment names: where the program was started, wherever it is now or
+ * goes to while the file is written; for kn__path_expand. Returns `path`, or `out` with the folder
+ * before it; a path that would be too long stays as it is, as does one in a folder whose whole path
+ * this process may not follow. */
 const char *kn__path_from_start(char out[KN__PATH_EXPANDED_BYTES], const char *path);
 
 /* Writes all of it, also where fd doesn't block; returns 0 or an errno, then ETIMEDOUT if a reader
