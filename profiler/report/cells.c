@@ -1,6 +1,7 @@
 #include "cells.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -8,6 +9,8 @@
 #include "utf8.h"
 
 enum { WRAP_MIN = 20 };
+static const double SHARE_MAX =
+    1e15; /* beyond it is no share: a number of the profile is damaged */
 
 int kn__text_width(const char *string) {
     int width = 0;
@@ -107,10 +110,9 @@ kn__quantity kn__rate_cell(double per_s) {
 }
 
 kn__quantity kn__percent_cell(double part, double of) {
-    kn__quantity cell = {" - %"};
-    if (of != 0) return kn__three_digits(100 * part / of, "%");
-    if (part != 0) snprintf(cell.text, sizeof cell.text, "inf %%");
-    return cell;
+    double percent = 100 * part / of;
+    if (fabs(percent) < SHARE_MAX) return kn__three_digits(percent, "%");
+    return (kn__quantity){" - %"};
 }
 
 static kn_status write_file(const kn__text *text, const char *path) {

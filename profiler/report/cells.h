@@ -30,7 +30,7 @@ void kn__path_finish(char *out, size_t out_bytes, size_t at);
 /* Three significant digits and a unit, as the tables of TimerOutputs have them; bytes: units.h. */
 kn__quantity kn__count_cell(double n);                 /* "12", "1.23k" */
 kn__quantity kn__rate_cell(double per_s);              /* "12", "1.23G", "4.56T" */
-kn__quantity kn__percent_cell(double part, double of); /* "32.0%", " - %" for 0 / 0 */
+kn__quantity kn__percent_cell(double part, double of); /* "32.0%", " - %": no share */
 
 /* Writes all of it to a file: "-" is stderr; paths and files as in file.h. A path that can't be
  * written: the text goes to stderr with the reason. Errors: IO, naming the path. */
