@@ -3,6 +3,7 @@
 #include <linux/futex.h>
 #include <stddef.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "relax.h"
@@ -23,6 +24,17 @@ void kn__lock_wait(kn__lock *lock) {
     while (atomic_exchange_explicit(&lock->state, 2, memory_order_acquire) != 0) {
         syscall(SYS_futex, &lock->state, FUTEX_WAIT_PRIVATE, 2, NULL, NULL, 0);
     }
+}
+
+bool kn__lock_opens(const kn__lock *lock, int ms) {
+    for (int i = 0; i <= ms; i++) {
+        for (int n = 0; n < SPINS; n++) {
+            if (atomic_load_explicit(&lock->state, memory_order_relaxed) == 0) return true;
+            kn__relax();
+        }
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    return false;
 }
 
 void kn__lock_wake(kn__lock *lock) {

@@ -6,6 +6,7 @@
 #define KN_ALLOC_LOCK_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "checked.h"
@@ -16,6 +17,10 @@ typedef struct kn__lock { /* zero: open */
 
 void kn__lock_wait(kn__lock *lock); /* until this thread holds it */
 void kn__lock_wake(kn__lock *lock); /* one of those that sleep */
+
+/* Whether it is open, now or within `ms`; as at exit, which may be in a signal handler that
+ * interrupted the thread that holds it. */
+bool kn__lock_opens(const kn__lock *lock, int ms);
 
 static inline void kn__lock_take(kn__lock *lock) {
     uint32_t open = 0;

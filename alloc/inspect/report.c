@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "at_rest.h"
 #include "device/registry.h"
 #include "file.h"
 #include "inspect/census.h"
@@ -74,9 +75,18 @@ static void report(kn_pool *pool, const char *path, bool *begun, const char *nam
     pthread_mutex_unlock(&files);
 }
 
+static bool can_be_read(const kn_pool *pool) {
+    if (kn__pool_at_rest(pool)) return true;
+    say("KNET_ALLOC: no report of pool %s: the program ended inside a call of it, as when a signal "
+        "handler exits\n",
+        pool->name);
+    return false;
+}
+
 /* The pool is destroyed or the process ends. */
 static void report_pool(kn_pool *pool, bool at_exit) {
     if ((!config.stats[0] && !config.snapshot[0]) || getpid() != reader) return;
+    if (at_exit && !can_be_read(pool)) return;
     kn_pool_stats stats;
     kn_pool_stats_read(&stats, sizeof stats, pool);
     if (!stats.n_allocs && !stats.n_ooms) return; /* it was never used */

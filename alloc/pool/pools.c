@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include "at_rest.h"
 #include "device/observe.h"
 #include "device/registry.h"
 #include "pool/cache.h"
@@ -44,6 +45,8 @@ void kn__pools_visit(void (*fn)(void *ctx, kn_pool *pool), void *ctx) {
         for (kn_pool *pool = device->pools; pool; pool = pool->link) fn(ctx, pool);
     }
 }
+
+bool kn__pool_at_rest(const kn_pool *pool) { return kn__lock_opens(&pool->lock, KN__AT_REST_MS); }
 
 /* fork: behind the registry's lock come those of the caches and of all pools. */
 

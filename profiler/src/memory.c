@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "at_rest.h"
 #include "checked.h"
 #include "memory_series.h"
 #include "nvtx.h"
@@ -436,6 +438,30 @@ kn_status kn__memory_start(bool with_blocks) {
     KN_TRY(kn_observer_attach(table));
     ours = table;
     return KN_OK;
+}
+
+static bool pools_at_rest(void) {
+    struct timespec end;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += KN__AT_REST_MS / 1000;
+    if (pthread_mutex_timedlock(&pools_lock, &end) != 0) return false;
+    bool all = true;
+    for (int i = 0; all && i < n_pools; i++) {
+        const kn__pool_use *use = &pools[i];
+        all = !use->pool || use->is_heap || kn__pool_at_rest(use->pool);
+    }
+    pthread_mutex_unlock(&pools_lock);
+    return all;
+}
+
+bool kn__memory_is_stopped(void) { return atomic_load_explicit(&stopped, memory_order_relaxed); }
+
+bool kn__memory_at_rest(void) {
+    for (int i = 1; atomic_load_explicit(&lock, memory_order_relaxed); i++) {
+        if (i == SPINS * KN__AT_REST_MS) return false;
+        if (i % SPINS == 0) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    return pools_at_rest();
 }
 
 void kn__memory_stop(void) { atomic_store_explicit(&stopped, true, memory_order_relaxed); }

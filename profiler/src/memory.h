@@ -33,8 +33,13 @@ extern _Atomic(_Bool) kn__memory_counts; /* live bytes count for high-water mark
 const kn_observer *kn__memory_observer(bool with_blocks);
 /* Attaches it, in place of the other one if that is attached. One caller at a time. */
 kn_status kn__memory_start(bool with_blocks);
-/* In a forked child: every later event is ignored and no lock is taken. */
+/* In a forked child, or at exit where memory can't be read: every later event is ignored and no
+ * lock is taken. */
 void kn__memory_stop(void);
+bool kn__memory_is_stopped(void);
+
+/* At exit: false: a lock of ours or of a pool stays held, and nothing can be read. */
+bool kn__memory_at_rest(void);
 
 /* High-water marks count from `on` to off alone, and start at the live bytes of that moment. */
 void kn__memory_measure(bool on);

@@ -490,10 +490,22 @@ __attribute__((constructor)) static void start(void) {
     kn__unmute();
 }
 
+/* By exit() in a signal handler that has interrupted an allocation. */
+static void leave_out_stuck_memory(void) {
+    kn__text text = {0};
+    if (!observing || kn__memory_at_rest()) return;
+    kn__memory_stop();
+    kn__text_puts(&text,
+                  "KNET_TIMER: the report is without memory: the program ended inside an "
+                  "allocation, as when a signal handler exits\n");
+    say(&text);
+}
+
 __attribute__((destructor)) static void finish(void) {
     if (!report_at_exit) return;
     kn__mute(); /* for good */
     kn__stderr_reopen();
+    leave_out_stuck_memory();
     kn__live_stop();
     kn__watch_stop();
     if (is_child && kn__tree_threads() == 0 && !kn__counters_exist()) {

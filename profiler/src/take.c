@@ -271,9 +271,13 @@ static void take_live(kn__series *out, double tick_ns) {
     for (int i = 0; i < out->n; i++) out->bins[i].end = since_start(out->bins[i].end, tick_ns);
 }
 
+static bool is_followed(void) {
+    return atomic_load(&kn__prof_extras) & KN__PROF_MEM && !kn__memory_is_stopped();
+}
+
 kn_status kn__report_take(kn__report *out, uint64_t now, double tick_ns) {
     kn__report_init(out);
-    out->has_memory = atomic_load(&kn__prof_extras) & KN__PROF_MEM;
+    out->has_memory = is_followed();
     out->n_threads = kn__tree_threads();
     kn__activity_drain();
     kn__activity_balance(&out->balance);
@@ -306,7 +310,7 @@ kn_status kn__report_take(kn__report *out, uint64_t now, double tick_ns) {
 kn_status kn__report_take_tree(kn__report *out, const kn__tree *tree, uint64_t now,
                                double tick_ns) {
     kn__report_init(out);
-    out->has_memory = atomic_load(&kn__prof_extras) & KN__PROF_MEM;
+    out->has_memory = is_followed();
     out->n_threads = 1;
     out->n_unrecorded = KN__LOAD(tree->n_unrecorded);
     reading r = {out, tree, tick_ns, now};

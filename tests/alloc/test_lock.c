@@ -46,6 +46,24 @@ static void a_held_gate_admits_no_thread(void **state) {
     assert_int_equal(atomic_load(&s.lock.state), 0);
 }
 
+static void *open_later(void *ctx) {
+    nap(5000000);
+    kn__lock_open(ctx);
+    return NULL;
+}
+
+static void a_lock_that_stays_held_is_told_from_one_that_opens(void **state) {
+    (void)state;
+    kn__lock lock = {0};
+    pthread_t thread;
+    assert_true(kn__lock_opens(&lock, 0));
+    kn__lock_take(&lock);
+    assert_false(kn__lock_opens(&lock, 3));
+    assert_int_equal(pthread_create(&thread, NULL, open_later, &lock), 0);
+    assert_true(kn__lock_opens(&lock, 60000));
+    pthread_join(thread, NULL);
+}
+
 /* Each that wakes must wake the next: a wake that is lost leaves a thread asleep for ever. */
 static void all_that_sleep_are_woken_one_after_another(void **state) {
     (void)state;
@@ -88,6 +106,7 @@ static void threads_exclude_each_other(void **state) {
 
 int main(void) {
     return RUN_TESTS(TEST(a_held_gate_admits_no_thread),
+                     TEST(a_lock_that_stays_held_is_told_from_one_that_opens),
                      TEST(all_that_sleep_are_woken_one_after_another),
                      TEST(threads_exclude_each_other));
 }
