@@ -2,9 +2,11 @@
  *
  * Forward records the part as usual, then cuts its nodes off the tape, with the values that they
  * saved, and puts one node in their place. Its edges are those that left the part. Backward runs
- * the part again, recorded at the end of the same tape, walks those nodes, and cuts them off.
+ * the part again, recorded at the end of the same tape, walks those nodes, and cuts them off. The
+ * generators that the part drew from go back to where they were, and afterwards forward again.
  */
 #include <knet/tape.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -16,12 +18,19 @@ enum {
     INSIDE = 255
 }; /* n_users of the part's nodes, while their edges are sorted */
 
+typedef struct draws { /* of one generator */
+    kn_rng *rng;
+    uint64_t seed, offset; /* before the first */
+    uint64_t now[2];       /* what they are while the part runs again */
+} draws;
+
 typedef struct part {
     const kn__special *special;
     kn_recompute_fn fn;
     void *ctx;
-    kn_rng *rng;
-    uint64_t seed, offset;
+    kn_draw_watch watch; /* while fn runs in forward */
+    int n_draws, draws_cap;
+    draws *draws;
     int n_x;
     kn_dtype autocast; /* of the frame, as the three that follow; 0: off */
     kn_dtype dtype;
@@ -38,6 +47,8 @@ static void part_free(void *self) {
         if (p->x[i].t) kn_tensor_release(p->x[i].t);
     }
     for (int i = 0; i < p->n_params; i++) kn_tensor_release(p->param[i].t);
+    for (int i = 0; i < p->n_draws; i++) kn_rng_destroy(p->draws[i].rng);
+    free(p->draws);
     free(p->param);
     free(p);
 }
@@ -58,6 +69,52 @@ static kn_tensor *fn_run(kn_recompute_fn fn, void *ctx, kn_tensor *const x[], co
     if (y) return y;
     if (!is_same(kn_last_error(), &before)) return kn_error_defer(kn_last_error()->status);
     return KN_FAIL_NULL(KN_ERR_INVALID, "kn_recompute: fn gave no result%s", when);
+}
+
+/* --- random numbers --- */
+
+/* fn may end the generator: the part is another owner of it. */
+static kn_status draws_add(part *p, kn_rng *rng) {
+    for (int i = 0; i < p->n_draws; i++)
+        if (p->draws[i].rng == rng) return KN_OK;
+    if (kn_capture_records())
+        return KN_FAIL(KN_ERR_UNSUPPORTED,
+                       "kn_recompute: a part that draws from a generator can't be in a captured "
+                       "step");
+    if (p->n_draws == p->draws_cap) {
+        int cap = p->draws_cap ? 2 * p->draws_cap : 4;
+        draws *more = realloc(p->draws, (size_t)cap * sizeof *more);
+        if (!more) return KN_FAIL(KN_ERR_OOM, "kn_recompute: no host memory");
+        p->draws = more;
+        p->draws_cap = cap;
+    }
+    draws *d = &p->draws[p->n_draws];
+    KN_TRY(kn_rng_state_get(&d->seed, &d->offset, rng));
+    d->rng = kn_rng_retain(rng);
+    p->n_draws++;
+    return KN_OK;
+}
+
+static kn_status drawn(kn_draw_watch *watch, kn_rng *rng) {
+    return draws_add((part *)((char *)watch - offsetof(part, watch)), rng);
+}
+
+/* The same numbers again. */
+static kn_status draws_back(part *p) {
+    for (int i = 0; i < p->n_draws; i++) {
+        draws *d = &p->draws[i];
+        KN_TRY(kn_rng_state_get(&d->now[0], &d->now[1], d->rng));
+    }
+    for (int i = 0; i < p->n_draws; i++)
+        KN_TRY(kn_rng_state_set(p->draws[i].rng, p->draws[i].seed, p->draws[i].offset));
+    return KN_OK;
+}
+
+/* Those of the calls since then are not disturbed. */
+static kn_status draws_forth(const part *p) {
+    for (int i = 0; i < p->n_draws; i++)
+        KN_TRY(kn_rng_state_set(p->draws[i].rng, p->draws[i].now[0], p->draws[i].now[1]));
+    return KN_OK;
 }
 
 /* --- what a result depends on --- */
@@ -275,19 +332,16 @@ static kn_status edges_check(kn__back *b, const part *p, kn_tensor *y, kn_tensor
 }
 
 /* fn's result, of which *from is the edge. In a frame of its own, as forward's: kn_keep and kn_drop
- * in fn leave the leaves where they are. The same random numbers again; those of the calls since
- * then are not disturbed. */
-static kn_status part_run(kn_edge *from, kn__back *b, const part *p, kn_tensor *const leaf[]) {
+ * in fn leave the leaves where they are. */
+static kn_status part_run(kn_edge *from, kn__back *b, part *p, kn_tensor *const leaf[]) {
     const kn__node *leaves = b->pass->tape->last;
-    uint64_t seed = 0, offset = 0;
     KN_FRAME();
     KN_TRY(kn_check());
-    if (p->rng) KN_TRY(kn_rng_state_get(&seed, &offset, p->rng));
-    if (p->rng) KN_TRY(kn_rng_state_set(p->rng, p->seed, p->offset));
+    KN_TRY(draws_back(p));
     kn_tensor *y = fn_run(p->fn, p->ctx, leaf, " in backward");
     kn_status status = kn_check();
     if (status == KN_OK) status = result_check(b, y);
-    if (p->rng) KN_TRY(kn_rng_state_set(p->rng, seed, offset));
+    KN_TRY(draws_forth(p));
     if (status == KN_OK) status = edges_check(b, p, y, leaf, leaves);
     if (status == KN_OK) *from = y->grad;
     return status;
@@ -320,7 +374,7 @@ static kn_status part_gradients(kn__back *b, const kn_frame_options *options, kn
     return part_walk(b, &inside, leaf, p->n_x, before);
 }
 
-static kn_status again(kn__back *b, const part *p, const kn__node *before) {
+static kn_status again(kn__back *b, part *p, const kn__node *before) {
     kn_tensor *leaf[INPUTS_MAX];
     kn_edge from = 0;
     kn_frame_options as_before = {.autocast = p->autocast ? (int)p->autocast : KN_OFF,
@@ -347,7 +401,7 @@ static kn_status again(kn__back *b, const part *p, const kn__node *before) {
 static kn_status part_back(kn__back *b) {
     char text[256];
     kn__tape *tape = b->pass->tape;
-    const part *p = *kn__node_special(b->node);
+    part *p = *kn__node_special(b->node);
     if (b->pass->again)
         return KN_FAIL(KN_ERR_UNSUPPORTED, "the gradient of %s can't be differentiated again",
                        kn__node_text(text, sizeof text, b->node));
@@ -364,13 +418,13 @@ static const kn__special special = {"recompute", part_back, part_free};
 
 /* --- forward --- */
 
-static part *part_make(kn_recompute_fn fn, void *ctx, kn_tensor *const x[], int n_x, kn_rng *rng) {
+static part *part_make(kn_recompute_fn fn, void *ctx, kn_tensor *const x[], int n_x) {
     part *p = calloc(1, sizeof *p + (size_t)n_x * sizeof p->x[0]);
     if (!p) return NULL;
     *p = (part){.special = &special,
                 .fn = fn,
                 .ctx = ctx,
-                .rng = rng,
+                .watch = {drawn, NULL},
                 .n_x = n_x,
                 .autocast = kn_frame_autocast(),
                 .dtype = kn_frame_dtype(),
@@ -436,16 +490,15 @@ static kn_status part_replace(kn_tensor **y, part **p, kn__tape *tape, const kn_
     return status;
 }
 
-static kn_status recompute(kn_tensor **y, part **p, kn_tensor *const x[]) {
+/* One state is read before fn begins, where that breaks up no fused group. */
+static kn_status recompute(kn_tensor **y, part **p, kn_tensor *const x[], kn_rng *rng) {
     kn__tape *tape = kn_frame_tape();
     kn__tape_mark mark = kn__tape_mark_here(tape);
-    if ((*p)->rng && kn_capture_records()) {
-        return KN_FAIL(KN_ERR_UNSUPPORTED,
-                       "kn_recompute: a part that draws from .rng can't be in a captured step");
-    }
-    if ((*p)->rng) KN_TRY(kn_rng_state_get(&(*p)->seed, &(*p)->offset, (*p)->rng));
+    if (rng && !kn_capture_records()) KN_TRY(draws_add(*p, rng));
     tape->busy++;
+    (*p)->watch.outer = kn_draw_watch_set(&(*p)->watch);
     *y = fn_run((*p)->fn, (*p)->ctx, x, "");
+    kn_draw_watch_set((*p)->watch.outer);
     tape->busy--;
     KN_TRY(kn_check());
     return is_made_after(mark.last, tape, *y) ? part_replace(y, p, tape, &mark, x) : KN_OK;
@@ -462,11 +515,11 @@ kn_tensor *kn_recompute(kn_recompute_fn fn, void *ctx, kn_tensor *const x[], int
         if (problem) return KN_FAIL_NULL(KN_ERR_INVALID, "kn_recompute: x[%d] %s", i, problem);
     }
     if (!kn_frame_recording()) return fn_run(fn, ctx, x, "");
-    part *p = part_make(fn, ctx, x, n_x, rng);
+    part *p = part_make(fn, ctx, x, n_x);
     if (!p) return KN_FAIL_NULL(KN_ERR_OOM, "kn_recompute: no host memory");
     KN_FRAME();
     kn_tensor *y = NULL;
-    kn_status status = recompute(&y, &p, x);
+    kn_status status = recompute(&y, &p, x, rng);
     if (p) part_free(p);
     return status == KN_OK ? kn_keep(y) : kn_error_defer(status);
 }

@@ -2,6 +2,7 @@
  * runs. */
 #include <float.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +11,9 @@
 
 struct kn_rng {
     kn_tensor *state; /* a slot: I64[2], (seed, offset); on the device that drew last */
+    _Atomic int refs; /* the user's, and those of kn_rng_retain */
 };
+static _Thread_local kn_draw_watch *watching;
 
 static kn_status state_make(kn_rng *rng, uint64_t seed) {
     KN_FRAME(.device = kn_device_host());
@@ -26,6 +29,7 @@ kn_status kn_rng_create(kn_rng **out, uint64_t seed) {
     KN_TRY(kn__capture_forbids(kn__ops_self, "kn_rng_create"));
     kn_rng *rng = calloc(1, sizeof *rng);
     if (!rng) return KN_FAIL(KN_ERR_OOM, "kn_rng_create: no host memory");
+    rng->refs = 1;
     kn_status status = state_make(rng, seed);
     if (status < 0) {
         free(rng);
@@ -35,8 +39,13 @@ kn_status kn_rng_create(kn_rng **out, uint64_t seed) {
     return KN_OK;
 }
 
+kn_rng *kn_rng_retain(kn_rng *rng) {
+    atomic_fetch_add_explicit(&rng->refs, 1, memory_order_relaxed);
+    return rng;
+}
+
 void kn_rng_destroy(kn_rng *rng) {
-    if (!rng) return;
+    if (!rng || atomic_fetch_sub_explicit(&rng->refs, 1, memory_order_acq_rel) > 1) return;
     kn_unhold(&rng->state);
     free(rng);
 }
@@ -109,10 +118,22 @@ bool kn__infer_rng_take(kn_op_call *call) {
     return is_state(call, call->in[0]) && kn__like(call, 0, call->in[0]);
 }
 
+kn_draw_watch *kn_draw_watch_set(kn_draw_watch *watch) {
+    kn_draw_watch *before = watching;
+    watching = watch;
+    return before;
+}
+
+static kn_status watch_call(kn_rng *rng) {
+    for (kn_draw_watch *w = watching; w; w = w->outer) KN_TRY(w->fn(w, rng));
+    return KN_OK;
+}
+
 kn_tensor *kn_rng_take(kn_rng *rng, kn_device *device, int64_t n) {
     if (kn_pending()) return NULL;
     if (!rng) return kn_op_fail(KN_OP_rng_take, KN_ERR_INVALID, "rng is NULL");
-    kn_status status = state_to(rng, device);
+    kn_status status = watching ? watch_call(rng) : KN_OK;
+    if (status == KN_OK) status = state_to(rng, device);
     if (status < 0) return kn_error_defer(status);
     place_note(rng);
     rng->state->storage->version++;

@@ -126,6 +126,42 @@ static void a_recurrent_forward_is_one_of_its_layer(void **state) {
     fixture_release(&f);
 }
 
+/* --- random numbers --- */
+
+typedef struct noise {
+    kn_tensor *w;
+    kn_rng *rng;
+} noise;
+static kn_tensor *noisy(void *ctx, kn_layer *self, kn_tensor *x) {
+    const noise *n = ctx;
+    (void)self;
+    return kn_dropout(kn_mul(x, n->w), 0.5, n->rng);
+}
+
+static void a_block_of_ones_own_draws_the_same_again(void **state) {
+    (void)state;
+    enum { WIDTH = 64 };
+    fixture f = fixture_make();
+    noise n = {kn_param(f.params, KN_SHAPE(WIDTH), kn_init_uniform(1, 2), "w"), NULL};
+    assert_ok(kn_rng_create(&n.rng, 3));
+    kn_layer *block = kn_layer_sequential(f.net, "block");
+    assert_non_null(kn_layer_dropout(block, "drop", 0.25));
+    assert_non_null(kn_layer_function(block, "noise", noisy, &n));
+    float grad[2][WIDTH];
+    for (int recomputes = 0; recomputes < 2; recomputes++) {
+        kn_layer_recompute_set(block, recomputes);
+        assert_ok(kn_rng_state_set(n.rng, 3, 0));
+        assert_ok(kn_rng_state_set(kn_layer_rng(f.net), 4, 0));
+        KN_TAPE();
+        kn_tensor *y = kn_layer_forward(f.net, kn_ones(KN_SHAPE(WIDTH))), *dw = NULL;
+        assert_ok(kn_gradients(&dw, y, &n.w, 1, NULL));
+        assert_ok(kn_copy_out(grad[recomputes], sizeof grad[0], dw));
+    }
+    assert_memory_equal(grad[0], grad[1], sizeof grad[0]);
+    kn_rng_destroy(n.rng);
+    fixture_release(&f);
+}
+
 /* --- values between layers --- */
 
 static kn_tensor *hold(void *ctx, kn_layer *self, kn_tensor *x) {
@@ -162,5 +198,6 @@ int main(void) {
     return RUN_TESTS(TEST(a_forward_that_recomputes_leaves_those_of_other_threads_alone),
                      TEST(an_error_of_a_group_names_its_path_once),
                      TEST(a_recurrent_forward_is_one_of_its_layer),
+                     TEST(a_block_of_ones_own_draws_the_same_again),
                      TEST(a_skip_connection_in_a_slot_lives_to_its_end));
 }

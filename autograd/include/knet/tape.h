@@ -111,13 +111,15 @@ typedef kn_tensor *(*kn_recompute_fn)(void *ctx, kn_tensor *const x[]);
  * values recorded before it those of x[0 … n_x-1] alone; it must give the same result again. Both
  * runs have the frame's device, dtype, math mode and autocast of the call. What fn writes it writes
  * twice: give kn_batchnorm in training KN_NONE for its running statistics in the second run, as
- * layers do (kn_layer_recompute_set). rng, or NULL: the generator that it draws from, which draws
- * the same numbers then; with one the part can't be captured. fn can't call kn_gradients. A
+ * layers do (kn_layer_recompute_set). Generators that fn draws from draw the same numbers then;
+ * rng: one of them, whose state is read before fn begins and not in the middle, where that breaks
+ * up a fused group; or NULL. In a captured step fn may draw nothing. fn can't call kn_gradients. A
  * row-sparse parameter among x gets a gradient of all rows; one that fn reads itself stays sparse.
  * ctx, and what fn reads of it, is borrowed until the tape ends. Errors: those of fn; INVALID for
  * another recorded value; in backward, INVALID if x or a parameter was written since, or if fn
  * gives a result of another shape, dtype or device, or one that depends on other values of x or on
- * other parameters; UNSUPPORTED where kn_gradients meets it with .again. */
+ * other parameters; UNSUPPORTED where kn_gradients meets it with .again, and where fn draws in a
+ * captured step. */
 KN_API kn_tensor *kn_recompute(kn_recompute_fn fn, void *ctx, kn_tensor *const x[], int n_x,
                                kn_rng *rng);
 

@@ -577,6 +577,16 @@ KN_API KN_MUST_CHECK kn_status kn_add_into(kn_tensor *x, kn_tensor *y);
 /* The state the next random op of `n` elements uses: I64[2] (seed, offset) on the frame's device;
  * advances rng. */
 KN_API kn_tensor *kn_rng_take(kn_rng *rng, kn_device *device, int64_t n);
+/* Who sees each draw of its thread before rng advances; those of `outer` see it too. An error of fn
+ * is the draw's. */
+typedef struct kn_draw_watch {
+    kn_status (*fn)(struct kn_draw_watch *watch, kn_rng *rng);
+    struct kn_draw_watch *outer;
+} kn_draw_watch;
+/* Sets the thread's watch, NULL for none, and gives the one before. */
+KN_API kn_draw_watch *kn_draw_watch_set(kn_draw_watch *watch);
+/* Another owner of rng: kn_rng_destroy gives one up, and the last one frees it. */
+KN_API kn_rng *kn_rng_retain(kn_rng *rng);
 /* One fused optimiser step over all parts, in place. grad: the flat arena; m, v: flat state
  * (KN_NONE where unused); hyper: F64[4] on the device: learning rate, step count (the kernel adds 1
  * first), gradient scale, reserved. */

@@ -213,8 +213,9 @@ KN_API bool kn_layer_is_training(const kn_layer *layer);
 /* Whether what the layer computes is freed and made again in backward, as by kn_recompute: of a
  * block only its input and its result stay. The same results, bit for bit, and gradients, for less
  * memory and about a third more time; where the block's x is read outside of it too, the parts of
- * its gradient may be added in another order. A layer that recomputes ignores this of the layers in
- * it. INVALID if layer is NULL. */
+ * its gradient may be added in another order. What the block draws, of the root's generator or of
+ * your own, it draws again in backward; in a captured step it may draw nothing. A layer that
+ * recomputes ignores this of the layers in it. INVALID if layer is NULL. */
 KN_API void kn_layer_recompute_set(kn_layer *layer, bool on);
 
 /* --- the frozen form: for inference alone --- */
