@@ -8,6 +8,7 @@
 /* --- the arena: chunks that a tape keeps, and each thread keeps one tape --- */
 
 enum { CHUNK_BYTES = 64 << 10, KEEP_BYTES = 4 << 20, SAVED_MAX = 12 };
+enum { NUMBER_BYTES = 512 }; /* the least that pools give */
 
 struct kn__chunk {
     kn__chunk *next;
@@ -233,7 +234,14 @@ static inline void release_saved(kn__node *n) {
     *kn__node_special(n) = NULL;
 }
 
+/* A loss, a part of one or a norm, which programs read after the pass, and which costs next to
+ * nothing; not an element of more data. */
+static bool is_number(const kn_tensor *t) {
+    return t->n == 1 && t->storage && t->storage->size_bytes <= NUMBER_BYTES;
+}
+
 void kn__value_drop(kn_tensor *out) {
+    if (is_number(out)) return;
     if (!atomic_load_explicit(&out->holds, memory_order_relaxed)) kn_tensor_consume(out);
 }
 

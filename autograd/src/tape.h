@@ -180,9 +180,9 @@ void kn__tape_clear(kn__tape *tape, bool retired);
  * in_name: names of the first KN_IN_NAMED of them; NULL: they have none. */
 kn_status kn__check_results(const kn__tape *tape, const char *name, kn_tensor *const out[],
                             int n_out, kn_tensor *const in[], int n_in, const char *const *in_name);
-/* Gives back the storage of a node's result, unless a slot holds it. */
+/* Gives back the storage of a node's result, unless it is one number, or a slot holds it. */
 void kn__value_drop(kn_tensor *out);
-/* Takes the node out of use; `consume`: gives back its results' storage too. */
+/* Takes the node out of use; `consume`: gives back its results' storage too, as kn__value_drop. */
 void kn__node_retire(kn__node *n, bool consume);
 
 /* Fails where a pass or a part of kn_recompute runs. */

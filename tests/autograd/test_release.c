@@ -1,5 +1,7 @@
 /* What backward frees within a node: results before a rule that doesn't read them, saved values
  * before the gradients that no longer read them, and the incoming gradient, written over. */
+#include <knet/capture.h>
+
 #include "autograd_test.h"
 
 enum { MIB = 1 << 20 };
@@ -177,6 +179,60 @@ static void an_index_is_consumed_with_its_value(void **state) {
     kn_params_destroy(set);
 }
 
+/* --- numbers stay, such as the parts of a loss --- */
+
+/* out: two parts, and their weighted sum before it was scaled. w is 1, 2. */
+static kn_status parts_of_a_loss(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
+    fixture *f = ctx;
+    KN_TAPE();
+    kn_tensor *y = kn_mul(kn_params_at(f->set, 0, NULL), in[0]);
+    out[0] = kn_mean(kn_square(y), KN_ALL, false);
+    out[1] = kn_sum(kn_exp(kn_affine(y, 0, 0)), KN_ALL, true);
+    out[2] = kn_add(out[0], kn_affine(out[1], 0.5, 0));
+    KN_TRY(kn_backward(kn_affine(out[2], 1024, 0)));
+    for (int i = 0; i < 3; i++) kn_keep(out[i]);
+    return kn_check();
+}
+
+static void parts_of_a_loss_stay(void **state) {
+    (void)state;
+    const kn_frame_options options[] = {
+        {0}, {.fuse = 1}, {.recompute = 1}, {.fuse = 1, .recompute = 1}, {.autocast = KN_BF16}};
+    const double want[] = {10, 2, 11};
+    fixture f = open_fixture();
+    PARAM(f.set, KN_SHAPE(2), "w", 1, 2);
+    kn_capture *capture = NULL;
+    assert_ok(kn_capture_create(&capture, NULL));
+    for (size_t i = 0; i < sizeof options / sizeof options[0] + 3; i++) {
+        bool plain = i < sizeof options / sizeof options[0];
+        KN_AT_EXIT(kn_frame_end, kn_frame) = kn_frame_begin(plain ? &options[i] : NULL);
+        kn_tensor *out[3], *x = kn_full(KN_SHAPE(2), 2);
+        if (plain)
+            assert_ok(parts_of_a_loss(out, &x, &f));
+        else
+            assert_ok(kn_capture_run(out, 3, capture, &x, 1, parts_of_a_loss, &f));
+        for (int k = 0; k < 3; k++) assert_true(item_of(out[k]) == want[k]);
+    }
+    kn_capture_destroy(capture);
+    close_fixture(&f);
+}
+
+/* They would keep all of it. */
+static void an_element_of_a_large_value_goes(void **state) {
+    (void)state;
+    fixture f = open_fixture();
+    kn_tensor *w = kn_param(f.set, KN_SHAPE(MIB), kn_init_uniform(1, 2), "w");
+    uint64_t most;
+    {
+        KN_TAPE(.pool = f.pool);
+        kn_tensor *element = kn_slice(kn_square(w), KN_SHAPE(5), KN_SHAPE(6));
+        assert_ok(kn_backward(sum_all(kn_square(element))));
+        assert_op_fails(kn_exp(element), KN_ERR_INVALID, "was consumed by kn_backward");
+        assert_true(live_of(f.pool, &most) < MIB);
+    }
+    close_fixture(&f);
+}
+
 int main(void) {
     return RUN_TESTS(OPS_TEST(a_layers_input_goes_before_its_gradient_comes),
                      OPS_TEST(a_gradient_of_images_is_written_over_the_last),
@@ -184,5 +240,6 @@ int main(void) {
                      OPS_TEST(a_value_that_the_pass_does_not_reach_stays),
                      OPS_TEST(a_held_value_stays),
                      OPS_TEST(a_failed_pass_leaves_ended_indices_alone),
-                     OPS_TEST(an_index_is_consumed_with_its_value));
+                     OPS_TEST(an_index_is_consumed_with_its_value), OPS_TEST(parts_of_a_loss_stay),
+                     TEST(an_element_of_a_large_value_goes));
 }

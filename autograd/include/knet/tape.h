@@ -7,15 +7,16 @@
  *
  * Tensors made under a tape are freed at the end of its block. kn_backward adds to the gradients of
  * the parameters and consumes the tape: after each node it frees the values that the node saved and
- * the node's result, so that its peak is the live set. It keeps the loss, tensors in slots, and
- * values that the loss does not depend on, such as a metric. A tensor that outlives its tape
- * becomes a constant. Reading a consumed value, or a second backward, is an INVALID error. Saved
- * values have a version: a write after the save is an INVALID error that names the op that saved.
- * After a failed kn_backward the gradients of all sets that the loss depends on read as zeros. A
- * loss of several elements leaves the tape as it is. Nothing changes at all where an error was
- * pending, and where the loss is no value of the thread's open tape, or none any more. While a pass
- * runs, as in hooks, kn_backward and kn_gradients over its tape are INVALID errors. Tapes don't
- * nest; for higher derivatives use kn_gradients with .again. Threads: a tape belongs to its thread.
+ * the node's result, so that its peak is the live set. It keeps the loss, results of one element,
+ * such as the parts of a loss, tensors in slots, and values that the loss does not depend on, such
+ * as a metric. A tensor that outlives its tape becomes a constant. Reading a consumed value, or a
+ * second backward, is an INVALID error. Saved values have a version: a write after the save is an
+ * INVALID error that names the op that saved. After a failed kn_backward the gradients of all sets
+ * that the loss depends on read as zeros. A loss of several elements leaves the tape as it is.
+ * Nothing changes at all where an error was pending, and where the loss is no value of the thread's
+ * open tape, or none any more. While a pass runs, as in hooks, kn_backward and kn_gradients over
+ * its tape are INVALID errors. Tapes don't nest; for higher derivatives use kn_gradients with
+ * .again. Threads: a tape belongs to its thread.
  */
 #ifndef KNET_TAPE_H
 #define KNET_TAPE_H
