@@ -295,9 +295,25 @@ kn_tensor *(kn_topk_accuracy)(kn_tensor *scores, kn_tensor *labels, int64_t k) {
 
 /* --- of each element --- */
 
+/* A column [B,1] and its targets [B] would have B·B terms, which nobody means. Other errors are
+ * told where the terms are made. */
+static bool have_one_shape(kn_op op, kn_tensor *x, kn_tensor *y) {
+    if (!kn__is_whole(x) || !kn__is_whole(y)) return true;
+    kn_shape both = kn_tensor_shape(x), of_y = kn_tensor_shape(y);
+    if (kn__broadcasts_to(y, &both) || kn__broadcasts_to(x, &of_y)) return true;
+    if (!kn__broadcast_shape(&both, y)) return true;
+    char text[128];
+    kn_op_call call;
+    kn_op_call_init(&call, op, NULL, KN_LIST_(x, y), 2);
+    return kn_op_call_fail(&call, KN_ERR_SHAPE,
+                           "together x and y are %s, the shape of neither; see kn_reshape",
+                           kn_shape_text(text, sizeof text, both));
+}
+
 /* Joined terms of 16 bits are f32 on the way: those may not fit, nor may a mean's slope, one over
  * their number. Frames with .autocast, where pointwise ops keep 16 bits, have f32 losses. */
 static kn_tensor *terms(kn_op op, kn_tensor *x, kn_tensor *y, double p, kn_reduction reduction) {
+    if (!have_one_shape(op, x, y)) return NULL;
     kn_attr_scalars attr = {p, 0};
     bool are_halves =
         kn__is_whole(x) && kn__is_half(x->dtype) && kn__is_whole(y) && kn__is_half(y->dtype);

@@ -338,6 +338,45 @@ static void bad_input_gives_a_message(void **state) {
     assert_op_fails(kn_topk_accuracy(a, I64(KN_SHAPE(3), 0, 1, 2), 0), KN_ERR_INVALID, "k is 0");
 }
 
+typedef kn_tensor *(*loss_fn)(kn_tensor *x, kn_tensor *y, kn_reduction reduction);
+#define WITH(name, ...)                                                                            \
+    static kn_tensor *name(kn_tensor *x, kn_tensor *y, kn_reduction reduction) {                   \
+        return kn_##name(x, y, __VA_ARGS__, reduction);                                            \
+    }
+WITH(huber, 1)
+WITH(smooth_l1, 1)
+WITH(hinge, 1)
+WITH(kl_div, reduction == KN_REDUCE_SUM)
+
+static void a_column_and_its_targets_in_a_row_are_told(void **state) {
+    (void)state;
+    const struct {
+        const char *name;
+        loss_fn fn;
+    } loss[] = {{"mse", (kn_mse)},           {"mae", (kn_mae)},
+                {"bce", (kn_bce)},           {"bce_logits", (kn_bce_logits)},
+                {"logistic", (kn_logistic)}, {"huber", huber},
+                {"smooth_l1", smooth_l1},    {"hinge", hinge},
+                {"kl_div", kl_div}};
+    KN_FRAME();
+    kn_tensor *column = kn_ones(KN_SHAPE(3, 1)), *row = kn_ones(KN_SHAPE(3));
+    for (size_t i = 0; i < sizeof loss / sizeof loss[0]; i++) {
+        char text[160];
+        snprintf(text, sizeof text,
+                 "kn_%s: together x and y are [3,3], the shape of neither; see kn_reshape "
+                 "(x [3,1], y [3])",
+                 loss[i].name);
+        for (int how = KN_REDUCE_MEAN; how <= KN_REDUCE_BATCH; how++)
+            assert_op_fails(loss[i].fn(column, row, (kn_reduction)how), KN_ERR_SHAPE, text);
+        assert_non_null(loss[i].fn(column, kn_ones(KN_SHAPE(1)), KN_REDUCE_MEAN));
+        assert_non_null(loss[i].fn(row, kn_ones(KN_SHAPE(2, 3)), KN_REDUCE_MEAN));
+        assert_non_null(loss[i].fn(kn_ones(KN_SCALAR), column, KN_REDUCE_MEAN));
+    }
+    KN_FRAME(.autocast = KN_BF16, .fuse = 1);
+    assert_op_fails(kn_mse(row, column, KN_REDUCE_MEAN), KN_ERR_SHAPE, "(x [3], y [3,1])");
+    assert_op_fails(kn_mse(row, kn_ones(KN_SHAPE(4)), KN_REDUCE_MEAN), KN_ERR_SHAPE, "y [4]");
+}
+
 int main(void) {
     return RUN_TESTS(
         OPS_TEST(terms_and_reductions_equal_pytorch),
@@ -350,5 +389,5 @@ int main(void) {
         OPS_TEST(an_ignored_label_may_be_outside_the_classes),
         OPS_TEST(a_label_outside_the_classes_gives_nan), OPS_TEST(topk_accuracy_agrees_with_topk),
         OPS_TEST(measures_count_rows), OPS_TEST(errors_of_losses_of_places_show_the_given_shapes),
-        OPS_TEST(bad_input_gives_a_message));
+        OPS_TEST(a_column_and_its_targets_in_a_row_are_told), OPS_TEST(bad_input_gives_a_message));
 }
