@@ -30,11 +30,22 @@ static bool set(kn_attr_rotary *attr, const kn_op_call *call, const kn_rotary_op
     return true;
 }
 
+/* Without the casts of a frame with .autocast: 16 bits stay, so that cached keys have the dtype of
+ * those of layers without positions. */
+static kn_tensor *run_as_it_is(kn_op_call *call) {
+    kn_dtype low = kn_frame_autocast();
+    if (!low) return kn_op_run(call);
+    kn__ops_self->frame->autocast = 0;
+    kn_tensor *y = kn_op_run(call);
+    kn__ops_self->frame->autocast = (uint8_t)low;
+    return y;
+}
+
 kn_tensor *(kn_rotary)(kn_tensor *x, const kn_rotary_options *options) {
     static const kn_rotary_options defaults = {.n = 0};
     kn_attr_rotary attr;
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_rotary, &attr, &x, 1);
     if (!kn__check_inputs(&call)) return NULL;
-    return set(&attr, &call, options ? options : &defaults) ? kn_op_run(&call) : NULL;
+    return set(&attr, &call, options ? options : &defaults) ? run_as_it_is(&call) : NULL;
 }

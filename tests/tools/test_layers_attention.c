@@ -113,6 +113,28 @@ static void steps_with_earlier_keys_are_the_whole(void **state) {
     check_steps(&(kn_layer_attention_options){.memory_width = MEMORY});
 }
 
+/* As those of layers without positions. */
+static void cached_keys_have_16_bits_with_autocast(void **state) {
+    (void)state;
+    for (int turned = 0; turned < 2; turned++) {
+        fixture f;
+        fixture_init(&f);
+        kn_layer *layer = kn_layer_attention(
+            f.net, "a", WIDTH, HEADS,
+            &(kn_layer_attention_options){.causal = 1, .rotary_base = turned ? 10000 : 0});
+        assert_ok(kn_check());
+        KN_FRAME(.autocast = KN_BF16);
+        kn_tensor *x = kn_ones(KN_SHAPE(B, 1, WIDTH)), *k = NULL, *v = NULL;
+        for (int i = 0; i < 2; i++) {
+            assert_non_null(kn_layer_attention_forward(
+                layer, x, &(kn_layer_attention_inputs){.keys = &k, .values = &v}));
+            assert_int_equal(kn_tensor_dtype(k), KN_BF16);
+            assert_int_equal(kn_tensor_dtype(v), KN_BF16);
+        }
+        fixture_release(&f);
+    }
+}
+
 static void rotary_layers_see_distances_alone(void **state) {
     (void)state;
     fixture f;
@@ -285,6 +307,7 @@ static void wrong_options_are_errors(void **state) {
 int main(void) {
     return RUN_TESTS(TEST(keys_of_a_memory_and_masks_are_plain_attention),
                      TEST(steps_with_earlier_keys_are_the_whole),
+                     TEST(cached_keys_have_16_bits_with_autocast),
                      TEST(rotary_layers_see_distances_alone), TEST(dropout_is_of_training_alone),
                      TEST(gradients_flow_through_earlier_keys), TEST(wrong_inputs_are_errors),
                      TEST(wrong_options_are_errors));

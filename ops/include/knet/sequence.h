@@ -104,8 +104,8 @@ typedef struct kn_rotary_options {
     uint64_t reserved[4]; /* zero */
 } kn_rotary_options;
 /* x [...,T,D] → the same shape: pair i of row t is turned by the angle
- * (t + offset)·base^(-2i/n). NULL options: the defaults. Gradients of any order. Source: Su et al.,
- * RoFormer, 2021. */
+ * (t + offset)·base^(-2i/n), in f32 at least; 16 bits are rounded back, with .autocast too. NULL
+ * options: the defaults. Gradients of any order. Source: Su et al., RoFormer, 2021. */
 KN_API kn_tensor *kn_rotary(kn_tensor *x, const kn_rotary_options *options);
 
 /* Options of kn_ctc_loss. */
