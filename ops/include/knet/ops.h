@@ -420,8 +420,7 @@ KN_API kn_tensor *kn_cross_entropy_with(kn_tensor *logits, kn_tensor *labels,
 /* One less kn_accuracy; and kn_accuracy where a label among the k largest scores is right. */
 KN_API kn_tensor *kn_zero_one(kn_tensor *scores, kn_tensor *labels);
 KN_API kn_tensor *kn_topk_accuracy(kn_tensor *scores, kn_tensor *labels, int64_t k);
-/* Predictions x and targets y, of which one may be broadcast to the other: SHAPE where both would
- * grow, as [B,1] and [B] would to [B,B]; see kn_reshape. (x - y)²; |x - y|. */
+/* Predictions x, targets y; SHAPE unless one broadcasts to the other's. (x - y)²; |x - y|. */
 KN_API kn_tensor *kn_mse(kn_tensor *x, kn_tensor *y, kn_reduction reduction);
 KN_API kn_tensor *kn_mae(kn_tensor *x, kn_tensor *y, kn_reduction reduction);
 /* (x - y)²/2 where |x - y| <= delta, else delta·(|x - y| - delta/2); smooth_l1: the same divided by
