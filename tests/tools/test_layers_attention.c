@@ -220,25 +220,9 @@ static void assert_refused(kn_layer *layer, kn_tensor *x, kn_layer_attention_inp
     assert_fails(kn_check(), KN_ERR_INVALID, message);
 }
 
-static void wrong_inputs_are_errors(void **state) {
-    (void)state;
-    fixture f;
-    fixture_init(&f);
-    kn_layer *self = kn_layer_attention(f.net, "self", WIDTH, HEADS, NULL);
-    kn_layer *cross = kn_layer_attention(f.net, "cross", WIDTH, HEADS,
-                                         &(kn_layer_attention_options){.memory_width = MEMORY});
-    kn_layer *flat = kn_layer_flatten(f.net, "flat");
-    KN_FRAME();
-    kn_tensor *x = kn_ones(KN_SHAPE(B, T, WIDTH)), *m = kn_ones(KN_SHAPE(B, S, MEMORY));
+/* Keys and values of earlier calls that can't be. */
+static void check_earlier(kn_layer *self, kn_tensor *x) {
     kn_tensor *k = NULL, *v = NULL;
-    assert_ok(kn_check());
-    assert_null(kn_layer_forward(cross, x));
-    assert_fails(kn_check(), KN_ERR_INVALID, "cross: memory is NULL, of which keys come");
-    assert_refused(self, x, (kn_layer_attention_inputs){.memory = m},
-                   "self: memory is given, but the layer has no memory_width");
-    assert_null(kn_layer_attention_forward(
-        cross, x, &(kn_layer_attention_inputs){.memory = kn_ones(KN_SHAPE(S, MEMORY))}));
-    assert_fails(kn_check(), KN_ERR_SHAPE, "cross: memory is not [batch,time,memory_width]");
     const char *each = "self: keys and values need a variable each";
     assert_refused(self, x, (kn_layer_attention_inputs){.keys = &k}, each);
     assert_refused(self, x, (kn_layer_attention_inputs){.keys = &k, .values = &k}, each);
@@ -251,6 +235,27 @@ static void wrong_inputs_are_errors(void **state) {
     v = kn_ones(KN_SHAPE(B, HEADS, 2, HEAD));
     assert_refused(self, x, (kn_layer_attention_inputs){.keys = &k, .values = &v},
                    "self: values are not those of an earlier call");
+}
+
+static void wrong_inputs_are_errors(void **state) {
+    (void)state;
+    fixture f;
+    fixture_init(&f);
+    kn_layer *self = kn_layer_attention(f.net, "self", WIDTH, HEADS, NULL);
+    kn_layer *cross = kn_layer_attention(f.net, "cross", WIDTH, HEADS,
+                                         &(kn_layer_attention_options){.memory_width = MEMORY});
+    kn_layer *flat = kn_layer_flatten(f.net, "flat");
+    KN_FRAME();
+    kn_tensor *x = kn_ones(KN_SHAPE(B, T, WIDTH)), *m = kn_ones(KN_SHAPE(B, S, MEMORY));
+    assert_ok(kn_check());
+    assert_null(kn_layer_forward(cross, x));
+    assert_fails(kn_check(), KN_ERR_INVALID, "cross: memory is NULL, of which keys come");
+    assert_refused(self, x, (kn_layer_attention_inputs){.memory = m},
+                   "self: memory is given, but the layer has no memory_width");
+    assert_null(kn_layer_attention_forward(
+        cross, x, &(kn_layer_attention_inputs){.memory = kn_ones(KN_SHAPE(S, MEMORY))}));
+    assert_fails(kn_check(), KN_ERR_SHAPE, "cross: memory is not [batch,time,memory_width]");
+    check_earlier(self, x);
     kn_tensor *gone = NULL;
     {
         KN_FRAME();
@@ -262,7 +267,7 @@ static void wrong_inputs_are_errors(void **state) {
                    "cross: mask has ended with its frame");
     assert_refused(self, x, (kn_layer_attention_inputs){.reserved = {0, 0, 0, 1}},
                    "a reserved input is not zero");
-    k = v = NULL; /* a call that fails sets neither */
+    kn_tensor *k = NULL, *v = NULL; /* a call that fails sets neither */
     assert_null(kn_layer_attention_forward(
         self, x, &(kn_layer_attention_inputs){.mask = m, .keys = &k, .values = &v}));
     assert_fails(kn_check(), KN_ERR_SHAPE, "self: kn_attention: ");
