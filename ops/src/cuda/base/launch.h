@@ -448,7 +448,7 @@ typedef struct kn__optim {
         *hyper; /* {learning rate, step count, gradient scale, reserved for the kernel's ticket} */
     double momentum, beta1, beta2, eps, weight_decay;
     bool rate_outside; /* of m, as in PyTorch's momentum */
-    bool last; /* of the launches of one step: advances the step count */
+    bool last;         /* of the launches of one step: advances the step count */
     int n_parts;
     void *w[KN__PARTS_MAX];
     int64_t offset[KN__PARTS_MAX];
