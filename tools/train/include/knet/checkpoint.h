@@ -45,9 +45,10 @@ typedef struct kn_checkpoint {
     kn_ema *ema;          /* averages of the weights, as "ema/conv1.weight", also while exchanged */
     kn_loss_scale *scale; /* the factor of mixed precision */
     uint64_t keep_settings; /* 1: load leaves settings and groups of optim, decay of ema */
-    /* 1: load leaves tensors that the file lacks as they are, such as a new head's, and sets
-     * n_lacking to their number. Without optim and ema */
-    int partial, n_lacking;
+    /* 1: load leaves tensors that the file lacks as they are, such as a new head's. Without optim
+     * and ema */
+    int partial;
+    int n_lacking;        /* which load sets: how many these were */
     uint64_t reserved[1]; /* zero */
 } kn_checkpoint;
 
