@@ -12,6 +12,7 @@
 #include "kernel.h"
 
 enum { GRAIN_BYTES = 1 << 17 };
+enum { SHORT_BYTES = 128 }; /* rows are filled whole, before x's elements come over the value */
 
 static int64_t bytes_of(const kn_tensor *t) { return (int64_t)kn_dtype_bytes((kn_dtype)t->dtype); }
 
@@ -82,16 +83,15 @@ static void pad_rows(void *ctx, int64_t part) {
         char *out = j->out + row * row_bytes;
         int64_t from = row_in_x(j, row, &run);
         if (run > to - row) run = to - row;
-        if (from < 0 || j->middle == 0) {
-            kn__walk_repeat(out, value, j->bytes, run * n);
-            continue;
-        }
-        kn__rows_fill(out, row_bytes, value, 0, run, j->bytes, j->left);
+        bool is_empty = from < 0 || j->middle == 0, is_short = row_bytes <= SHORT_BYTES;
+        if (is_empty || is_short) kn__walk_repeat(out, value, j->bytes, run * n);
+        if (is_empty) continue;
+        if (!is_short) kn__rows_fill(out, row_bytes, value, 0, run, j->bytes, j->left);
         out += j->left * bytes;
         kn__rows_copy(out, row_bytes, j->x + from * middle_bytes, middle_bytes, run,
                       (size_t)middle_bytes);
         out += middle_bytes;
-        kn__rows_fill(out, row_bytes, value, 0, run, j->bytes, j->right);
+        if (!is_short) kn__rows_fill(out, row_bytes, value, 0, run, j->bytes, j->right);
     }
 }
 
