@@ -1,29 +1,9 @@
 /* Layers: names, results, modes, scopes in the timer, memory. KNET_TIMER=1. */
-#include <knet/layer.h>
 #include <knet/op.h>
 #include <knet/tape.h>
 
+#include "layer_fixture.h"
 #include "report_text.h"
-#include "test.h"
-
-typedef struct fixture {
-    kn_params *params;
-    kn_layer *net;
-    kn_rng *rng;
-} fixture;
-
-static void fixture_init(fixture *f, kn_dtype dtype) {
-    *f = (fixture){0};
-    assert_ok(kn_params_create(&f->params, &(kn_params_options){.seed = 1, .dtype = dtype}));
-    assert_ok(kn_layer_create(&f->net, f->params, &(kn_layer_options){.seed = 7}));
-    assert_ok(kn_rng_create(&f->rng, 3));
-}
-
-static void fixture_release(fixture *f) {
-    kn_rng_destroy(f->rng);
-    kn_layer_destroy(f->net);
-    kn_params_destroy(f->params);
-}
 
 static void assert_equal_tensors(kn_tensor *a, kn_tensor *b) {
     assert_ok(kn_check());

@@ -1,30 +1,10 @@
 /* Layers of attention: masks, a memory, keys of earlier calls, dropout, rotary positions. */
-#include <knet/layer.h>
 #include <knet/tape.h>
 #include <math.h>
 
-#include "test.h"
+#include "layer_fixture.h"
 
 enum { B = 2, T = 5, S = 7, WIDTH = 12, HEADS = 3, HEAD = 4, MEMORY = 6 };
-
-typedef struct fixture {
-    kn_params *params;
-    kn_layer *net;
-    kn_rng *rng;
-} fixture;
-
-static void fixture_init(fixture *f) {
-    *f = (fixture){0};
-    assert_ok(kn_params_create(&f->params, &(kn_params_options){.seed = 1}));
-    assert_ok(kn_layer_create(&f->net, f->params, &(kn_layer_options){.seed = 7}));
-    assert_ok(kn_rng_create(&f->rng, 3));
-}
-
-static void fixture_release(fixture *f) {
-    kn_rng_destroy(f->rng);
-    kn_layer_destroy(f->net);
-    kn_params_destroy(f->params);
-}
 
 static void assert_near(kn_tensor *a, kn_tensor *b) {
     assert_ok(kn_check());
@@ -58,7 +38,7 @@ static kn_tensor *plain(kn_layer *layer, kn_tensor *x, kn_tensor *memory, kn_ten
 static void keys_of_a_memory_and_masks_are_plain_attention(void **state) {
     (void)state;
     fixture f;
-    fixture_init(&f);
+    fixture_init(&f, KN_F32);
     kn_layer *cross = kn_layer_attention(f.net, "cross", WIDTH, HEADS,
                                          &(kn_layer_attention_options){.memory_width = MEMORY});
     assert_ok(kn_check());
@@ -82,7 +62,7 @@ static void keys_of_a_memory_and_masks_are_plain_attention(void **state) {
 /* Step by step, with the keys of the steps before, as all at once; S steps, two at a time. */
 static void check_steps(const kn_layer_attention_options *o) {
     fixture f;
-    fixture_init(&f);
+    fixture_init(&f, KN_F32);
     kn_layer *layer = kn_layer_attention(f.net, "self", WIDTH, HEADS, o);
     assert_ok(kn_check());
     KN_FRAME();
@@ -118,7 +98,7 @@ static void cached_keys_have_16_bits_with_autocast(void **state) {
     (void)state;
     for (int turned = 0; turned < 2; turned++) {
         fixture f;
-        fixture_init(&f);
+        fixture_init(&f, KN_F32);
         kn_layer *layer = kn_layer_attention(
             f.net, "a", WIDTH, HEADS,
             &(kn_layer_attention_options){.causal = 1, .rotary_base = turned ? 10000 : 0});
@@ -138,7 +118,7 @@ static void cached_keys_have_16_bits_with_autocast(void **state) {
 static void rotary_layers_see_distances_alone(void **state) {
     (void)state;
     fixture f;
-    fixture_init(&f);
+    fixture_init(&f, KN_F32);
     kn_layer *turned = kn_layer_attention(
         f.net, "turned", WIDTH, HEADS,
         &(kn_layer_attention_options){.causal = 1, .rotary_base = 100, .no_bias = 1});
@@ -163,7 +143,7 @@ static void rotary_layers_see_distances_alone(void **state) {
 static void dropout_is_of_training_alone(void **state) {
     (void)state;
     fixture f;
-    fixture_init(&f);
+    fixture_init(&f, KN_F32);
     kn_layer *layer = kn_layer_attention(f.net, "self", WIDTH, HEADS,
                                          &(kn_layer_attention_options){.dropout = 0.5});
     assert_ok(kn_check());
@@ -201,7 +181,7 @@ static void gradients_flow_through_earlier_keys(void **state) {
     (void)state;
     for (int recomputes = 0; recomputes < 2; recomputes++) {
         fixture f;
-        fixture_init(&f);
+        fixture_init(&f, KN_F32);
         kn_layer *layer = kn_layer_attention(f.net, "self", WIDTH, HEADS,
                                              &(kn_layer_attention_options){.causal = 1});
         assert_ok(kn_check());
@@ -240,7 +220,7 @@ static void check_earlier(kn_layer *self, kn_tensor *x) {
 static void wrong_inputs_are_errors(void **state) {
     (void)state;
     fixture f;
-    fixture_init(&f);
+    fixture_init(&f, KN_F32);
     kn_layer *self = kn_layer_attention(f.net, "self", WIDTH, HEADS, NULL);
     kn_layer *cross = kn_layer_attention(f.net, "cross", WIDTH, HEADS,
                                          &(kn_layer_attention_options){.memory_width = MEMORY});
@@ -288,7 +268,7 @@ static void assert_not_made(kn_layer *net, kn_layer_attention_options o, kn_stat
 static void wrong_options_are_errors(void **state) {
     (void)state;
     fixture f;
-    fixture_init(&f);
+    fixture_init(&f, KN_F32);
     assert_not_made(f.net, (kn_layer_attention_options){.dropout = 1}, KN_ERR_INVALID,
                     "wrong: dropout is 1; expected 0 to below 1");
     assert_not_made(f.net, (kn_layer_attention_options){.dropout = (double)NAN}, KN_ERR_INVALID,

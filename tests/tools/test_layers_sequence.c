@@ -1,29 +1,9 @@
 /* Layers of sequences, and nets of them. */
-#include <knet/layer.h>
 #include <knet/optim.h>
 #include <knet/tape.h>
 #include <math.h>
 
-#include "test.h"
-
-typedef struct fixture {
-    kn_params *params;
-    kn_layer *net;
-    kn_rng *rng;
-} fixture;
-
-static void fixture_init(fixture *f) {
-    *f = (fixture){0};
-    assert_ok(kn_params_create(&f->params, &(kn_params_options){.seed = 1}));
-    assert_ok(kn_layer_create(&f->net, f->params, &(kn_layer_options){.seed = 7}));
-    assert_ok(kn_rng_create(&f->rng, 3));
-}
-
-static void fixture_release(fixture *f) {
-    kn_rng_destroy(f->rng);
-    kn_layer_destroy(f->net);
-    kn_params_destroy(f->params);
-}
+#include "layer_fixture.h"
 
 static void assert_near(kn_tensor *a, kn_tensor *b, double atol) {
     assert_ok(kn_check());
@@ -35,7 +15,7 @@ static void assert_near(kn_tensor *a, kn_tensor *b, double atol) {
 static void a_recurrent_layer_is_kn_rnn_with_states(void **state) {
     (void)state;
     fixture f;
-    fixture_init(&f);
+    fixture_init(&f, KN_F32);
     kn_rnn_options o = {.hidden = 6, .layers = 2, .mode = KN_RNN_GRU, .bidirectional = 1};
     kn_layer *rnn = kn_layer_rnn(f.net, "gru", 5, &o);
     assert_ok(kn_check());
@@ -86,7 +66,7 @@ static kn_tensor *plain_attention(kn_layer *layer, kn_tensor *x, int64_t heads, 
 static void attention_is_the_softmax_of_its_products(void **state) {
     (void)state;
     fixture f;
-    fixture_init(&f);
+    fixture_init(&f, KN_F32);
     kn_layer *full = kn_layer_attention(f.net, "full", 12, 4, NULL);
     kn_layer *shared =
         kn_layer_attention(f.net, "shared", 12, 4, &(kn_layer_attention_options){.kv_heads = 2});
@@ -132,7 +112,7 @@ static void a_transformer_learns(void **state) {
     fixture f;
     kn_optim *adam = NULL;
     double loss = 0, first = 0;
-    fixture_init(&f);
+    fixture_init(&f, KN_F32);
     kn_layer_embedding(f.net, "words", WORDS, WIDTH, NULL);
     kn_layer *places = kn_layer_sequential(f.net, "blocks");
     transformer_block(places, "0", WIDTH, 2);
