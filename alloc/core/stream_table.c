@@ -47,8 +47,8 @@ bool kn__streams_room(kn_pool *pool) {
     return true;
 }
 
-/* What the old stream still works on is no memory of the pool: nobody asks for its events, and one
- * that is recorded again tells of its new stream alone. */
+/* No memory of the pool waits for the old stream's work any more, so its events are not needed.
+ * Recorded again, an event is of its new stream alone. */
 static void stream_reuse(kn_pool *pool, kn__stream *stream, kn_stream handle) {
     KN_ASSERT(stream->retired && stream->refs == 0);
     for (uint32_t i = 0; i < stream->n_events; i++) kn__event_put(pool, stream->events[i].event);

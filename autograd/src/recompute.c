@@ -21,7 +21,7 @@ enum {
 typedef struct draws { /* of one generator */
     kn_rng *rng;
     uint64_t seed, offset; /* before the first */
-    uint64_t now[2];       /* what they are while the part runs again */
+    uint64_t now[2];       /* seed and offset beside a repeated run */
 } draws;
 
 typedef struct part {

@@ -295,8 +295,8 @@ kn_tensor *(kn_topk_accuracy)(kn_tensor *scores, kn_tensor *labels, int64_t k) {
 
 /* --- of each element --- */
 
-/* A column [B,1] and its targets [B] would have B·B terms, which nobody means. Other errors are
- * told where the terms are made. */
+/* A column [B,1] and targets [B] would have B·B terms: a mistake. The op that makes the terms
+ * reports other errors. */
 static bool have_one_shape(kn_op op, kn_tensor *x, kn_tensor *y) {
     if (!kn__is_whole(x) || !kn__is_whole(y)) return true;
     kn_shape both = kn_tensor_shape(x), of_y = kn_tensor_shape(y);

@@ -216,8 +216,8 @@ kn_tensor *(kn_instancenorm)(kn_tensor *x, kn_tensor *weight, kn_tensor *bias, d
 
 /* --- batches --- */
 
-/* The running statistics are inputs that the kernel writes: what it writes into autocast's casts of
- * them would be lost. */
+/* The kernel writes into the running statistics. Casts that autocast makes of them would be written
+ * in their place, and lost. */
 static bool are_of_x(const kn_op_call *call) {
     const kn_tensor *x = call->in[0];
     for (int i = 1; i < 3; i++) {

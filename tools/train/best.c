@@ -40,8 +40,8 @@ static double loss_saved(const char *path) {
     return isnan(loss) ? (double)INFINITY : loss;
 }
 
-/* What was saved last is in the file, not in the checkpoint: the run may have been killed between
- * the two, or have begun without this file. */
+/* The least loss is read from the file, not from the checkpoint: the run may have been killed
+ * between the two, or have begun without this file. */
 kn_status kn__best_begin(kn__best *best, const char *path, int64_t resumed, kn_parallel *parallel) {
     *best = (kn__best){.path = path, .loss = -(double)INFINITY};
     if (!path || !kn__ranks_writes(parallel)) return KN_OK;
