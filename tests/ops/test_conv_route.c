@@ -57,6 +57,16 @@ static void many_channels_are_not_summed_by_us_and_few_are(void **state) {
     }
 }
 
+/* The library spreads images over threads, our product of a window of one spreads anything, our
+ * sums straight from the planes spread images too: of one image each way counts with its threads.
+ */
+static void one_image_takes_the_way_that_uses_threads(void **state) {
+    (void)state;
+    kn__conv_sizes product = squares(1, 512, 128, 28, 1), direct = squares(1, 64, 64, 20, 5);
+    assert_true(is_ours(&product, KN_F32, KN_PASS_DATA));
+    assert_false(is_ours(&direct, KN_F32, KN_PASS_DATA));
+}
+
 static void one_way_is_measured_and_kept(void **state) {
     (void)state;
     KN_FRAME(.threads = 2);
@@ -501,9 +511,9 @@ int main(void) {
     return RUN_TESTS(
         OPS_TEST(flips_and_doubles_stay_ours),
         OPS_TEST(many_channels_are_not_summed_by_us_and_few_are),
-        OPS_TEST(one_way_is_measured_and_kept), OPS_TEST(winograd_errs_by_2e_12_at_most),
-        OPS_TEST(uneven_padding_is_right_by_each_way), OPS_TEST(winograd_takes_all_sizes),
-        OPS_TEST(other_windows_are_right_by_winograd),
+        OPS_TEST(one_image_takes_the_way_that_uses_threads), OPS_TEST(one_way_is_measured_and_kept),
+        OPS_TEST(winograd_errs_by_2e_12_at_most), OPS_TEST(uneven_padding_is_right_by_each_way),
+        OPS_TEST(winograd_takes_all_sizes), OPS_TEST(other_windows_are_right_by_winograd),
         OPS_TEST(winograd_finishes_as_direct_sums_do),
         OPS_TEST(what_is_not_finite_stays_in_its_tiles), OPS_TEST(winograd_adds_to_gradients),
         OPS_TEST(gradients_of_few_channels_and_many_outputs_are_right),
