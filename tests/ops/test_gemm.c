@@ -73,7 +73,17 @@ static void a_product_cut_into_tiles_matches(void **state) {
     FOR_BOTH_DTYPES(dtype) one_product(dtype, 150, 200, 130);
 }
 
-/* Rows of b that begin 4096 bytes apart, in tiles of rows and of columns. */
+/* Rows of b that begin 4096 bytes apart are copied for the tiles. Sums of whole numbers are exact.
+ */
+static void columns_copied_for_tiles_match(void **state) {
+    (void)state;
+    KN_FRAME(.threads = 3);
+    kn_tensor *a = kn_round(kn_affine(random_tensor(KN_F32, KN_SHAPE(601, 523)), 8, 0));
+    kn_tensor *b = kn_round(kn_affine(random_tensor(KN_F32, KN_SHAPE(523, 1024)), 8, 0));
+    kn_tensor *wide = kn_matmul(kn_cast(a, KN_F64), kn_cast(b, KN_F64), NULL);
+    assert_same_bits(kn_cast(kn_matmul(a, b, NULL), KN_F64), wide);
+}
+
 /* 129 rows in two tiles, 65 and 64: with a transposed b, the library computes the first, our loops
  * the second. */
 static void tiles_that_multiply_in_two_ways_match(void **state) {
@@ -254,9 +264,10 @@ int main(void) {
         OPS_TEST(products_of_odd_shapes_match_the_reference),
         OPS_TEST(products_of_one_column_row_and_step_match),
         OPS_TEST(a_long_sum_into_a_small_result_matches),
-        OPS_TEST(a_product_cut_into_tiles_matches), OPS_TEST(tiles_that_multiply_in_two_ways_match),
-        OPS_TEST(linear_layers_take_no_work_space), cmocka_unit_test(products_of_few_columns_match),
-        OPS_TEST(narrow_products_match), OPS_TEST(products_with_a_vector_match),
+        OPS_TEST(a_product_cut_into_tiles_matches), OPS_TEST(columns_copied_for_tiles_match),
+        OPS_TEST(tiles_that_multiply_in_two_ways_match), OPS_TEST(linear_layers_take_no_work_space),
+        cmocka_unit_test(products_of_few_columns_match), OPS_TEST(narrow_products_match),
+        OPS_TEST(products_with_a_vector_match),
         OPS_TEST(a_product_of_a_batch_has_the_bits_of_its_own),
         OPS_TEST(long_rows_of_a_power_of_two_match), OPS_TEST(linear_adds_the_bias_to_each_row),
         OPS_TEST(each_tile_adds_its_own_part_of_the_bias),

@@ -189,6 +189,7 @@ typedef struct gemm_tiles {
     const char *bias;            /* NULL: none */
     int64_t rows, columns, ways; /* tiles down c, across it, and along k */
     char *partial;               /* ways > 1: [ways][m,n] */
+    char *panels;                /* b's columns, copied for each column of tiles; NULL: in place */
     kn__slots slots;
     _Atomic int status;
 } gemm_tiles;
@@ -202,6 +203,16 @@ static int64_t edge_of(int64_t n, int64_t pieces, int64_t i) {
     return kn__part(vectors, pieces, i) * VECTOR;
 }
 
+static int64_t panel_ld(const gemm_tiles *tiles, int64_t column) {
+    return edge_of(tiles->gemm->n, tiles->columns, column + 1) -
+           edge_of(tiles->gemm->n, tiles->columns, column) + VECTOR;
+}
+
+static float *panel_of(const gemm_tiles *tiles, int64_t column) {
+    int64_t before = edge_of(tiles->gemm->n, tiles->columns, column) + column * VECTOR;
+    return (float *)tiles->panels + before * tiles->gemm->k;
+}
+
 /* Tile i's product; its partial sums go to `partial` when k is split. */
 static kn__gemm tile_of(const gemm_tiles *tiles, int64_t i) {
     kn__gemm g = *tiles->gemm;
@@ -212,6 +223,10 @@ static kn__gemm tile_of(const gemm_tiles *tiles, int64_t i) {
     int64_t k = kn__part(g.k, tiles->ways, way);
     g.a = (const char *)g.a + (size_t)(g.trans_a ? k * g.lda + m : m * g.lda + k) * bytes;
     g.b = (const char *)g.b + (size_t)(g.trans_b ? n * g.ldb + k : k * g.ldb + n) * bytes;
+    if (tiles->panels) {
+        g.b = panel_of(tiles, column);
+        g.ldb = panel_ld(tiles, column);
+    }
     if (tiles->partial) {
         g.c = tiles->partial + (size_t)(way * g.m * g.n) * bytes;
         g.ldc = g.n;
@@ -281,6 +296,41 @@ static void tiles_choose(gemm_tiles *tiles, const kn__gemm *g) {
     }
 }
 
+/* Rows of b at multiples of 4096 bytes meet in the cache, again for each tile down c. Measured on a
+ * Xeon (AVX-512), GFLOP/s with b copied / in place: 1024 x 1024 x 1024 157 / 136 on one thread,
+ * 512 x 1024 x 1024 154 / 140, 2048 x 2048 x 2048 152 / 140; of 256 steps equal. */
+static bool copies_b(const gemm_tiles *tiles) {
+    enum { LEAST = 512 }; /* rows that share the copy; steps */
+    const kn__gemm *g = tiles->gemm;
+    return g->dtype == KN_F32 && !g->trans_b && g->ldb % 1024 == 0 && g->m >= LEAST &&
+           g->k >= LEAST && tiles->ways == 1 && tiles->rows > 1 && !is_packed(g);
+}
+
+enum { COPIED_ROWS = 16 };
+
+static void copy_b(void *ctx, int64_t part) {
+    const gemm_tiles *tiles = ctx;
+    const kn__gemm *g = tiles->gemm;
+    int64_t end = (part + 1) * COPIED_ROWS < g->k ? (part + 1) * COPIED_ROWS : g->k;
+    for (int64_t j = 0; j < tiles->columns; j++) {
+        int64_t ld = panel_ld(tiles, j);
+        const float *from = (const float *)g->b + edge_of(g->n, tiles->columns, j);
+        for (int64_t l = part * COPIED_ROWS; l < end; l++)
+            memcpy(panel_of(tiles, j) + l * ld, from + l * g->ldb,
+                   (size_t)(ld - VECTOR) * sizeof(float));
+    }
+}
+
+static kn_status panels_create(kn_op_call *call, gemm_tiles *tiles) {
+    const kn__gemm *g = tiles->gemm;
+    void *panels = NULL;
+    KN_TRY(
+        kn__work(&panels, call, sizeof(float) * (size_t)(g->k * (g->n + tiles->columns * VECTOR))));
+    tiles->panels = panels;
+    kn__parallel_for(call->threads, kn__chunks(g->k, COPIED_ROWS), copy_b, tiles);
+    return KN_OK;
+}
+
 /* c (+)= bias + the partial products, in order. */
 static void sum_partial(const gemm_tiles *tiles) {
     const kn__gemm *g = tiles->gemm;
@@ -305,6 +355,7 @@ static void sum_partial(const gemm_tiles *tiles) {
 
 static kn_status tiles_run(kn_op_call *call, gemm_tiles *tiles) {
     int64_t n = tiles->rows * tiles->columns * tiles->ways;
+    if (copies_b(tiles)) KN_TRY(panels_create(call, tiles));
     size_t most = 0; /* sizes differ by one: that may be the one between two ways to multiply */
     for (int64_t i = 0; i < n; i++) {
         kn__gemm g = tile_of(tiles, i);
