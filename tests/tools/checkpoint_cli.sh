@@ -99,6 +99,43 @@ resumed) # what is in effect, and what is reported
   want 0 "$knet" train mlp --synthetic --epochs 3 --checkpoint run.st --resume
   out_has ', rate 0.01; '
   ;;
+scheduled) # a run that is killed goes on in its schedule; every rule of an update trains
+  train+=(--schedule cosine --warmup 7 --lr-end 0.0001 --clip-norm 1 --weight-decay 0.01)
+  whole
+  [ "$(json schedule)" = cosine ] || fail "the schedule is $(json schedule)"
+  n=0
+  until [ "$n" -ge 3 ]; do
+    "${train[@]}" --checkpoint run.st --save-every 1 --resume >out 2>err &
+    sleep "0.$((RANDOM % 3 + 1))"
+    kill -9 $! 2>/dev/null || break
+    wait $! 2>/dev/null || true
+    n=$((n + 1))
+  done
+  want 0 "${train[@]}" --checkpoint run.st --resume
+  same
+  touch seen
+  updates() { # OPTION...: an update of its own, which learns
+    want 0 "$knet" train softmax --synthetic --epochs 2 --schedule one-cycle --json "$@"
+    json epochs.1.loss >loss
+    awk '{ exit !($1 < 0.9) }' loss || fail "$*: the loss is $(cat loss)"
+    ! grep -qx "$(json weights_fnv1a)" seen || fail "$* changes nothing"
+    json weights_fnv1a >>seen
+  }
+  updates --optimizer record
+  for rule in sgd momentum nesterov adam lamb rmsprop adagrad; do
+    updates --optimizer "$rule"
+    updates --optimizer "$rule" --weight-decay 0.01
+    updates --optimizer "$rule" --clip-norm 0.5
+  done
+  want 0 "$knet" train softmax --synthetic --epochs 2 --schedule one-cycle --json --optimizer adamw
+  json weights_fnv1a >whole
+  want 0 "$knet" train softmax --synthetic --epochs 2 --schedule one-cycle --json --weight-decay 0.01
+  same
+  want 0 "$knet" train softmax --synthetic --epochs 2 --schedule step --lr-every 1 --json
+  [ "$(json lr)" = 0.001 ] || fail "the rate is $(json lr)"
+  want 0 "$knet" train softmax --synthetic --epochs 1 --schedule linear --warmup 5
+  out_has ', rate 0.001, linear after 5 steps of warm-up; '
+  ;;
 paths) # no two options write one file
   conflict() { # MESSAGE ARGUMENTS
     want 2 timeout 60 "$knet" train mlp --synthetic --epochs 1 --quiet "${@:2}"

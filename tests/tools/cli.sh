@@ -45,6 +45,12 @@ case $case in
     want 2 "$knet" train mlp --batch 99999999999999999999; err_has 'must be a whole number'
     want 2 "$knet" train mlp --threads 5000;   err_has 'from 1 to 1024'
     want 2 "$knet" train mlp --lr fast;        err_has "--lr is 'fast', but must be a number above 0"
+    want 2 "$knet" train mlp --schedule step;  err_has '--schedule step needs --lr-every: the epochs of each rate'
+    want 2 "$knet" train mlp --lr-every 2;     err_has '--lr-every applies only with --schedule step'
+    want 2 "$knet" train mlp --lr-end 0.1;     err_has '--lr-end applies only with --schedule linear, cosine or one-cycle'
+    want 2 "$knet" train mlp --schedule one-cycle --warmup 3; err_has '--warmup does not apply to --schedule one-cycle'
+    want 2 "$knet" train mlp --synthetic --schedule linear --warmup 300; err_has '--warmup 300: the training has 300 steps'
+    want 2 "$knet" train mlp --optimizer record --clip-norm 1; err_has '--clip-norm does not apply to --optimizer record'
     want 2 "$knet" train mlp --lr nan;         err_has 'must be a number above 0'
     want 2 "$knet" train mlp --seed -1;        err_has 'must be a whole number from 0 to 18446744073709551615'
     want 2 "$knet" train mlp --seed 18446744073709551616; err_has "is '18446744073709551616', but must be a whole number from 0 to"

@@ -2,6 +2,7 @@
 #include <knet/op.h>
 #include <knet/train.h>
 #include <math.h>
+#include <unistd.h>
 
 #include "files.h"
 #include "test.h"
@@ -418,6 +419,119 @@ static void the_bits_do_not_depend_on_the_number_of_threads(void **state) {
     }
 }
 
+/* --- a schedule of the learning rate --- */
+static const kn_schedule cosine = {
+    .kind = KN_SCHEDULE_COSINE, .lr = 0.01, .lr_end = 0.001, .warmup = 3};
+
+typedef struct by_hand {
+    kn_optim *optim;
+    kn_schedule schedule;
+    int64_t n_steps, last; /* last: stops after so many */
+} by_hand;
+
+static bool next_rate(void *ctx, const kn_train_step *step) {
+    by_hand *h = ctx;
+    double lr = 0;
+    (void)step;
+    assert_ok(kn_schedule_lr(&lr, &h->schedule, ++h->n_steps));
+    assert_ok(kn_optim_lr(h->optim, lr));
+    return true;
+}
+
+static bool stop_early(void *ctx, const kn_train_step *step) {
+    by_hand *h = ctx;
+    (void)step;
+    return ++h->n_steps < h->last;
+}
+
+static double rate_of(kn_optim *optim) {
+    char name[64];
+    double rate = 0;
+    KN_FRAME();
+    kn_tensor *hyper = kn_optim_state_at(optim, 0, name, sizeof name);
+    assert_string_equal(name, "hyper");
+    assert_ok(kn_item(&rate, kn_select(hyper, 0, 0)));
+    return rate;
+}
+
+static void same_weights(const fixture *a, const fixture *b) {
+    KN_FRAME();
+    for (int i = 0; i < kn_params_count(a->params); i++) {
+        kn_tensor *x = kn_params_at(a->params, i, NULL), *y = kn_params_at(b->params, i, NULL);
+        size_t bytes = (size_t)kn_tensor_numel(x) * sizeof(float);
+        assert_memory_equal(kn_data(x), kn_data(y), bytes);
+    }
+}
+
+/* 12 steps: six an epoch. */
+static void a_schedule_sets_the_rate_of_every_step(void **state) {
+    (void)state;
+    fixture f, g;
+    kn_train_result result;
+    double last = 0;
+    fixture_init(&f, "mlp", 300);
+    fixture_init(&g, "mlp", 300);
+    assert_ok(
+        kn_train(&result, sizeof result, f.model, f.optim, f.train, f.test,
+                 &(kn_train_options){.epochs = 2, .more = &(kn_train_more){.schedule = &cosine}}));
+    by_hand h = {.optim = g.optim, .schedule = cosine, .n_steps = -1};
+    h.schedule.steps = 12;
+    (void)next_rate(&h, NULL);
+    assert_ok(kn_train(&result, sizeof result, g.model, g.optim, g.train, NULL,
+                       &(kn_train_options){.epochs = 2, .on_step_fn = next_rate, .ctx = &h}));
+    same_weights(&f, &g);
+    assert_ok(kn_schedule_lr(&last, &h.schedule, 11));
+    assert_float_equal(rate_of(f.optim), last, 0);
+    fixture_release(&f);
+    fixture_release(&g);
+}
+
+static void a_resumed_run_goes_on_in_its_schedule(void **state) {
+    (void)state;
+    fixture f, g;
+    kn_train_result result;
+    const kn_train_more more = {.schedule = &cosine};
+    kn_train_checkpoint save = {.path = "schedule.safetensors"};
+    by_hand h = {.last = 8};
+    kn_train_options options = {.epochs = 2, .more = &more};
+    fixture_init(&f, "mlp", 300);
+    assert_ok(kn_train(&result, sizeof result, f.model, f.optim, f.train, NULL, &options));
+    fixture_init(&g, "mlp", 300);
+    options.checkpoint = &save, options.on_step_fn = stop_early, options.ctx = &h;
+    assert_ok(kn_train(&result, sizeof result, g.model, g.optim, g.train, NULL, &options));
+    assert_true(result.stopped);
+    fixture_release(&g);
+    fixture_init(&g, "mlp", 300);
+    save.resume = 1, save.lr = 0.5, options.on_step_fn = NULL;
+    assert_ok(kn_train(&result, sizeof result, g.model, g.optim, g.train, NULL, &options));
+    assert_int_equal(result.resumed, 8);
+    same_weights(&f, &g);
+    assert_int_equal(unlink(save.path), 0);
+    fixture_release(&f);
+    fixture_release(&g);
+}
+
+static void a_schedule_that_lacks_a_number_is_an_error_before_the_first_step(void **state) {
+    (void)state;
+    fixture f, g;
+    kn_train_result result;
+    kn_schedule step = {.kind = KN_SCHEDULE_STEP, .lr = 0.1};
+    const kn_train_more more = {.schedule = &step};
+    fixture_init(&f, "mlp", 100);
+    fixture_init(&g, "mlp", 100);
+    assert_fails(kn_train(&result, sizeof result, f.model, f.optim, f.train, NULL,
+                          &(kn_train_options){.more = &more}),
+                 KN_ERR_INVALID, "every is 0");
+    assert_int_equal(result.n_steps, 0);
+    same_weights(&f, &g);
+    step.every = 1;
+    assert_ok(kn_train(&result, sizeof result, f.model, f.optim, f.train, NULL,
+                       &(kn_train_options){.more = &more}));
+    assert_float_equal(rate_of(f.optim), 0.01, 1e-12);
+    fixture_release(&f);
+    fixture_release(&g);
+}
+
 /* --- memory --- */
 typedef struct flat {
     kn_pool_stats first, last;
@@ -462,5 +576,7 @@ int main(void) {
         TEST(a_loss_that_is_no_number_is_told_from_other_errors),
         TEST(the_result_is_filled_when_the_options_are_wrong_too),
         TEST_LONG(the_bits_do_not_depend_on_the_number_of_threads),
+        TEST(a_schedule_sets_the_rate_of_every_step), TEST(a_resumed_run_goes_on_in_its_schedule),
+        TEST(a_schedule_that_lacks_a_number_is_an_error_before_the_first_step),
         TEST(memory_is_flat_from_the_second_step_on));
 }

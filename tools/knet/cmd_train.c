@@ -9,6 +9,7 @@
 #include "cmd.h"
 #include "find_rate.h"
 #include "model_data.h"
+#include "optimizers.h"
 #include "pipe.h"
 #include "ranks.h"
 #include "train_session.h"
@@ -18,29 +19,6 @@ typedef kn__train_options options;
 typedef kn__train_session session;
 
 /* --- options --- */
-typedef struct optimizer {
-    const char *name;
-    double lr; /* default rate */
-    kn_status (*create)(kn_optim **out, kn_params *params, double lr);
-} optimizer;
-
-static kn_status sgd_create(kn_optim **out, kn_params *params, double lr) {
-    return kn_sgd_create(out, params, lr, NULL);
-}
-static kn_status momentum_create(kn_optim **out, kn_params *params, double lr) {
-    return kn_momentum_create(out, params, lr, 0.95, NULL);
-}
-static kn_status adam_create(kn_optim **out, kn_params *params, double lr) {
-    return kn_adam_create(out, params, lr, NULL);
-}
-
-/* Rates as Knet.jl's defaults; momentum's there is for sums of gradients, here they are means. */
-static const optimizer optimizers[] = {{"sgd", 0.1, sgd_create},
-                                       {"momentum", 0.02, momentum_create},
-                                       {"adam", 0.001, adam_create},
-                                       {"record", 0, NULL}};
-static const char *const optimizer_names[] = {"sgd", "momentum", "adam", "record", NULL};
-
 static const char *const math_names[] = {"strict", "tf32", "bf16", NULL};
 
 static const char *const dtype_names[] = {"f32", "bf16", "f16", NULL};
@@ -51,24 +29,37 @@ static kn_math_mode math_find(const char *name) {
     return mode;
 }
 
-static const optimizer *optimizer_find(const char *name) {
-    const optimizer *o = optimizers;
-    while (strcmp(o->name, name) != 0) o++; /* the parser let no other name through */
-    return o;
-}
-
 #define AT(member) offsetof(options, member)
 static const kn__opt table[] = {
     {"epochs", KN__OPT_COUNT, AT(epochs), .value_name = "N", .max = 1000000, .initial = "3",
      .help = "times through the images"},
     {"batch", KN__OPT_COUNT, AT(batch), .value_name = "N", .max = 1 << 24,
      .initial_shown = "128; of large models the record's", .help = "samples per step"},
-    {"lr", KN__OPT_NUMBER, AT(lr), .value_name = "RATE",
-     .initial_shown = "sgd 0.1, momentum 0.02, adam 0.001, record the model's",
-     .help = "learning rate", .remark = "of a resumed run: the checkpoint's unless given"},
-    {"optimizer", KN__OPT_CHOICE, AT(optimizer), .value_name = "NAME", .choices = optimizer_names,
-     .initial = "adam", .help = "rule of the update",
+    {"lr", KN__OPT_NUMBER, AT(update.lr), .value_name = "RATE",
+     .initial_shown = "sgd 0.1, momentum and nesterov 0.02, adagrad 0.05, lamb 0.01, record the "
+                      "model's, others 0.001",
+     .help = "learning rate",
+     .remark = "of a resumed run: the checkpoint's unless given, or with a schedule"},
+    {"schedule", KN__OPT_CHOICE, AT(update.schedule), .value_name = "NAME",
+     .choices = kn__schedule_names, .initial = "constant",
+     .help = "how the learning rate changes over the steps of all epochs",
+     .remark = "step: to a tenth after every --lr-every epochs; linear, cosine: from --lr to "
+               "--lr-end; one-cycle: up to --lr in 30 % of the steps, then down"},
+    {"warmup", KN__OPT_COUNT, AT(update.warmup), .value_name = "N", .max = 1000000000,
+     .help = "first steps, during which the learning rate grows to --lr"},
+    {"lr-end", KN__OPT_NUMBER, AT(update.lr_end), .value_name = "RATE", .may_be_zero = true,
+     .initial = "0", .help = "learning rate at the end of the schedule"},
+    {"lr-every", KN__OPT_COUNT, AT(update.lr_every), .value_name = "N", .max = 1000000,
+     .help = "epochs of each learning rate of --schedule step"},
+    {"optimizer", KN__OPT_CHOICE, AT(optimizer), .value_name = "NAME",
+     .choices = kn__optimizer_names, .initial = "adam", .help = "rule of the update",
      .remark = "record: the model's, which knet models lists"},
+    {"weight-decay", KN__OPT_NUMBER, AT(update.weight_decay), .value_name = "DECAY",
+     .initial_shown = "adamw 0.01, others none",
+     .help = "pull the weights towards zero",
+     .remark = "adam, adamw and lamb: apart from the gradient; others: added to it"},
+    {"clip-norm", KN__OPT_NUMBER, AT(update.clip_norm), .value_name = "NORM",
+     .help = "scale the gradients of a step down to this norm where theirs is larger"},
     {"seed", KN__OPT_SEED, AT(seed), .value_name = "N", .initial = "1",
      .help = "seed of weights and shuffles"},
     {"device", KN__OPT_TEXT, AT(device), .value_name = "NAME", .initial = "cpu",
@@ -154,7 +145,8 @@ static int options_check(const options *o) {
             "--math %s applies only with --device cuda: the CPU computes strictly", o->math);
     if (!(o->ema >= 0 && o->ema < 1)) /* 0: not given */
         return kn__fail_usage("--ema %g: the decay is in (0, 1)", o->ema);
-    if (o->capture) exit_code = kn__model_capture_check(o->model[0], "--capture");
+    exit_code = kn__update_check(o->optimizer, &o->update);
+    if (o->capture && !exit_code) exit_code = kn__model_capture_check(o->model[0], "--capture");
     return exit_code ? exit_code : kn__model_data_check(o->model[0], o->synthetic);
 }
 
@@ -202,9 +194,7 @@ static kn_status model_open(session *s) {
     KN_TRY(kn_model_create(&s->model, o->model[0], s->params));
     kn__recompute_set(s->model, o->recompute);
     KN_TRY(kn__stages_place(s->model, &s->stages, o->cut, (int)o->micro));
-    const optimizer *by = optimizer_find(o->optimizer);
-    return by->create ? by->create(&s->optim, s->params, o->lr)
-                      : kn_model_optim_create(&s->optim, s->model, o->lr);
+    return kn__optimizer_create(&s->optim, o->optimizer, s->model, &o->update);
 }
 
 static kn_status scale_open(session *s) {
@@ -216,12 +206,15 @@ static kn_status scale_open(session *s) {
 /* Weights would drift apart, or ranks read the same samples, and no later call would notice. */
 static kn_status options_agree(const session *s) {
     const options *o = &s->options;
-    char text[256], ema[32] = "";
+    const kn__update *u = &o->update;
+    char text[384], ema[32] = "";
     if (o->ema > 0) snprintf(ema, sizeof ema, " --ema %.9g", o->ema);
     snprintf(text, sizeof text,
-             "%s --optimizer %s --lr %.9g --seed %" PRIu64 " --batch %" PRId64
-             " --dtype %s%s%s%s%s%s",
-             o->model[0], o->optimizer, o->lr, o->seed, o->batch, o->dtype, ema,
+             "%s --optimizer %s --lr %.9g --schedule %s --warmup %" PRId64
+             " --lr-end %.9g --lr-every %" PRId64 " --weight-decay %.9g --clip-norm %.9g --seed %" PRIu64
+             " --batch %" PRId64 " --dtype %s%s%s%s%s%s",
+             o->model[0], o->optimizer, u->lr, u->schedule, u->warmup, u->lr_end, u->lr_every,
+             u->weight_decay, u->clip_norm, o->seed, o->batch, o->dtype, ema,
              o->augment ? " --augment" : "", o->scale ? " --loss-scale" : "",
              o->shard ? " --shard" : "", o->sync ? " --sync-batchnorm" : "");
     return kn_comm_agree(s->comm, "the command line", text);
@@ -237,8 +230,21 @@ static kn_status parallel_open(session *s) {
     return o->shard ? kn_parallel_shard(s->parallel, s->optim) : KN_OK;
 }
 
+static int64_t epoch_steps(const session *s) {
+    return (kn_loader_batches(s->train) + s->options.accumulate - 1) / s->options.accumulate;
+}
+
+static kn_status warmup_check(const session *s) {
+    const kn__update *u = &s->options.update;
+    int64_t n = s->options.epochs * epoch_steps(s);
+    if (u->warmup < n || u->warmup == 0) return KN_OK;
+    return KN_FAIL(KN_ERR_INVALID, "--warmup %" PRId64 ": the training has %" PRId64 " steps",
+                   u->warmup, n);
+}
+
 static kn_status session_open(session *s) {
     KN_TRY(loader_open(&s->train, s, KN_TRAIN));
+    KN_TRY(warmup_check(s));
     KN_TRY(loader_open(&s->test, s, KN_TEST));
     KN_TRY(model_open(s));
     KN_TRY(parallel_open(s));
@@ -351,7 +357,7 @@ static kn_status rate_train(double *loss, session *s, int64_t steps, int n_ranks
 static kn_status rate_try(double *loss, void *ctx, double rate, int64_t steps) {
     session *whole = ctx, s = {.options = whole->options};
     s.device = (s.stages = whole->stages).device[0];
-    s.options.lr = rate;
+    s.options.update.lr = rate;
     kn_status status = loader_open(&s.train, &s, KN_TRAIN);
     if (status == KN_OK)
         status = rate_train(loss, &s, steps, whole->comm ? kn_comm_size(whole->comm) : 1);
@@ -372,9 +378,9 @@ static kn_status rate_find(session *s) {
     int n = 0;
     if (!o->find_rate) return KN_OK;
     kn__interrupt_search(true);
-    kn_status status = kn__find_rate(&rate, &loss, &n, o->find_rate, o->lr, o->seed, rate_try, s);
+    kn_status status = kn__find_rate(&rate, &loss, &n, o->find_rate, o->update.lr, o->seed, rate_try, s);
     kn__interrupt_search(false);
-    if (status == KN_OK) o->lr = rate;
+    if (status == KN_OK) o->update.lr = rate;
     return s->result.stopped ? KN_OK : status; /* a signal since then stops the first step */
 }
 
@@ -389,34 +395,40 @@ static void data_compare(const session *s) {
 
 static kn_status session_train(session *s) {
     const options *o = &s->options;
-    char params[32], images[32], batches[32];
+    char params[32], images[32], batches[32], update[128];
     kn__count_text(params, sizeof params, kn_params_numel(s->params));
     int64_t n_images = kn_loader_images(s->train), n_batches = kn_loader_batches(s->train);
     kn__count_text(images, sizeof images, n_images);
     kn__count_text(batches, sizeof batches, n_batches);
     char ranks[32] = "";
     if (s->comm) snprintf(ranks, sizeof ranks, "%d ranks, ", kn_comm_size(s->comm));
+    kn__update_text(update, sizeof update, &o->update);
     if (!o->quiet)
         kn__output_line(&s->report,
                         "%s: %s parameters; %s %s, %s batch%s of %" PRId64
-                        "; %s, rate %g; %s%s, %d thread%s%s%s%s%s\n",
+                        "; %s, %s; %s%s, %d thread%s%s%s%s%s\n",
                         o->model[0], params, images, kn__model_samples(o->model[0], n_images),
-                        batches, n_batches == 1 ? "" : "es", o->batch, o->optimizer, o->lr, ranks,
+                        batches, n_batches == 1 ? "" : "es", o->batch, o->optimizer, update, ranks,
                         s->stages.text, kn_frame_threads(), kn_frame_threads() == 1 ? "" : "s",
                         kn_frame_math() == KN_MATH_STRICT ? "" : ", math ",
                         kn_frame_math() == KN_MATH_STRICT ? "" : o->math,
                         kn_frame_autocast() ? ", " : "", kn_frame_autocast() ? o->dtype : "");
-    int64_t n_steps = (n_batches + o->accumulate - 1) / o->accumulate;
+    int64_t n_steps = epoch_steps(s);
     s->bar = kn_progress_begin(o->quiet || o->common.json ? NULL : kn__ranks_terminal(),
                                o->epochs * n_steps);
     data_compare(s);
-    const kn_train_more more = {
-        .ema = s->ema, .scale = s->scale, .parallel = s->parallel, .capture = s->capture};
+    kn_schedule schedule;
+    bool scheduled = kn__schedule_of(&schedule, &o->update, o->epochs, n_steps);
+    const kn_train_more more = {.ema = s->ema,
+                                .scale = s->scale,
+                                .parallel = s->parallel,
+                                .capture = s->capture,
+                                .schedule = scheduled ? &schedule : NULL};
     kn_train_checkpoint checkpoint = {.path = o->checkpoint,
                                       .every = o->save_every,
                                       .keep = (int)o->keep,
                                       .resume = o->resume,
-                                      .lr = o->lr,
+                                      .lr = o->update.lr,
                                       .best = o->best};
     kn_status status =
         kn_train(&s->result, sizeof s->result, s->model, s->optim, s->train, s->test,
@@ -529,9 +541,10 @@ static int run(void *options_of) {
     options *o = &s.options;
     int exit_code = options_check(o);
     if (exit_code != KN__EXIT_OK) return exit_code;
-    if (o->lr == 0 && o->resume) o->lr = kn__rate_saved(o->checkpoint);
-    if (o->lr == 0) o->lr = optimizer_find(o->optimizer)->lr;
-    if (o->lr == 0) o->lr = kn_model_kind_find(o->model[0])->facts->lr;
+    kn_schedule schedule; /* resumed, it has its own rates */
+    bool continues = o->resume && !kn__schedule_of(&schedule, &o->update, 1, 1);
+    if (o->update.lr == 0 && continues) o->update.lr = kn__rate_saved(o->checkpoint);
+    if (o->update.lr == 0) o->update.lr = kn__optimizer_rate(o->optimizer, o->model[0]);
     if (o->batch == 0) o->batch = kn__model_batch(o->model[0]);
     if (!o->data_dir) o->data_dir = kn__model_path(o->model[0]);
     kn__interrupt_attach(o->checkpoint != NULL);

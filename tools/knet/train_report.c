@@ -25,11 +25,12 @@ static void result_json(kn__train_session *s, const char *status, const char *me
     kn__text_printf(
         out,
         ",\"images\":%" PRId64 ",\"ranks\":%d,\"batch\":%" PRId64
-        ",\"optimizer\":\"%s\",\"lr\":%.17g"
+        ",\"optimizer\":\"%s\",\"lr\":%.17g,\"schedule\":\"%s\""
         ",\"seed\":%" PRIu64
         ",\"device\":\"%s\",\"threads\":%d,\"math\":\"%s\",\"dtype\":\"%s\",\"epochs\":[",
         kn_loader_images(s->train), s->comm ? kn_comm_size(s->comm) : 1, o->batch, o->optimizer,
-        o->lr, o->seed, s->stages.text, kn_frame_threads(), o->math, o->dtype);
+        o->update.lr, o->update.schedule, o->seed, s->stages.text, kn_frame_threads(), o->math,
+        o->dtype);
     epochs_json(s, out);
     kn__text_printf(out, "],\"steps\":%" PRId64 ",\"resumed\":%" PRId64 ",\"seconds\":%.6f",
                     s->result.n_steps, s->result.resumed, s->result.seconds);

@@ -5,6 +5,7 @@
 #include <knet/progress.h>
 #include <knet/train.h>
 
+#include "optimizers.h"
 #include "opts.h"
 #include "output.h"
 #include "stages.h"
@@ -16,7 +17,8 @@ typedef struct kn__train_options {
     const char *optimizer, *device, *math, *dtype, *recompute, *data_dir, *checkpoint, *metrics,
         *tensorboard, *curves, *find_rate, *cut, *best;
     int64_t epochs, micro, batch, threads, limit_bytes, save_every, keep, accumulate, patience;
-    double lr, ema;
+    kn__update update;
+    double ema;
     uint64_t seed;
     bool synthetic, quiet, resume, prefetch, scale, augment, sync, shard, capture;
 } kn__train_options;

@@ -1,6 +1,4 @@
 #include <inttypes.h>
-#include <knet/checkpoint.h>
-#include <knet/file.h>
 #include <knet/op.h>
 #include <knet/tape.h>
 #include <knet/train.h>
@@ -8,31 +6,16 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
-#include "best.h"
 #include "checkpoint.h"
 #include "loader.h"
 #include "losses.h"
 #include "models/model.h"
 #include "now.h"
 #include "ranks.h"
+#include "train_run.h"
 
-typedef struct run {
-    const kn_model *model;
-    kn_optim *optim;
-    kn_loader *train, *test;
-    kn_train_options options;
-    kn_train_more more;
-    kn_train_checkpoint checkpoint; /* path NULL: none */
-    kn__best kept;                  /* the file of the best epoch */
-    kn_tensor *losses;              /* slot: of the epoch, on the device */
-    double best;                    /* loss of all epochs */
-    int64_t n_worse;                /* epochs since then */
-    kn_epoch finished;              /* the last one that was */
-    double begin;                   /* of the epoch's training, as if it had not been resumed */
-    kn_train_result result;
-} run;
+typedef kn__train_run run;
 
 static double now_seconds(void) { return 1e-9 * (double)kn__now_ns(CLOCK_MONOTONIC); }
 
@@ -254,146 +237,8 @@ static kn_status loss_add(run *r, kn_tensor *loss) {
     return kn__losses_add(r->losses, r->result.last.n_steps, loss);
 }
 
-/* --- checkpoints --- */
-
-#define LOSSES "train/loss_sums"
-#define SECONDS "train/seconds"
-
-/* The last three are of the last finished epoch. */
-enum { N_EPOCH, N_EPOCH_STEPS, N_STEPS, N_WORSE, N_BEST, N_LOSS, N_TEST_LOSS, N_ACCURACY };
-
-/* extra: what comes with the losses. */
-static kn_checkpoint checkpoint_of(const run *r, kn_named *extra, int n_extra) {
-    return (kn_checkpoint){.params = kn_model_params(r->model),
-                           .optim = r->optim,
-                           .net = kn_model_net(r->model),
-                           .train = r->train,
-                           .ema = r->more.ema,
-                           .scale = r->more.scale,
-                           .extra = extra,
-                           .n_extra = n_extra};
-}
-
-/* Of the epoch's training so far. */
-static double seconds_spent(const run *r) {
-    return r->result.last.n_steps ? r->result.last.train_seconds : 0;
-}
-
-/* The best epoch first: a run that is killed in between trains it again, to the same bits. */
-static kn_status run_write(run *r, kn_tensor *ranks) {
-    KN_FRAME(.record = KN_OFF);
-    if (r->kept.is_due) KN_TRY(kn__best_write(&r->kept, r->model, r->train, r->more.ema));
-    if (!r->checkpoint.path) return KN_OK;
-    kn_tensor *seconds = kn_tensor_new(kn_device_host(), KN_F64, KN_SCALAR);
-    KN_TRY(kn_fill_into(seconds, seconds_spent(r)));
-    kn_named extra[] = {{LOSSES, r->losses}, {SECONDS, seconds}, {KN__RANKS_NAME, ranks}};
-    kn_checkpoint c = checkpoint_of(r, extra, ranks ? 3 : 2);
-    c.number[N_EPOCH] = (uint64_t)r->result.last.index;
-    c.number[N_EPOCH_STEPS] = (uint64_t)r->result.last.n_steps;
-    c.number[N_STEPS] = (uint64_t)r->result.n_steps;
-    c.number[N_WORSE] = (uint64_t)r->n_worse;
-    c.number[N_BEST] = kn__bits_of(r->best);
-    c.number[N_LOSS] = kn__bits_of(r->finished.loss);
-    c.number[N_TEST_LOSS] = kn__bits_of(r->finished.test_loss);
-    c.number[N_ACCURACY] = kn__bits_of(r->finished.accuracy);
-    return kn_checkpoint_save(r->checkpoint.path, &c,
-                              &(kn_checkpoint_options){.keep = r->checkpoint.keep});
-}
-
-/* Afterwards each rank has its own sums and statistics again: a save changes no later result. */
-static kn_status run_save(run *r) {
-    kn_layer *net = kn_model_net(r->model);
-    KN_SLOT(ranks);
-    if (!r->checkpoint.path && !r->kept.is_due) return KN_OK;
-    if (!r->losses) return KN_OK; /* before the first step */
-    KN_TRY(kn__ranks_join(&ranks, r->more.parallel, net, r->losses));
-    if (kn__ranks_writes(r->more.parallel)) KN_TRY(run_write(r, ranks));
-    r->kept.is_due = false;
-    return kn__ranks_part(ranks, r->more.parallel, net, r->losses);
-}
-
 static bool is_patience_over(const run *r) {
     return r->options.patience && r->n_worse >= r->options.patience;
-}
-
-static int64_t epoch_steps(const run *r) {
-    int64_t k = r->options.accumulate;
-    return (kn_loader_batches(r->train) + k - 1) / k;
-}
-
-/* The steps that the place in the data is worth, and their losses' sum: a run with another number
- * of ranks or of accumulated batches made others. */
-static kn_status epoch_place(run *r) {
-    int64_t before = r->result.last.n_steps, after = epoch_steps(r), batches = r->train->index;
-    if (before == 0) return KN_OK;
-    /* Saved in its test, a complete epoch is at 0; fewer batches than ranks are 0 of each. */
-    if (r->train->set_index > 0 && batches < kn_loader_batches(r->train))
-        after = batches / r->options.accumulate;
-    if (after == before) return KN_OK;
-    r->result.last.n_steps = after;
-    KN_FRAME(.record = KN_OFF);
-    return kn_hold(&r->losses, kn_affine(r->losses, (double)after / (double)before, 0));
-}
-
-/* Loads all; older files have one sum, and no seconds. */
-static kn_status run_load(kn_checkpoint *c, run *r) {
-    static const char older[] = "train/loss_sum";
-    kn_file *f = NULL;
-    kn_layer *net = kn_model_net(r->model);
-    KN_SLOT(ranks);
-    KN_FRAME(.record = KN_OFF);
-    KN_TRY(kn__losses_begin(&r->losses, kn_params_at(kn_model_params(r->model), 0, NULL)));
-    kn_tensor *seconds = kn_tensor_new(kn_device_host(), KN_F64, KN_SCALAR);
-    KN_TRY(kn_fill_into(seconds, 0));
-    kn_named extra[3] = {{LOSSES, r->losses}};
-    int n = 1;
-    KN_TRY(kn_file_open(&f, r->checkpoint.path));
-    if (kn_file_find(f, older) >= 0)
-        extra[0] = (kn_named){older, kn_tensor_view(r->losses, KN_SCALAR, 0)};
-    if (kn_file_find(f, SECONDS) >= 0) extra[n++] = (kn_named){SECONDS, seconds};
-    kn_status status = kn__ranks_find(&ranks, f, r->more.parallel, net, r->losses);
-    kn_file_close(f);
-    KN_TRY(status);
-    if (ranks) extra[n++] = (kn_named){KN__RANKS_NAME, ranks};
-    *c = checkpoint_of(r, extra, n);
-    KN_TRY(kn_checkpoint_load(c, r->checkpoint.path));
-    c->n_extra = 0; /* they end here */
-    c->extra = NULL;
-    KN_TRY(kn_item(&r->result.last.train_seconds, seconds));
-    return kn__ranks_part(ranks, r->more.parallel, net, r->losses);
-}
-
-/* Counts that no run has, as of a file that was changed by hand. */
-static kn_status numbers_check(const char *path, const uint64_t number[8]) {
-    int64_t epoch = (int64_t)number[N_EPOCH], worse = (int64_t)number[N_WORSE];
-    int64_t in_epoch = (int64_t)number[N_EPOCH_STEPS], n = (int64_t)number[N_STEPS];
-    if (epoch >= 1 && in_epoch >= 0 && in_epoch <= n && worse >= 0) return KN_OK;
-    return KN_FAIL(KN_ERR_INVALID,
-                   "%s: knet.numbers of the metadata: epoch %" PRId64 ", %" PRId64
-                   " steps of it, %" PRId64 " steps in all, %" PRId64 " epochs without a gain",
-                   path, epoch, in_epoch, n, worse);
-}
-
-/* *first: the epoch to continue with. */
-static kn_status run_resume(run *r, int64_t *first) {
-    kn_checkpoint c;
-    if (!r->checkpoint.path || !r->checkpoint.resume || access(r->checkpoint.path, F_OK) != 0)
-        return KN_OK;
-    if (kn_params_count(kn_model_params(r->model)) == 0) return KN_OK;
-    KN_TRY(run_load(&c, r));
-    KN_TRY(numbers_check(r->checkpoint.path, c.number));
-    if (r->checkpoint.lr > 0) KN_TRY(kn_optim_lr(r->optim, r->checkpoint.lr));
-    *first = (int64_t)c.number[N_EPOCH];
-    r->result.last.n_steps = (int64_t)c.number[N_EPOCH_STEPS];
-    r->result.n_steps = r->result.resumed = (int64_t)c.number[N_STEPS];
-    r->n_worse = (int64_t)c.number[N_WORSE];
-    r->best = kn__double_of(c.number[N_BEST]);
-    r->result.last.index = *first;
-    r->result.last.loss = r->result.last.test_loss = r->result.last.accuracy = NAN;
-    r->finished = (kn_epoch){.loss = kn__double_of(c.number[N_LOSS]),
-                             .test_loss = kn__double_of(c.number[N_TEST_LOSS]),
-                             .accuracy = kn__double_of(c.number[N_ACCURACY])};
-    return epoch_place(r);
 }
 
 /* Whether nothing is left to train: all epochs are done, or patience ended the run. */
@@ -404,14 +249,22 @@ static bool run_is_over(run *r, int64_t first) {
     if (last->n_steps) return true; /* stopped inside an epoch of a longer run */
     *last = r->finished;
     last->index = first - 1;
-    last->n_steps = epoch_steps(r);
+    last->n_steps = kn__train_steps(r);
     return true;
 }
 
 /* --- steps and epochs --- */
 
+static kn_status rate_set(run *r) {
+    double lr = 0;
+    if (!r->more.schedule) return KN_OK;
+    KN_TRY(kn_schedule_lr(&lr, &r->schedule, r->result.n_steps));
+    return kn_optim_lr(r->optim, lr);
+}
+
 static kn_status step_run(run *r, kn_batch *b) {
     KN_SLOT(loss);
+    KN_TRY(rate_set(r));
     KN_TRY(step_batches_run(r, b, &loss));
     if (!captures_update(r)) KN_TRY(weights_update(r));
     KN_TRY(loss_add(r, loss));
@@ -419,21 +272,22 @@ static kn_status step_run(run *r, kn_batch *b) {
     r->result.n_steps++;
     kn_epoch *epoch = &r->result.last;
     epoch->n_steps++;
-    kn_train_step step = {epoch->index, epoch->n_steps, epoch_steps(r), loss};
+    kn_train_step step = {epoch->index, epoch->n_steps, kn__train_steps(r), loss};
     if (r->options.on_step_fn && !r->options.on_step_fn(r->options.ctx, &step))
         r->result.stopped = true;
     KN_TRY(kn_check());
     KN_TRY(kn__ranks_any(r->more.parallel, &r->result.stopped));
     epoch->train_seconds = now_seconds() - r->begin;
     bool due = r->checkpoint.every && r->result.n_steps % r->checkpoint.every == 0;
-    return due || r->result.stopped ? run_save(r) : KN_OK;
+    return due || r->result.stopped ? kn__train_save(r) : KN_OK;
 }
 
 static kn_status epoch_train(run *r) {
     kn_epoch *epoch = &r->result.last;
     kn_batch b = {.n = 0};
     if (epoch->n_steps == 0) kn_unhold(&r->losses);
-    bool is_done = epoch->n_steps == epoch_steps(r); /* resumed: stopped in its last step or test */
+    bool is_done =
+        epoch->n_steps == kn__train_steps(r); /* resumed: stopped in its last step or test */
     if (is_done) kn_loader_rewind(r->train);
     while (!is_done && !r->result.stopped && kn_loader_next(r->train, &b)) KN_TRY(step_run(r, &b));
     KN_TRY(kn_check());
@@ -468,7 +322,7 @@ static kn_status averages_test(run *r, kn_test_result *tested) {
 static kn_status epoch_run(run *r, int64_t index) {
     kn_epoch *epoch = &r->result.last;
     kn_test_result tested = {.loss = NAN, .accuracy = NAN};
-    r->begin = now_seconds() - seconds_spent(r);
+    r->begin = now_seconds() - kn__train_spent(r);
     *epoch = (kn_epoch){
         .index = index, .n_steps = epoch->n_steps, .loss = NAN, .accuracy = NAN, .test_loss = NAN};
     kn_status status = epoch_train(r);
@@ -479,7 +333,7 @@ static kn_status epoch_run(run *r, int64_t index) {
     epoch->accuracy = tested.accuracy;
     epoch->test_loss = tested.loss;
     epoch->test_seconds = now_seconds() - trained;
-    if (r->result.stopped) return run_save(r);
+    if (r->result.stopped) return kn__train_save(r);
     r->finished = *epoch;
     KN_TRY(epoch_judge(r));
     if (r->options.on_epoch_fn) r->options.on_epoch_fn(r->options.ctx, epoch);
@@ -492,7 +346,7 @@ static kn_status options_check(run *r, const kn_train_options *options) {
     if (!o->epochs) o->epochs = 1;
     if (!o->accumulate) o->accumulate = 1;
     if (o->more) r->more = *o->more;
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 3; i++)
         if (r->more.reserved[i])
             return KN_FAIL(KN_ERR_INVALID, "kn_train_more: reserved is not zero");
     if (o->epochs < 0 || o->accumulate < 0 || o->patience < 0)
@@ -505,6 +359,15 @@ static kn_status options_check(run *r, const kn_train_options *options) {
                        kn_model_name(r->model));
     if (o->checkpoint) r->checkpoint = *o->checkpoint;
     return o->checkpoint ? kn__train_checkpoint_check(o->checkpoint) : KN_OK;
+}
+
+/* Before the first step, whatever its numbers lack. */
+static kn_status schedule_check(run *r) {
+    double lr = 0;
+    if (!r->more.schedule) return KN_OK;
+    r->schedule = *r->more.schedule;
+    if (r->schedule.steps == 0) r->schedule.steps = r->options.epochs * kn__train_steps(r);
+    return kn_schedule_lr(&lr, &r->schedule, 0);
 }
 
 static kn_status objects_check(const run *r) {
@@ -558,7 +421,7 @@ static kn_status epochs_run(run *r) {
     kn_loader_rewind(r->train);
     if (r->checkpoint.path && kn__ranks_writes(r->more.parallel))
         KN_TRY(kn__checkpoint_can_save(r->checkpoint.path));
-    KN_TRY(run_resume(r, &first));
+    KN_TRY(kn__train_resume(r, &first));
     KN_TRY(kn__best_begin(&r->kept, r->checkpoint.best, r->result.resumed, r->more.parallel));
     KN_TRY(ranks_check(r, first));
     kn__loader_note(r->train);
@@ -570,7 +433,7 @@ static kn_status epochs_run(run *r) {
         int64_t n_steps = r->result.last.n_steps;
         r->result.last.index = i + 1;
         r->result.last.n_steps = 0;
-        KN_TRY(run_save(r));
+        KN_TRY(kn__train_save(r));
         r->result.last.index = i;
         bool is_last = i == r->options.epochs || r->result.converged;
         if (is_last) r->result.last.n_steps = n_steps;
@@ -592,6 +455,7 @@ kn_status kn_train(kn_train_result *out, size_t out_bytes, const kn_model *model
     kn_status status = objects_check(&r);
     if (status == KN_OK) status = options_check(&r, options);
     if (status == KN_OK) status = turns_check(&r);
+    if (status == KN_OK) status = schedule_check(&r);
     if (status == KN_OK) status = epochs_run(&r);
     r.result.seconds = now_seconds() - begin;
     kn_unhold(&r.losses);

@@ -78,7 +78,11 @@ typedef struct kn_train_more {
      * data on the host (reads_on_host of its kind); UNSUPPORTED for batch norms that join the
      * ranks' batches. */
     kn_capture *capture;
-    uint64_t reserved[4]; /* zero */
+    /* The learning rate of each step, instead of the optimiser's: step 0 is the run's first one,
+     * and a resumed run goes on at its own; the checkpoint's lr is not used then. steps 0: those of
+     * all epochs */
+    const kn_schedule *schedule;
+    uint64_t reserved[3]; /* zero */
 } kn_train_more;
 
 /* Options of kn_train; may be NULL. */
