@@ -159,12 +159,20 @@ static bool effects_fit(const kn__plan *plan) {
     return fit;
 }
 
+/* What the frame says of results: dtypes and precision. */
+uint32_t kn__capture_settings(void) {
+    return (uint32_t)kn_frame_dtype() | (uint32_t)kn_frame_autocast() << 8 |
+           (uint32_t)kn_frame_math() << 16;
+}
+
 /* The plan for these inputs and the state that there is. *others: one is for another state. */
 static kn__plan *find(bool *others, const kn_capture *capture, kn_tensor *const in[], int n_in) {
+    uint32_t settings = kn__capture_settings();
     *others = false;
     for (int i = 0; i < capture->n_plans; i++) {
         kn__plan *plan = capture->plans[i];
-        bool fits = plan->n_inputs == n_in && plan->variant == capture->variant;
+        bool fits = plan->n_inputs == n_in && plan->variant == capture->variant &&
+                    plan->settings == settings && (n_in || plan->device == kn_frame_device());
         for (int k = 0; k < n_in && fits; k++) {
             fits = in[k] && kn__is_whole(in[k]) && in[k]->storage->device == plan->device &&
                    input_fits(&plan->inputs[k], in[k]);
@@ -215,6 +223,7 @@ static kn_status plan_open(kn__plan *plan, kn__ops_thread *self, kn_tensor *cons
     int fuse = plan->on_gpu ? KN_OFF : 0; /* on the host: as it is */
     plan->frame = kn_frame_begin(&(kn_frame_options){.device = plan->device, .fuse = fuse});
     KN_TRY(kn_check());
+    plan->settings = kn__capture_settings();
     plan->pool = kn_frame_pool();
     plan->stream = kn_frame_stream();
     kn__plan_scopes_begin(plan);

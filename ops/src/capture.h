@@ -142,8 +142,9 @@ typedef struct kn__plan {
     void *graph;        /* on a GPU; NULL: no calls */
     kn_event *launched; /* the last time, on launched_on */
     kn_stream launched_on;
-    uint64_t used;    /* the capture's launch that used it last */
-    uint64_t variant; /* kn_capture_select */
+    uint64_t used;     /* the capture's launch that used it last */
+    uint64_t variant;  /* kn_capture_select */
+    uint32_t settings; /* kn__capture_settings when it was recorded */
     kn__plan_input *inputs;
     int n_inputs;
     kn__prepared *calls;
@@ -188,6 +189,7 @@ struct kn_capture {
 
 /* --- capture.c --- */
 /* Whether all can be read, and lie on one device. name: of the caller, for the message. */
+uint32_t kn__capture_settings(void);
 kn_status kn__capture_inputs_check(const char *name, kn_tensor *const in[], int n_in);
 /* INVALID if one has a gradient on the open tape: the tape does not record replays. */
 kn_status kn__capture_edges_check(const char *name, kn_tensor *const in[], int n_in);

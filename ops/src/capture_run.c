@@ -6,6 +6,7 @@
 
 static uint64_t key_of(const kn_capture *capture, kn_tensor *const in[], int n_in) {
     uint64_t key = kn__hash_pair((uint64_t)n_in, capture->variant);
+    key = kn__hash_pair(key, kn__capture_settings());
     for (int i = 0; i < n_in; i++) {
         key = kn__hash_pair(key, in[i]->dtype + 16u * in[i]->n_dims);
         for (int d = 0; d < in[i]->n_dims; d++) key = kn__hash_pair(key, (uint64_t)in[i]->dim[d]);
@@ -69,6 +70,7 @@ kn_status kn_capture_run(kn_tensor *out[], int n_out, kn_capture *capture, kn_te
     if (!capture || !step) {
         return KN_FAIL(KN_ERR_INVALID, "kn_capture_run: %s is NULL", capture ? "step" : "capture");
     }
+    if (n_out && !out) return KN_FAIL(KN_ERR_INVALID, "kn_capture_run: out is NULL");
     if (kn_capture_records()) return run_plain(out, n_out, in, step, ctx); /* a part of that step */
     bool is_recorded = kn_capture_has(capture, in, n_in);
     uint64_t key = key_of(capture, in, n_in);

@@ -302,6 +302,7 @@ kn_status kn_tensor_compute(kn_tensor *t) { return kn__compute(t); }
 
 kn_status kn_compute(kn_tensor *const t[], int n) {
     KN_TRY(kn_check());
+    if (n < 0) return KN_FAIL(KN_ERR_INVALID, "kn_compute: n is %d", n);
     if (!t && n > 0) return KN_FAIL(KN_ERR_INVALID, "kn_compute: t is NULL");
     for (int i = 0; i < n; i++) {
         if (!kn__is_whole(t[i])) return kn__fail_unreadable("kn_compute: t", t[i]);

@@ -321,11 +321,47 @@ static void counts_below_zero_are_refused(void **state) {
     for (int i = 0; i < 4; i++) { /* before each kind of run */
         assert_fails(kn_capture_run(&y, -1, capture, &x, 1, tenfold, NULL), KN_ERR_INVALID,
                      "kn_capture_run: n_out is -1");
+        assert_fails(kn_capture_run(NULL, 1, capture, &x, 1, tenfold, NULL), KN_ERR_INVALID,
+                     "kn_capture_run: out is NULL");
         if (i) assert_ok(kn_capture_run(&y, 1, capture, &x, 1, tenfold, NULL));
     }
     assert_ok(kn_capture_reset(capture));
     assert_ok(kn_capture_begin(capture, &x, 1));
     assert_fails(kn_capture_end(capture, &x, -2), KN_ERR_INVALID, "n_out is -2");
+    assert_fails(kn_compute(&x, -1), KN_ERR_INVALID, "kn_compute: n is -1");
+    kn_capture_destroy(capture);
+}
+
+static kn_status product_and_ones(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
+    (void)ctx;
+    out[0] = kn_matmul(in[0], in[0], NULL);
+    out[1] = kn_ones(KN_SHAPE(2));
+    return kn_check();
+}
+
+/* A frame with other dtypes or another precision has plans of its own. */
+static void the_settings_of_a_frame_choose_the_plan(void **state) {
+    (void)state;
+    static const kn_frame_options settings[] = {
+        {.dtype = 0}, {.autocast = KN_BF16}, {.dtype = KN_F64}, {.math = KN_MATH_TF32}};
+    enum { N = sizeof settings / sizeof *settings };
+    kn_capture *capture = NULL;
+    kn_capture_stats stats;
+    KN_FRAME();
+    assert_ok(kn_capture_create(&capture, NULL));
+    kn_tensor *x = F32(KN_SHAPE(2, 2), 1, 2, 3, 4);
+    for (int i = 0; i < 4 * N; i++) {
+        kn_frame frame = kn_frame_begin(&settings[i % N]);
+        kn_tensor *plain[2], *out[2];
+        assert_ok(product_and_ones(plain, &x, NULL));
+        assert_int_equal(kn_capture_has(capture, &x, 1), i >= 2 * N);
+        assert_ok(kn_capture_run(out, 2, capture, &x, 1, product_and_ones, NULL));
+        for (int k = 0; k < 2; k++)
+            assert_int_equal(kn_tensor_dtype(out[k]), kn_tensor_dtype(plain[k]));
+        kn_frame_end(&frame);
+    }
+    kn_capture_stats_read(&stats, sizeof stats, capture);
+    assert_int_equal(stats.n_recorded, N);
     kn_capture_destroy(capture);
 }
 
@@ -467,6 +503,7 @@ int main(void) {
                      OPS_TEST(a_plan_takes_the_place_of_the_one_for_the_same_inputs),
                      OPS_TEST(a_step_is_recorded_once_it_ran),
                      OPS_TEST(counts_below_zero_are_refused),
+                     OPS_TEST(the_settings_of_a_frame_choose_the_plan),
                      OPS_TEST(row_sparse_gradients_are_refused_by_name),
                      OPS_TEST(gradients_stay_where_a_plan_reads_them),
                      OPS_TEST(a_step_with_a_captured_part_is_captured),

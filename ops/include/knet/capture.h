@@ -5,7 +5,8 @@
  * recording ended, in one block. On a GPU the calls are in a CUDA graph, and a replay is one
  * launch, after a copy of each input into that block. Results have the same bits as without (of a
  * norm over all gradients where they have the same order in memory, see kn_params_order). A
- * *plan* is one recording; a capture keeps one for each list of shapes that its inputs had.
+ * *plan* is one recording; a capture keeps one for each list of shapes that its inputs had, and for
+ * each .dtype, .autocast and .math of the frame.
  *
  *     kn_tensor *in[] = {x, y};
  *     if (kn_capture_has(step, in, 2)) {
@@ -30,7 +31,8 @@
  * replay writes the results of the last one anew: a tape that saved one of those finds so in
  * backward, an INVALID error.
  *
- * Frames with .fuse keep their passes on the host; on a GPU a captured step has a kernel an op.
+ * Frames with .fuse keep their passes on the host, but that slices are ops of their own there; on a
+ * GPU a captured step has a kernel an op.
  * .layout of frames is off, also where kn_capture_run runs a step as it is: convolutions in
  * evaluation differ from those of other plain steps by rounding.
  *
@@ -40,7 +42,7 @@
  * kn_capture_select gives each list of them a variant.
  *
  * The timer has a row for each op of a replay, in the scopes that were open around it when it was
- * recorded, so that a replay has the rows of the step, but for scopes without any; under "replay"
+ * recorded, so that a replay has the rows of the recorded step, but for scopes without any; under "replay"
  * if the timer was off then. GPU time lies there too, the launch itself is the row cudaGraphLaunch.
  *
  * Threads: a capture serves one thread at a time; any may replay what another one recorded.
@@ -103,8 +105,9 @@ KN_API KN_MUST_CHECK kn_status kn_capture_end(kn_capture *capture, kn_tensor *co
 /* Ends the recording without a plan, for a step that failed. No-op if nothing is recorded. */
 KN_API void kn_capture_cancel(kn_capture *capture);
 
-/* Whether there is a plan for inputs of these shapes, dtypes and devices, for the same parameters
- * with gradients as now, and for generators that have drawn on no other device since. */
+/* Whether there is a plan for inputs of these shapes, dtypes and devices, in a frame with the
+ * .dtype, .autocast and .math of this one (without inputs, also its device), for the same
+ * parameters with gradients as now, and for generators that have drawn on no other device since. */
 KN_API bool kn_capture_has(const kn_capture *capture, kn_tensor *const in[], int n_in);
 /* Replays the step with the data of these inputs, which may be other tensors than when it was
  * recorded, also results of it. Errors: INVALID without a plan for them, with their shapes, inside
@@ -119,12 +122,12 @@ KN_API kn_tensor *kn_capture_out(kn_capture *capture, int i);
 /* A step: sets out[0 … n_out - 1], tensors of the frame that is open when it is called (kn_keep
  * moves them out of a tape). */
 typedef kn_status (*kn_capture_fn)(kn_tensor *out[], kn_tensor *const in[], void *ctx);
-/* Runs a step: as it is when its inputs have new shapes, records it once that succeeded and there
+/* Runs a step: as it is when its inputs have new shapes or the frame other settings, records it once that succeeded and there
  * is no plan (kn_capture_has), and replays it from then on. Sets out[i] to tensors of the caller's
  * frame, which a later run with these shapes may overwrite. While another capture records, it runs
  * the step as it is, as a part of that recording. A tape that is open around the call records
  * nothing of it. Errors: the step's, as kn_capture_end, and INVALID if an open tape records
- * an input's gradient or n_out is negative. */
+ * an input's gradient, n_out is negative or out is NULL. */
 KN_API KN_MUST_CHECK kn_status kn_capture_run(kn_tensor *out[], int n_out, kn_capture *capture,
                                               kn_tensor *const in[], int n_in, kn_capture_fn step,
                                               void *ctx);
