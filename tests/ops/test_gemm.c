@@ -259,6 +259,21 @@ static void each_tile_adds_its_own_part_of_the_bias(void **state) {
     for (int64_t i = 0; i < 40 * 1003; i++) assert_close(ops_at(y, i), (double)(i % 1003), 0, 0);
 }
 
+/* A long sum into few results: whole before the activation. */
+static void an_activation_follows_the_whole_sum(void **state) {
+    (void)state;
+    enum { LENGTH = 16384 };
+    static float x[LENGTH];
+    for (int i = 0; i < LENGTH; i++) x[i] = i < LENGTH / 2 ? -1 : 2;
+    FOR_BOTH_DTYPES(dtype) {
+        KN_FRAME();
+        kn_tensor *a = kn_cast(kn_tensor_from(x, KN_F32, KN_SHAPE(1, LENGTH)), dtype);
+        kn_tensor *w = kn_cast(kn_ones(KN_SHAPE(2, LENGTH)), dtype);
+        const double want = LENGTH / 2.0;
+        assert_values(kn_linear_act(a, w, KN_NONE, KN_ACT_RELU), want, want);
+    }
+}
+
 int main(void) {
     return RUN_TESTS(
         OPS_TEST(products_of_odd_shapes_match_the_reference),
@@ -272,5 +287,6 @@ int main(void) {
         OPS_TEST(long_rows_of_a_power_of_two_match), OPS_TEST(linear_adds_the_bias_to_each_row),
         OPS_TEST(each_tile_adds_its_own_part_of_the_bias),
         OPS_TEST(the_number_of_threads_changes_no_bit), OPS_TEST(operands_may_start_at_any_element),
+        OPS_TEST(an_activation_follows_the_whole_sum),
         TEST(each_instruction_set_fills_its_whole_tile));
 }

@@ -1,4 +1,6 @@
 /* Indexing: lists of items, and elements at indices. */
+#include <math.h>
+
 #include "ops_test.h"
 
 static kn_tensor *numbered(kn_shape shape) {
@@ -105,6 +107,20 @@ static void masks_select_what_is_true(void **state) {
     assert_shape(kn_nonzero(kn_zeros(KN_SHAPE(2, 3))), KN_SHAPE(0, 2));
     assert_shape(kn_nonzero(kn_zeros(KN_SHAPE(0, 3))), KN_SHAPE(0, 2));
     assert_shape(kn_nonzero(kn_ones(KN_SCALAR)), KN_SHAPE(1, 0));
+}
+
+static void all_but_zeros_are_true(void **state) {
+    (void)state;
+    KN_FRAME();
+    static const int32_t narrow[] = {0, INT32_MIN, 1};
+    static const kn_dtype floats[] = {KN_F32, KN_F64, KN_F16, KN_BF16};
+    kn_tensor *wide = I64(KN_SHAPE(4), INT64_MIN, 0, INT64_C(1) << 40, -1);
+    assert_values(kn_cast(kn_nonzero(wide), KN_F32), 0, 2, 3);
+    wide = kn_tensor_from(narrow, KN_I32, KN_SHAPE(3));
+    assert_values(kn_cast(kn_nonzero(wide), KN_F32), 1, 2);
+    kn_tensor *x = F32(KN_SHAPE(5), -0.0f, NAN, 0, -INFINITY, 1);
+    for (int i = 0; i < 4; i++)
+        assert_values(kn_cast(kn_nonzero(kn_cast(x, floats[i])), KN_F32), 1, 3, 4);
 }
 
 static void places_take_the_memory_of_what_is_true(void **state) {
@@ -246,6 +262,9 @@ static void what_is_wrong_is_named(void **state) {
     assert_op_fails(kn_index_select(x, i, 1), KN_ERR_INVALID,
                     "kn_index_select: index 3 is outside 3 elements (element 1 of [2])");
     assert_op_fails(kn_index(x, KN_ITEMS(KN_TAKE(i), KN_TAKE(i))), KN_ERR_INVALID, "is outside");
+    assert_op_fails(
+        kn_index(x, KN_ITEMS(KN_TAKE(I64(KN_SHAPE(2), 0, 1)), KN_TAKE(I64(KN_SHAPE(2), 0, -4)))),
+        KN_ERR_INVALID, "index -4 is outside 3 elements (element 1 of [2])");
     assert_op_fails(kn_gather(x, I64(KN_SHAPE(1, 3), 0, -3, 0), 0), KN_ERR_INVALID,
                     "index -3 is outside 2 elements (element 1 of [1,3])");
     assert_op_fails(kn_gather(x, I64(KN_SHAPE(2, 1), 0, 3), 1), KN_ERR_INVALID,
@@ -282,12 +301,54 @@ static void many_rows_keep_what_is_not_written(void **state) {
     }
 }
 
+/* So large that they are cut for threads, inside a row too; each element by hand. */
+static void check_large(int axis) {
+    enum { OUTER = 41, MIDDLE = 33, LAST = 67, N = OUTER * MIDDLE * LAST, COUNT = 29 };
+    static int64_t index[N], from[N];
+    static float sums[N];
+    KN_FRAME();
+    kn_shape shape = KN_SHAPE(OUTER, MIDDLE, LAST), part = shape;
+    int64_t size = shape.dim[axis], inner = 1;
+    part.dim[axis] = COUNT;
+    for (int d = axis + 1; d < 3; d++) inner *= shape.dim[d];
+    const int64_t n = N / size * COUNT;
+    memset(sums, 0, sizeof sums);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t outer = i / inner / COUNT, at = i * 7 % size;
+        index[i] = i % 2 ? at : at - size;
+        from[i] = (outer * size + at) * inner + i % inner;
+        sums[from[i]] += (float)from[i];
+    }
+    kn_tensor *x = numbered(shape), *at = kn_tensor_from(index, KN_I64, part);
+    kn_tensor *y = kn_gather(x, at, axis), *zeros = kn_zeros(shape);
+    const float *got = kn_data(y), *set = kn_data(kn_scatter(zeros, at, y, axis)),
+                *sum = kn_data(kn_scatter_add(zeros, at, y, axis));
+    for (int64_t i = 0; i < n; i++) assert_true(got[i] == (float)from[i]);
+    for (int64_t i = 0; i < N; i++) {
+        assert_true(sum[i] == sums[i]);
+        assert_true(set[i] == (sums[i] != 0 ? (float)i : 0));
+    }
+    index[n - 5] = index[n - 2] = size;
+    at = kn_tensor_from(index, KN_I64, part);
+    char want[64];
+    snprintf(want, sizeof want, "(element %lld of", (long long)n - 5);
+    assert_op_fails(kn_gather(x, at, axis), KN_ERR_INVALID, want);
+    assert_op_fails(kn_scatter(x, at, y, axis), KN_ERR_INVALID, want);
+}
+
+static void large_ones_are_cut_anywhere(void **state) {
+    (void)state;
+    for (int axis = 0; axis < 3; axis++) check_large(axis);
+}
+
 int main(void) {
     return RUN_TESTS(
         OPS_TEST(plain_items_select_as_in_numpy), OPS_TEST(ranges_equal_those_by_hand),
         OPS_TEST(tensors_of_indices_select_as_in_numpy), OPS_TEST(masks_select_what_is_true),
-        OPS_TEST(places_take_the_memory_of_what_is_true), OPS_TEST(parts_are_set_and_added_to),
-        OPS_TEST(slices_of_an_axis), OPS_TEST(an_index_may_be_smaller_than_x),
+        OPS_TEST(all_but_zeros_are_true), OPS_TEST(places_take_the_memory_of_what_is_true),
+        OPS_TEST(parts_are_set_and_added_to), OPS_TEST(slices_of_an_axis),
+        OPS_TEST(an_index_may_be_smaller_than_x),
         OPS_TEST(errors_of_a_smaller_index_show_the_given_x), OPS_TEST(sums_of_halves_round_once),
-        OPS_TEST(what_is_wrong_is_named), OPS_TEST(many_rows_keep_what_is_not_written));
+        OPS_TEST(what_is_wrong_is_named), OPS_TEST(many_rows_keep_what_is_not_written),
+        OPS_TEST(large_ones_are_cut_anywhere));
 }

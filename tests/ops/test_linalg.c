@@ -138,6 +138,26 @@ static void rows_are_swapped_where_a_pivot_is_small(void **state) {
                   0.25);
 }
 
+/* Of more than one block of columns, and of a matrix whose every row has its pivot elsewhere. */
+static void rows_of_any_length_are_swapped(void **state) {
+    (void)state;
+    static const int64_t lengths[] = {1, 64, 65, 300};
+    const kn_shape rows = KN_SHAPE(0);
+    FOR_BOTH_DTYPES(dtype) {
+        for (int i = 0; i < 4; i++) {
+            KN_FRAME();
+            int64_t n = lengths[i];
+            kn_tensor *one = identity_like(random_tensor(dtype, KN_SHAPE(n, n)));
+            kn_tensor *a = kn_affine(kn_flip(one, rows), 2, 0), *half = kn_affine(one, 0.5, 0);
+            kn_tensor *b = random_tensor(dtype, KN_SHAPE(n, 333));
+            kn_tensor *want = kn_flip(kn_affine(b, 0.5, 0), rows);
+            near(kn_solve(a, b, NULL), want, 0);
+            near(kn_solve(a, b, &(kn_solve_options){.trans = 1}), want, 0);
+            near(kn_inverse(a), kn_flip(half, rows), 0);
+        }
+    }
+}
+
 static void triangular_solutions_solve(void **state) {
     (void)state;
     FOR_BOTH_DTYPES(dtype) {
@@ -428,8 +448,8 @@ int main(void) {
     return RUN_TESTS(
         OPS_TEST(results_equal_numpys), OPS_TEST(spectra_equal_numpys),
         OPS_TEST(cholesky_times_its_transpose_is_the_matrix), OPS_TEST(solutions_solve),
-        OPS_TEST(rows_are_swapped_where_a_pivot_is_small), OPS_TEST(triangular_solutions_solve),
-        OPS_TEST(qr_is_orthonormal_and_gives_the_matrix_back),
+        OPS_TEST(rows_are_swapped_where_a_pivot_is_small), OPS_TEST(rows_of_any_length_are_swapped),
+        OPS_TEST(triangular_solutions_solve), OPS_TEST(qr_is_orthonormal_and_gives_the_matrix_back),
         OPS_TEST(qr_of_dependent_columns_stays_orthonormal), OPS_TEST(qr_keeps_columns_of_any_size),
         OPS_TEST(qr_takes_subnormal_and_infinite_columns), OPS_TEST(svd_gives_the_matrix_back),
         OPS_TEST(eigenvectors_are_scaled_by_their_values),

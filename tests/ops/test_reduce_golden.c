@@ -218,6 +218,22 @@ static void a_sort_is_a_stable_order_of_all_elements(void **state) {
     }
 }
 
+static void zeros_are_equal_and_nans_above_all_whatever_their_signs(void **state) {
+    (void)state;
+    static const double rising[] = {4, 0, 2, 5, 6, 7, 1, 3}, falling[] = {1, 3, 7, 0, 2, 5, 6, 4};
+    static const kn_dtype dtypes[] = {KN_F32, KN_F64, KN_F16, KN_BF16};
+    for (int t = 0; t < 4; t++) {
+        KN_FRAME();
+        kn_tensor *x = F32(KN_SHAPE(8), 0, -NAN, -0.0f, NAN, -1, 0, -0.0f, INFINITY);
+        x = kn_cast(x, dtypes[t]);
+        kn_tensor *up = kn_argsort(x, 0, false), *down = kn_argsort(x, 0, true);
+        for (int i = 0; i < 8; i++) {
+            assert_true(at(up, i) == rising[i]);
+            assert_true(at(down, i) == falling[i]);
+        }
+    }
+}
+
 /* All but the last are as bad as can be: those that come first are taken. */
 static void the_best_of_elements_that_are_all_worst(void **state) {
     (void)state;
@@ -230,6 +246,64 @@ static void the_best_of_elements_that_are_all_worst(void **state) {
     static const int64_t value[] = {0, INT64_MIN, INT64_MIN}, place[] = {LENGTH - 1, 0, 1};
     assert_memory_equal(kn_data(values), value, sizeof value);
     assert_memory_equal(kn_data(places), place, sizeof place);
+}
+
+/* Three bytes differ: each sort ends in the other buffer. */
+static void many_best_of_a_long_line(void **state) {
+    (void)state;
+    KN_FRAME();
+    enum { LENGTH = 20000, COUNT = 200 };
+    static int32_t x[LENGTH];
+    for (int i = 0; i < LENGTH; i++) x[i] = (int32_t)test_random_below(1 << 24);
+    kn_tensor *t = kn_tensor_from(x, KN_I32, KN_SHAPE(LENGTH)), *values, *places, *all, *order;
+    for (int smallest = 0; smallest < 2; smallest++) {
+        assert_ok(kn_topk(&values, &places, t, COUNT, 0, smallest));
+        assert_ok(kn_sort_index(&all, &order, t, 0, !smallest));
+        assert_same_bits(values, kn_slice(all, KN_SHAPE(0), KN_SHAPE(COUNT)));
+        assert_same_bits(places, kn_slice(order, KN_SHAPE(0), KN_SHAPE(COUNT)));
+    }
+}
+
+/* Lines that are cut into chunks; halves by way of f32, piece by piece. */
+static void scans_of_long_lines_are_those_by_hand(void **state) {
+    (void)state;
+    enum { ROWS = 3, LENGTH = 70000, ALL = ROWS * LENGTH };
+    static double signs[ALL];
+    static const kn_dtype dtypes[] = {KN_F32, KN_F64, KN_F16, KN_I64};
+    for (int i = 0; i < ALL; i++) signs[i] = test_random_below(2) ? 1 : -1;
+    for (int way = 0; way < 32; way++) {
+        KN_FRAME();
+        bool sum = way & 1;
+        kn_attr_scan attr = {.mask = 2, .reverse = way >> 1 & 1, .exclusive = way >> 2 & 1};
+        kn_tensor *x = from_doubles(signs, KN_F64, KN_SHAPE(ROWS, LENGTH));
+        x = kn_cast(x, dtypes[way / 8]);
+        x = kn_op_call_run(sum ? KN_OP_cumsum : KN_OP_cumprod, &attr, &x, 1);
+        const double *y = kn_data(kn_cast(x, KN_F64));
+        double before = 0;
+        for (int i = 0; i < ALL; i++) {
+            int at = attr.reverse ? ALL - 1 - i : i;
+            if (i % LENGTH == 0) before = sum ? 0 : 1;
+            double after = sum ? before + signs[at] : before * signs[at];
+            assert_true(y[at] == (attr.exclusive ? before : after));
+            before = after;
+        }
+    }
+}
+
+/* In memory that held something else. */
+static void elements_that_are_put_nowhere_are_zero(void **state) {
+    (void)state;
+    KN_FRAME();
+    enum { LENGTH = 5000 };
+    const kn_shape shape = KN_SHAPE(LENGTH);
+    kn_attr_along attr = {.dim = {LENGTH}, .n_dims = 1, .mask = 1};
+    kn_tensor *put[] = {F32(KN_SHAPE(1), 5), I64(KN_SHAPE(1), 3)};
+    for (int i = 0; i < 2; i++) {
+        KN_FRAME();
+        assert_non_null(kn_data(kn_full(shape, 7)));
+    }
+    const float *y = kn_data(kn_op_call_run(KN_OP_put_along, &attr, put, 2));
+    for (int i = 0; i < LENGTH; i++) assert_true(y[i] == (i == 3 ? 5 : 0));
 }
 
 /* 1e6 away from 0 an f32 has 4 bits behind the point; the mean has more. */
@@ -289,6 +363,31 @@ static void check_extremes_of_zeros(kn_dtype dtype, int n, int axis, bool max) {
     }
 }
 
+/* Along a line that is cut into chunks. */
+static void the_first_of_equal_extremes_is_taken(void **state) {
+    (void)state;
+    enum { LENGTH = 300000, FIRST = 70000, SECOND = 150001 };
+    static double x[LENGTH];
+    static const kn_dtype dtypes[] = {KN_F32, KN_F64, KN_F16, KN_BF16, KN_I64, KN_I32};
+    for (int t = 0; t < 18; t++) {
+        KN_FRAME();
+        const double with[] = {1, -1, NAN};
+        if (t % 3 == 2 && t / 3 > 3) continue; /* an integer is no NaN */
+        x[FIRST] = x[SECOND] = with[t % 3];
+        kn_tensor *line = from_doubles(x, KN_F64, KN_SHAPE(LENGTH));
+        line = kn_cast(line, dtypes[t / 3]);
+        kn_tensor *columns = kn_reshape(line, KN_SHAPE(LENGTH / 3, 3));
+        if (t % 3 != 1) {
+            assert_true(at(kn_argmax(line, KN_ALL, false), 0) == FIRST);
+            assert_true(at(kn_argmax(columns, KN_SHAPE(0), false), FIRST % 3) == FIRST / 3);
+        }
+        if (t % 3 != 0) {
+            assert_true(at(kn_argmin(line, KN_ALL, false), 0) == FIRST);
+            assert_true(at(kn_argmin(columns, KN_SHAPE(0), false), FIRST % 3) == FIRST / 3);
+        }
+    }
+}
+
 static void extremes_are_the_elements_at_their_places(void **state) {
     (void)state;
     FOR_BOTH_DTYPES(dtype) {
@@ -321,8 +420,12 @@ int main(void) {
         OPS_TEST(integers_give_what_pytorch_gives),
         OPS_TEST(results_have_the_same_bits_for_any_number_of_threads),
         OPS_TEST(a_sort_is_a_stable_order_of_all_elements),
+        OPS_TEST(zeros_are_equal_and_nans_above_all_whatever_their_signs),
         OPS_TEST(a_variance_far_from_zero_keeps_its_digits),
-        OPS_TEST(the_best_of_elements_that_are_all_worst),
+        OPS_TEST(the_best_of_elements_that_are_all_worst), OPS_TEST(many_best_of_a_long_line),
+        OPS_TEST(elements_that_are_put_nowhere_are_zero),
+        OPS_TEST(scans_of_long_lines_are_those_by_hand),
         OPS_TEST(a_logarithm_of_sums_never_overflows), OPS_TEST(results_of_no_elements),
+        OPS_TEST(the_first_of_equal_extremes_is_taken),
         OPS_TEST(extremes_are_the_elements_at_their_places), OPS_TEST(bad_arguments_are_errors));
 }
