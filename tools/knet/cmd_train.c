@@ -55,8 +55,7 @@ static const kn__opt table[] = {
      .choices = kn__optimizer_names, .initial = "adam", .help = "rule of the update",
      .remark = "record: the model's, which knet models lists"},
     {"weight-decay", KN__OPT_NUMBER, AT(update.weight_decay), .value_name = "DECAY",
-     .initial_shown = "adamw 0.01, others none",
-     .help = "pull the weights towards zero",
+     .initial_shown = "adamw 0.01, others none", .help = "pull the weights towards zero",
      .remark = "adam, adamw and lamb: apart from the gradient; others: added to it"},
     {"clip-norm", KN__OPT_NUMBER, AT(update.clip_norm), .value_name = "NORM",
      .help = "scale the gradients of a step down to this norm where theirs is larger"},
@@ -206,17 +205,15 @@ static kn_status scale_open(session *s) {
 /* Weights would drift apart, or ranks read the same samples, and no later call would notice. */
 static kn_status options_agree(const session *s) {
     const options *o = &s->options;
-    const kn__update *u = &o->update;
-    char text[384], ema[32] = "";
+    char text[512], update[192], ema[32] = "";
     if (o->ema > 0) snprintf(ema, sizeof ema, " --ema %.9g", o->ema);
+    kn__update_options(update, sizeof update, &o->update);
     snprintf(text, sizeof text,
-             "%s --optimizer %s --lr %.9g --schedule %s --warmup %" PRId64
-             " --lr-end %.9g --lr-every %" PRId64 " --weight-decay %.9g --clip-norm %.9g --seed %" PRIu64
-             " --batch %" PRId64 " --dtype %s%s%s%s%s%s",
-             o->model[0], o->optimizer, u->lr, u->schedule, u->warmup, u->lr_end, u->lr_every,
-             u->weight_decay, u->clip_norm, o->seed, o->batch, o->dtype, ema,
+             "%s --optimizer %s --lr %.9g --seed %" PRIu64 " --batch %" PRId64
+             " --dtype %s%s%s%s%s%s%s",
+             o->model[0], o->optimizer, o->update.lr, o->seed, o->batch, o->dtype, ema,
              o->augment ? " --augment" : "", o->scale ? " --loss-scale" : "",
-             o->shard ? " --shard" : "", o->sync ? " --sync-batchnorm" : "");
+             o->shard ? " --shard" : "", o->sync ? " --sync-batchnorm" : "", update);
     return kn_comm_agree(s->comm, "the command line", text);
 }
 
@@ -378,7 +375,8 @@ static kn_status rate_find(session *s) {
     int n = 0;
     if (!o->find_rate) return KN_OK;
     kn__interrupt_search(true);
-    kn_status status = kn__find_rate(&rate, &loss, &n, o->find_rate, o->update.lr, o->seed, rate_try, s);
+    kn_status status =
+        kn__find_rate(&rate, &loss, &n, o->find_rate, o->update.lr, o->seed, rate_try, s);
     kn__interrupt_search(false);
     if (status == KN_OK) o->update.lr = rate;
     return s->result.stopped ? KN_OK : status; /* a signal since then stops the first step */
@@ -393,26 +391,29 @@ static void data_compare(const session *s) {
                  o->checkpoint, o->synthetic ? "made-up data" : o->data_dir);
 }
 
-static kn_status session_train(session *s) {
+static void first_line(session *s) {
     const options *o = &s->options;
-    char params[32], images[32], batches[32], update[128];
+    char params[32], images[32], batches[32], update[128], ranks[32] = "";
     kn__count_text(params, sizeof params, kn_params_numel(s->params));
     int64_t n_images = kn_loader_images(s->train), n_batches = kn_loader_batches(s->train);
     kn__count_text(images, sizeof images, n_images);
     kn__count_text(batches, sizeof batches, n_batches);
-    char ranks[32] = "";
-    if (s->comm) snprintf(ranks, sizeof ranks, "%d ranks, ", kn_comm_size(s->comm));
     kn__update_text(update, sizeof update, &o->update);
-    if (!o->quiet)
-        kn__output_line(&s->report,
-                        "%s: %s parameters; %s %s, %s batch%s of %" PRId64
-                        "; %s, %s; %s%s, %d thread%s%s%s%s%s\n",
-                        o->model[0], params, images, kn__model_samples(o->model[0], n_images),
-                        batches, n_batches == 1 ? "" : "es", o->batch, o->optimizer, update, ranks,
-                        s->stages.text, kn_frame_threads(), kn_frame_threads() == 1 ? "" : "s",
-                        kn_frame_math() == KN_MATH_STRICT ? "" : ", math ",
-                        kn_frame_math() == KN_MATH_STRICT ? "" : o->math,
-                        kn_frame_autocast() ? ", " : "", kn_frame_autocast() ? o->dtype : "");
+    if (s->comm) snprintf(ranks, sizeof ranks, "%d ranks, ", kn_comm_size(s->comm));
+    kn__output_line(&s->report,
+                    "%s: %s parameters; %s %s, %s batch%s of %" PRId64
+                    "; %s, %s; %s%s, %d thread%s%s%s%s%s\n",
+                    o->model[0], params, images, kn__model_samples(o->model[0], n_images), batches,
+                    n_batches == 1 ? "" : "es", o->batch, o->optimizer, update, ranks,
+                    s->stages.text, kn_frame_threads(), kn_frame_threads() == 1 ? "" : "s",
+                    kn_frame_math() == KN_MATH_STRICT ? "" : ", math ",
+                    kn_frame_math() == KN_MATH_STRICT ? "" : o->math,
+                    kn_frame_autocast() ? ", " : "", kn_frame_autocast() ? o->dtype : "");
+}
+
+static kn_status session_train(session *s) {
+    const options *o = &s->options;
+    if (!o->quiet) first_line(s);
     int64_t n_steps = epoch_steps(s);
     s->bar = kn_progress_begin(o->quiet || o->common.json ? NULL : kn__ranks_terminal(),
                                o->epochs * n_steps);

@@ -126,6 +126,21 @@ bool kn__schedule_of(kn_schedule *out, const kn__update *u, int64_t epochs, int6
     return out->kind != KN_SCHEDULE_CONSTANT || u->warmup;
 }
 
+static void option_add(char *out, size_t out_bytes, const char *name, double value) {
+    size_t n = strlen(out);
+    if (value > 0) snprintf(out + n, out_bytes - n, " --%s %.9g", name, value);
+}
+
+void kn__update_options(char *out, size_t out_bytes, const kn__update *u) {
+    bool constant = kind_of(u) == KN_SCHEDULE_CONSTANT;
+    snprintf(out, out_bytes, "%s%s", constant ? "" : " --schedule ", constant ? "" : u->schedule);
+    option_add(out, out_bytes, "warmup", (double)u->warmup);
+    option_add(out, out_bytes, "lr-end", u->lr_end);
+    option_add(out, out_bytes, "lr-every", (double)u->lr_every);
+    option_add(out, out_bytes, "weight-decay", u->weight_decay);
+    option_add(out, out_bytes, "clip-norm", u->clip_norm);
+}
+
 void kn__update_text(char *out, size_t out_bytes, const kn__update *u) {
     bool constant = kind_of(u) == KN_SCHEDULE_CONSTANT;
     char warmup[48] = "";

@@ -42,8 +42,9 @@
  * kn_capture_select gives each list of them a variant.
  *
  * The timer has a row for each op of a replay, in the scopes that were open around it when it was
- * recorded, so that a replay has the rows of the recorded step, but for scopes without any; under "replay"
- * if the timer was off then. GPU time lies there too, the launch itself is the row cudaGraphLaunch.
+ * recorded, so that a replay has the rows of the recorded step, but for scopes without any; under
+ * "replay" if the timer was off then. GPU time lies there too, the launch itself is the row
+ * cudaGraphLaunch.
  *
  * Threads: a capture serves one thread at a time; any may replay what another one recorded.
  * Streams: a replay runs on the stream of the frame, after the work that writes its inputs.
@@ -122,12 +123,12 @@ KN_API kn_tensor *kn_capture_out(kn_capture *capture, int i);
 /* A step: sets out[0 … n_out - 1], tensors of the frame that is open when it is called (kn_keep
  * moves them out of a tape). */
 typedef kn_status (*kn_capture_fn)(kn_tensor *out[], kn_tensor *const in[], void *ctx);
-/* Runs a step: as it is when its inputs have new shapes or the frame other settings, records it once that succeeded and there
- * is no plan (kn_capture_has), and replays it from then on. Sets out[i] to tensors of the caller's
- * frame, which a later run with these shapes may overwrite. While another capture records, it runs
- * the step as it is, as a part of that recording. A tape that is open around the call records
- * nothing of it. Errors: the step's, as kn_capture_end, and INVALID if an open tape records
- * an input's gradient, n_out is negative or out is NULL. */
+/* Runs a step: as it is when its inputs have new shapes or the frame other settings, records it
+ * once that succeeded and there is no plan (kn_capture_has), and replays it from then on. Sets
+ * out[i] to tensors of the caller's frame, which a later run with these shapes may overwrite. While
+ * another capture records, it runs the step as it is, as a part of that recording. A tape that is
+ * open around the call records nothing of it. Errors: the step's, as kn_capture_end, and INVALID if
+ * an open tape records an input's gradient, n_out is negative or out is NULL. */
 KN_API KN_MUST_CHECK kn_status kn_capture_run(kn_tensor *out[], int n_out, kn_capture *capture,
                                               kn_tensor *const in[], int n_in, kn_capture_fn step,
                                               void *ctx);
