@@ -22,6 +22,9 @@ typedef struct table {
     float *x;                        /* [n,n_columns without the target] */
     char **y;                        /* [n]: the texts of the targets */
     int64_t n, n_room;
+    const char *no_class;  /* the first class that would be a missing number, or NULL */
+    int64_t no_class_line; /* its line */
+    bool has_texts;        /* a class is neither a number nor missing */
 } table;
 
 static bool is_blank(char c) { return c == ' ' || c == '\t'; }
@@ -171,6 +174,35 @@ static kn_status value_read(double *out, const table *t, int64_t i) {
                    t->name, t->line, i + 1, is_target ? "the target " : "", t->field[i], what);
 }
 
+static char *trim(char *text) {
+    while (is_blank(*text)) text++;
+    for (char *end = text + strlen(text); end > text && is_blank(end[-1]);) *--end = 0;
+    return text;
+}
+
+/* A class that is missing has no place among the others. NA and NaN are names among texts. */
+static kn_status class_read(table *t) {
+    double number = 0;
+    char *text = t->y[t->n] = trim(t->field[t->target]);
+    if (!*text) return value_read(&number, t, t->target);
+    field_kind kind = field_read(&number, text);
+    t->has_texts |= kind == A_TEXT;
+    if (kind == A_MISSING && !t->no_class) {
+        t->no_class = text;
+        t->no_class_line = t->line;
+    }
+    return KN_OK;
+}
+
+static kn_status classes_check(const table *t) {
+    if (!t->no_class || t->has_texts) return KN_OK;
+    return KN_FAIL(KN_ERR_FORMAT,
+                   "%s: line %" PRId64 ", field %" PRId64
+                   ": the target '%.40s' is a missing value, as all others are numbers: leave out "
+                   "its line",
+                   t->name, t->no_class_line, t->target + 1, t->no_class);
+}
+
 static kn_status row_add(table *t, int64_t n) {
     if (n != t->n_columns)
         return KN_FAIL(KN_ERR_FORMAT,
@@ -180,11 +212,12 @@ static kn_status row_add(table *t, int64_t n) {
     float *x = t->x + t->n * (n - (t->target >= 0));
     for (int64_t i = 0; i < n; i++) {
         double value = 0;
-        if (i == t->target && !t->o.regression) continue;
-        KN_TRY(value_read(&value, t, i));
+        bool is_class = i == t->target && !t->o.regression;
+        KN_TRY(is_class ? class_read(t) : value_read(&value, t, i));
         if (i != t->target) *x++ = (float)value;
     }
-    t->y[t->n++] = t->target >= 0 ? t->field[t->target] : NULL;
+    if (t->o.regression && t->target >= 0) t->y[t->n] = t->field[t->target];
+    t->n++;
     return KN_OK;
 }
 
@@ -200,7 +233,7 @@ static kn_status rows_read(table *t) {
         KN_TRY(row_add(t, n));
         KN_TRY(record_next(t, &n));
     }
-    if (t->n) return KN_OK;
+    if (t->n) return classes_check(t);
     if (!text) return KN_FAIL(KN_ERR_FORMAT, "%s: the file has a header and no rows", t->name);
     return KN_FAIL(KN_ERR_FORMAT,
                    "%s: the file has a header and no rows: line %" PRId64
@@ -229,12 +262,6 @@ static int by_class_and_text(const void *a, const void *b) {
     return order ? order : strcmp(x->text, y->text);
 }
 
-static char *trim(char *text) {
-    while (is_blank(*text)) text++;
-    for (char *end = text + strlen(text); end > text && is_blank(end[-1]);) *--end = 0;
-    return text;
-}
-
 /* Whether a double tells the decimal from all others: up to DBL_DIG digits, in its range. */
 static bool decimal_read(double *out, char *text) {
     int n = 0, digits = 0;
@@ -248,13 +275,12 @@ static bool decimal_read(double *out, char *text) {
     return digits <= DBL_DIG && number_read(out, text) && errno != ERANGE;
 }
 
-/* Sorts the targets of all rows, without spaces at their ends, and drops those that occur twice;
- * returns how many stay. Numbers count as such if all are. */
+/* Sorts the targets of all rows and drops those that occur twice; returns how many stay. Numbers
+ * count as such if all are. */
 static int64_t classes_sort(const table *t, class_name *names) {
     bool all = true;
     for (int64_t i = 0; i < t->n; i++) {
         double number = 0;
-        t->y[i] = trim(t->y[i]);
         all = all && decimal_read(&number, t->y[i]);
         names[i] = (class_name){t->y[i], number, false};
     }

@@ -98,8 +98,8 @@ typedef struct kn_csv_options {
     int regression; /* 1: y is f32 [n,1]; 0: a class */
     /* 1: the first line has names, -1: it has not; 0: it has, if a column of x in it is a text */
     int header;
-    /* 1: fields of x that are empty, NA or NaN are NaN; 0: they are an error, as in a target always
-     */
+    /* 1: fields of x that are empty, NA or NaN are NaN; 0: they are an error, as in a target
+     * always, where NA and NaN are classes only if another class is a text */
     int missing;
     uint64_t reserved[4]; /* zero */
 } kn_csv_options;
