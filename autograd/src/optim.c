@@ -1,3 +1,4 @@
+#include <inttypes.h>
 #include <knet/optim.h>
 #include <math.h>
 #include <stdio.h>
@@ -94,6 +95,9 @@ kn_status kn_sgd_create(kn_optim **out, kn_params *params, double lr,
     kn_sgd_options o = options ? *options : (kn_sgd_options){0};
     if (!out) return KN_FAIL(KN_ERR_INVALID, "%s: out is NULL", name);
     KN_TRY(sgd_check(name, params, lr, &o, o.momentum));
+    if (o.nesterov > 1)
+        return KN_FAIL(KN_ERR_INVALID, "%s: nesterov is %" PRIu64 "; 0 or 1 are possible", name,
+                       o.nesterov);
     if (o.nesterov && o.momentum == 0)
         return KN_FAIL(KN_ERR_INVALID, "%s: nesterov is of momentum, which is 0", name);
     kn_optim like = {.op = o.momentum == 0 ? KN_OP_sgd_step

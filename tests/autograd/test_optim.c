@@ -132,6 +132,8 @@ static void sgd_with_momentum_is_that_of_pytorch(void **state) {
     assert_fails(kn_momentum_create(&optim, set, 1, 0.9, &o), KN_ERR_INVALID,
                  "options.momentum and .nesterov are kn_sgd_create's");
     assert_fails(kn_nesterov_create(&optim, set, 1, 0.9, &o), KN_ERR_INVALID, "kn_sgd_create's");
+    o.nesterov = 2;
+    assert_fails(kn_sgd_create(&optim, set, 1, &o), KN_ERR_INVALID, "nesterov is 2; 0 or 1 are");
     kn_params_destroy(set);
 }
 

@@ -44,8 +44,22 @@ static void missing_numbers_are_no_classes(void **state) {
     assert_csv_fails("1,NA\n2,NA\n", NULL, KN_ERR_FORMAT, "line 1, field 2: the target 'NA'");
 }
 
+static void flags_have_no_other_values(void **state) {
+    (void)state;
+    const struct {
+        kn_csv_options o;
+        const char *message;
+    } wrong[] = {{{.missing = 2}, "kn_csv_options: missing is 2; 0 or 1 are possible"},
+                 {{.missing = -1}, "missing is -1"},
+                 {{.regression = 3}, "regression is 3"},
+                 {{.no_target = -1}, "no_target is -1"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_csv_fails("1,2\n", &wrong[i].o, KN_ERR_INVALID, wrong[i].message);
+}
+
 #define IN_DIR(f) cmocka_unit_test_setup_teardown(f, dir_make, dir_remove)
 
 int main(void) {
-    return RUN_TESTS(IN_DIR(an_empty_class_is_an_error), IN_DIR(missing_numbers_are_no_classes));
+    return RUN_TESTS(IN_DIR(an_empty_class_is_an_error), IN_DIR(missing_numbers_are_no_classes),
+                     IN_DIR(flags_have_no_other_values));
 }

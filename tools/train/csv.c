@@ -349,6 +349,15 @@ static kn_status table_give(kn_dataset **out, table *t) {
     return kn__dataset_give(out, d, status);
 }
 
+static kn_status flags_check(const kn_csv_options *o) {
+    const int flag[] = {o->no_target, o->regression, o->missing};
+    for (int i = 0; i < 3; i++)
+        if (flag[i] != 0 && flag[i] != 1)
+            return KN_FAIL(KN_ERR_INVALID, "kn_csv_options: %s is %d; 0 or 1 are possible",
+                           (const char *[]){"no_target", "regression", "missing"}[i], flag[i]);
+    return KN_OK;
+}
+
 kn_status kn__csv_parse(kn_dataset **out, char *text, size_t n_bytes, const char *name,
                         const kn_csv_options *options) {
     table t = {
@@ -357,6 +366,7 @@ kn_status kn__csv_parse(kn_dataset **out, char *text, size_t n_bytes, const char
     if (!t.o.delimiter) t.o.delimiter = ',';
     for (int i = 0; i < 4; i++)
         if (t.o.reserved[i]) return KN_FAIL(KN_ERR_INVALID, "kn_csv_options: reserved is not zero");
+    KN_TRY(flags_check(&t.o));
     if (strchr("\n\r\"", t.o.delimiter))
         return KN_FAIL(KN_ERR_INVALID,
                        "kn_csv_options: delimiter %d, an end of lines or a quote, can't be one",
