@@ -473,6 +473,10 @@ best) # killed at any time it has the best epoch so far; in the end the best of 
   want 0 "$knet" eval mlp --synthetic --weights best.st --json
   awk -v a="$(json loss)" -v b="$least" 'BEGIN { d = a - b; exit !(d * d < 1e-16) }' || fail "loss $(json loss), not $least"
   [ "$kills" -gt 0 ] || fail "the run was never killed"
+  want 0 "${train[@]}" --checkpoint run.st --resume --best best.st
+  ! grep -q 'best epoch' err || fail 'a run warns of its own file'
+  want 0 "${train[@]}" --checkpoint run.st --resume --best none.st
+  err_has 'warning: none.st does not have the best epoch so far, of loss'
   want 1 "$knet" train mlp --synthetic --epochs 1 --checkpoint best.st --resume --batch 32
   err_has 'best.st has .*no '
   want 1 timeout 60 "$knet" train mlp --synthetic --epochs 100000 --best /dev/null --quiet

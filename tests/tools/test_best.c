@@ -159,30 +159,103 @@ static void a_resumed_run_keeps_the_best_of_the_runs_before(void **state) {
     run_close(&whole);
 }
 
-/* A file that is gone, or no such file, is as none: the next epoch is the best. */
-static void a_resumed_run_without_the_file_begins_it_anew(void **state) {
-    (void)state;
-    kn_train_checkpoint checkpoint = {.path = path};
-    for (int i = 0; i < 2; i++) {
-        run first, rest;
-        checkpoint.resume = 0;
-        checkpoint.best = NULL;
-        run_open(&first);
-        run_train(&first, 2, &checkpoint, first.test);
-        unlink(best_path);
-        if (i == 1) {
-            FILE *f = fopen(best_path, "w");
-            assert_non_null(f);
-            assert_int_equal(fclose(f), 0);
-        }
-        checkpoint.resume = 1;
-        checkpoint.best = best_path;
-        run_open(&rest);
-        run_train(&rest, 3, &checkpoint, rest.test);
-        assert_evaluates_to(rest.loss[0], false);
-        run_close(&first);
-        run_close(&rest);
+typedef enum other_file { MISSING, EMPTY, OTHER_MODEL, OTHERS } other_file;
+
+/* Puts a file there that a resumed run may not take for its own. */
+static void other_file_make(other_file kind) {
+    unlink(best_path);
+    if (kind == EMPTY) {
+        FILE *f = fopen(best_path, "w");
+        assert_non_null(f);
+        assert_int_equal(fclose(f), 0);
+    } else if (kind == OTHER_MODEL) {
+        kn_params *params = NULL;
+        kn_checkpoint c = {.number = {1}}; /* of a loss of 0 */
+        assert_ok(kn_params_create(&params, NULL));
+        assert_non_null(kn_param(params, KN_SHAPE(2), kn_init_normal(0, 1), "w"));
+        c.params = params;
+        assert_ok(kn_checkpoint_save(best_path, &c, NULL));
+        kn_params_destroy(params);
     }
+}
+
+static bool has_best_epoch(void) {
+    kn_file *f = NULL;
+    bool has = access(best_path, F_OK) == 0 && kn_file_open(&f, best_path) == KN_OK &&
+               kn_file_find(f, "w") < 0;
+    kn_file_close(f);
+    return has;
+}
+
+static void warning_count(void *ctx, int level, const char *text) {
+    if (level == 1 && strstr(text, "does not have the best epoch so far")) ++*(int *)ctx;
+}
+
+/* Trains n epochs without the file, and the others with it. */
+static void train_in_two(run *rest, int n, other_file kind) {
+    run first;
+    kn_train_checkpoint checkpoint = {.path = path};
+    run_open(&first);
+    unlink(path);
+    run_train(&first, n, &checkpoint, first.test);
+    run_close(&first);
+    other_file_make(kind);
+    checkpoint.resume = 1;
+    checkpoint.best = best_path;
+    run_open(rest);
+    run_train(rest, EPOCHS, &checkpoint, rest->test);
+    run_close(rest);
+}
+
+static void a_resumed_run_without_its_file_writes_better_epochs_only(void **state) {
+    (void)state;
+    run whole, rest;
+    int n_warnings = 0;
+    run_open(&whole);
+    run_train(&whole, EPOCHS, NULL, whole.test);
+    run_close(&whole);
+    int least = least_of(&whole);
+    assert_true(least > 0 && least < EPOCHS - 1);
+    kn_log_attach(warning_count, &n_warnings);
+    for (other_file kind = MISSING; kind < OTHERS; kind++) {
+        n_warnings = 0;
+        train_in_two(&rest, least + 1, kind);
+        assert_false(has_best_epoch());
+        assert_int_equal(n_warnings, 1);
+        train_in_two(&rest, least, kind);
+        assert_evaluates_to(whole.loss[least], false);
+        assert_int_equal(n_warnings, 2);
+    }
+    kn_log_attach(NULL, NULL);
+}
+
+/* Killed after the epoch's checkpoint, or between that and the file. */
+static void a_resumed_run_knows_its_own_file(void **state) {
+    (void)state;
+    run r;
+    int n_warnings = 0;
+    run_open(&r);
+    run_train(&r, EPOCHS, NULL, r.test);
+    run_close(&r);
+    int least = least_of(&r);
+    double loss = r.loss[least];
+    kn_log_attach(warning_count, &n_warnings);
+    for (int lost = 0; lost < 2; lost++) {
+        char older[sizeof path + 8];
+        kn_train_checkpoint checkpoint = {.path = path, .keep = 1, .best = best_path};
+        run_open(&r);
+        run_train(&r, least + 1, &checkpoint, r.test);
+        run_close(&r);
+        snprintf(older, sizeof older, "%s.1", path);
+        if (lost) assert_int_equal(rename(older, path), 0);
+        checkpoint.resume = 1;
+        run_open(&r);
+        run_train(&r, EPOCHS, &checkpoint, r.test);
+        run_close(&r);
+        assert_evaluates_to(loss, false);
+        assert_int_equal(n_warnings, 0);
+    }
+    kn_log_attach(NULL, NULL);
 }
 
 /* One that began without resuming replaces the file of an earlier run. */
@@ -233,7 +306,8 @@ int main(void) {
                      IN_DIR(without_a_test_the_training_loss_decides),
                      IN_DIR(patience_ends_a_run_with_the_best_in_the_file),
                      IN_DIR(a_resumed_run_keeps_the_best_of_the_runs_before),
-                     IN_DIR(a_resumed_run_without_the_file_begins_it_anew),
+                     IN_DIR(a_resumed_run_without_its_file_writes_better_epochs_only),
+                     IN_DIR(a_resumed_run_knows_its_own_file),
                      IN_DIR(another_run_replaces_the_file),
                      IN_DIR(options_that_cannot_be_are_errors));
 }

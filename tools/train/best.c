@@ -10,7 +10,7 @@
 #include "ranks.h"
 
 /* Places among the numbers of the file. */
-enum { EPOCH, LOSS = 4 };
+enum { EPOCH, BEFORE, LOSS = 4 };
 
 kn_status kn__train_checkpoint_check(const kn_train_checkpoint *c) {
     const char *path = c->path ? c->path : "NULL", *best = c->best ? c->best : "NULL";
@@ -28,33 +28,38 @@ kn_status kn__train_checkpoint_check(const kn_train_checkpoint *c) {
     return KN_OK;
 }
 
-/* Infinite for a file that is not of a best epoch. */
-static double loss_saved(const char *path) {
+/* Whether the file is of the epoch with the run's least loss; or of the next better one: a run that
+ * was killed between its two files trains that epoch again. Other runs have other losses. */
+static bool is_own(const char *path, double least) {
     uint64_t number[8];
     kn_file *f = NULL;
-    double loss = (double)NAN;
-    if (access(path, F_OK) != 0 || kn_file_open(&f, path) < 0) return (double)INFINITY;
-    if (kn__numbers_get(number, 8, f, path, "knet.numbers") == KN_OK)
-        loss = kn__double_of(number[LOSS]);
+    if (access(path, F_OK) != 0 || kn_file_open(&f, path) < 0) return false;
+    kn_status status = kn__numbers_get(number, 8, f, path, "knet.numbers");
     kn_file_close(f);
-    return isnan(loss) ? (double)INFINITY : loss;
+    if (status < 0) return false;
+    return kn__double_of(number[LOSS]) == least || kn__double_of(number[BEFORE]) == least;
 }
 
-/* The least loss is read from the file, not from the checkpoint: the run may have been killed
- * between the two, or have begun without this file. */
-kn_status kn__best_begin(kn__best *best, const char *path, int64_t resumed, kn_parallel *parallel) {
-    *best = (kn__best){.path = path, .loss = -(double)INFINITY};
+kn_status kn__best_begin(kn__best *best, const char *path, double least, kn_parallel *parallel) {
+    *best = (kn__best){.path = path};
     if (!path || !kn__ranks_writes(parallel)) return KN_OK;
     KN_TRY(kn__checkpoint_can_save(path));
-    best->loss = resumed ? loss_saved(path) : (double)INFINITY;
+    if (isfinite(least) && !is_own(path, least))
+        kn_log_write(
+            1,
+            "%s does not have the best epoch so far, of loss %g: it is written once an epoch is "
+            "better",
+            path, least);
     return KN_OK;
 }
 
-kn_status kn__best_judge(kn__best *best, int64_t epoch, double loss, kn_parallel *parallel) {
+kn_status kn__best_judge(kn__best *best, int64_t epoch, double loss, double least,
+                         kn_parallel *parallel) {
     if (!best->path) return KN_OK;
-    best->is_due = loss < best->loss;
-    if (best->is_due) best->loss = loss;
-    if (best->is_due) best->epoch = epoch;
+    best->is_due = loss < least;
+    best->epoch = epoch;
+    best->loss = loss;
+    best->before = least;
     return kn__ranks_any(parallel, &best->is_due);
 }
 
@@ -64,6 +69,7 @@ kn_status kn__best_write(const kn__best *best, const kn_model *model, kn_loader 
     kn_checkpoint c = {
         .params = kn_model_params(model), .state = kn_model_net(model), .train = train, .ema = ema};
     c.number[EPOCH] = (uint64_t)best->epoch;
+    c.number[BEFORE] = kn__bits_of(best->before);
     c.number[LOSS] = kn__bits_of(best->loss);
     return kn_checkpoint_save(best->path, &c, NULL);
 }

@@ -302,11 +302,11 @@ static kn_status epoch_train(run *r) {
 /* Losses are compared as they are saved: a run without a test goes by its training loss. */
 static kn_status epoch_judge(run *r) {
     const kn_epoch *epoch = &r->result.last;
-    double loss = r->test ? epoch->test_loss : epoch->loss;
+    double loss = r->test ? epoch->test_loss : epoch->loss, before = r->best;
     r->n_worse = loss < r->best ? 0 : r->n_worse + 1;
     if (loss < r->best) r->best = loss;
     r->result.converged = is_patience_over(r);
-    return kn__best_judge(&r->kept, epoch->index, loss, r->more.parallel);
+    return kn__best_judge(&r->kept, epoch->index, loss, before, r->more.parallel);
 }
 
 /* By the averages of the weights where there are some. */
@@ -422,7 +422,7 @@ static kn_status epochs_run(run *r) {
     if (r->checkpoint.path && kn__ranks_writes(r->more.parallel))
         KN_TRY(kn__checkpoint_can_save(r->checkpoint.path));
     KN_TRY(kn__train_resume(r, &first));
-    KN_TRY(kn__best_begin(&r->kept, r->checkpoint.best, r->result.resumed, r->more.parallel));
+    KN_TRY(kn__best_begin(&r->kept, r->checkpoint.best, r->best, r->more.parallel));
     KN_TRY(ranks_check(r, first));
     kn__loader_note(r->train);
     if (run_is_over(r, first)) return KN_OK;

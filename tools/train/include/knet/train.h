@@ -57,7 +57,8 @@ typedef struct kn_train_checkpoint {
     double lr; /* of a resumed run: its learning rate from there on; 0: the file's */
     /* NULL, or the file that gets the weights, layers' state and averages of the best epoch so far:
      * the one with the least test loss, without a test with the least training loss, as patience
-     * goes by. A resumed run replaces it when it makes a better one; it has no optimiser's state */
+     * goes by. A resumed run replaces it when an epoch is better than those of the checkpoint, and
+     * logs a warning if the file lacks the best of them. It has no optimiser's state */
     const char *best;
     uint64_t reserved[2]; /* zero */
 } kn_train_checkpoint;
