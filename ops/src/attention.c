@@ -52,6 +52,16 @@ bool kn__infer_attention_back(kn_op_call *call) {
     return kn__shaped(call, 3, 4, (int64_t[]){q->dim[0], q->dim[1], q->dim[2], k->dim[2]});
 }
 
+/* A cast to floats would make a mask of integers another one, of numbers to add. */
+static bool mask_has_meaning(const kn_op_call *call, const kn_tensor *mask) {
+    if ((KN_CLASS_FLOAT | KN_CLASS_BOOL) >> mask->dtype & 1) return true;
+    return kn_op_call_fail(call, KN_ERR_DTYPE,
+                           "mask is %s; it must be bool (whether the query sees the key) or %s (a "
+                           "number to add to the score)",
+                           kn_dtype_name((kn_dtype)mask->dtype),
+                           kn_dtype_name((kn_dtype)call->dtype));
+}
+
 /* The term added to the scores: 0 where a bool mask is true, else -inf. */
 static kn_tensor *added(kn_tensor *mask, const kn_tensor *q) {
     if (mask->dtype != KN_BOOL) return mask;
@@ -92,7 +102,8 @@ kn_tensor *(kn_attention)(kn_tensor *q, kn_tensor *k, kn_tensor *v,
     if (o->scale == 0) attr.scale = 1 / sqrt(q->dim[3] ? (double)q->dim[3] : 1);
     if (o->mask && o->mask != KN_NONE) {
         in[3] = o->mask;
-        if (!kn__check_readable(KN_OP_attention, in, 4)) return NULL;
+        if (!kn__check_readable(KN_OP_attention, in, 4) || !mask_has_meaning(&call, o->mask))
+            return NULL;
         in[3] = added(o->mask, q);
         if (!in[3]) return NULL;
     }

@@ -171,6 +171,13 @@ static void bad_arguments_are_errors_with_the_values(void **state) {
                     "q must be [B,H,T,D]");
     assert_op_fails(kn_attention(q, k2, k2, &(kn_attention_options){.mask = kn_ones(KN_SHAPE(4))}),
                     KN_ERR_SHAPE, "mask must broadcast to [2,4,3,5]");
+    kn_tensor *mask = kn_cast(kn_ones(KN_SHAPE(3, 5)), KN_I64);
+    assert_op_fails(kn_attention(q, k2, k2, &(kn_attention_options){.mask = mask}), KN_ERR_DTYPE,
+                    "kn_attention: mask is i64; it must be bool (whether the query sees the key) "
+                    "or f32 (a number to add to the score)");
+    mask = kn_cast(mask, KN_F64);
+    assert_op_fails(kn_attention(q, k2, k2, &(kn_attention_options){.mask = mask}), KN_ERR_DTYPE,
+                    "q is f32, mask is f64; see kn_cast");
     kn_tensor *gone = NULL;
     {
         KN_FRAME();

@@ -252,6 +252,10 @@ static void wrong_inputs_are_errors(void **state) {
         self, x, &(kn_layer_attention_inputs){.mask = m, .keys = &k, .values = &v}));
     assert_fails(kn_check(), KN_ERR_SHAPE, "self: kn_attention: ");
     assert_true(!k && !v);
+    kn_tensor *integers = kn_cast(kn_zeros(KN_SHAPE(T, T)), KN_I64);
+    assert_null(
+        kn_layer_attention_forward(self, x, &(kn_layer_attention_inputs){.mask = integers}));
+    assert_fails(kn_check(), KN_ERR_DTYPE, "self: kn_attention: mask is i64; it must be bool");
     assert_null(kn_layer_attention_forward(flat, x, NULL));
     assert_fails(kn_check(), KN_ERR_INVALID, "flat is not a kn_layer_attention");
     assert_null(kn_layer_attention_forward(f.net, x, NULL));
