@@ -213,19 +213,35 @@ static bool is_float(const kn_tensor *t) {
     return t->dtype == KN_F32 || t->dtype == KN_F64 || kn__is_half(t->dtype);
 }
 
-/* Whether labels are probabilities of the classes. */
+/* Whether labels are meant as probabilities of the classes. */
 static bool has_targets(const kn_op_call *call) {
     const kn_tensor *x = call->in[0], *t = call->in[1];
-    if (!kn__is_whole(x) || !kn__is_whole(t) || x->n_dims < 2 || x->n_dims != t->n_dims)
-        return false;
-    for (int i = 0; i < x->n_dims; i++) {
-        if (x->dim[i] != t->dim[i]) return false;
-    }
-    return is_float(x) && is_float(t);
+    return kn__is_whole(x) && kn__is_whole(t) && x->n_dims >= 2 && t->n_dims >= x->n_dims &&
+           is_float(x) && is_float(t);
+}
+
+/* Integers [B,C,…], as of classes one-hot, are no labels. */
+static bool labels_are_possible(const kn_op_call *call) {
+    const kn_tensor *x = call->in[0], *t = call->in[1];
+    if (!kn__is_whole(x) || !kn__is_whole(t) || !kn__same_shape(x, t) || is_float(t) ||
+        !is_float(x) || x->n_dims < 2)
+        return true;
+    char text[128];
+    return kn_op_call_fail(call, KN_ERR_DTYPE,
+                           "labels %s are %s; in the shape of the logits they are probabilities, "
+                           "of dtype %s",
+                           kn_shape_text(text, sizeof text, kn_tensor_shape(t)),
+                           kn_dtype_name((kn_dtype)t->dtype), kn_dtype_name((kn_dtype)x->dtype));
 }
 
 static bool targets_fit(const kn_op_call *call, const kn_cross_entropy_options *o) {
     const kn_tensor *x = call->in[0], *t = call->in[1];
+    char of_t[128], of_x[128];
+    if (!kn__same_shape(x, t))
+        return kn_op_call_fail(call, KN_ERR_SHAPE,
+                               "probabilities are %s, the logits %s; they must be alike",
+                               kn_shape_text(of_t, sizeof of_t, kn_tensor_shape(t)),
+                               kn_shape_text(of_x, sizeof of_x, kn_tensor_shape(x)));
     if (x->dtype != t->dtype && !kn__is_half(x->dtype))
         return kn_op_call_fail(call, KN_ERR_DTYPE, "logits are %s, probabilities %s; see kn_cast",
                                kn_dtype_name((kn_dtype)x->dtype),
@@ -264,7 +280,7 @@ kn_tensor *(kn_cross_entropy_with)(kn_tensor *logits, kn_tensor *labels,
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_cross_entropy, NULL, KN_LIST_(logits, labels), 2);
     if (has_targets(&call)) return cross_entropy_of_targets(&call, o);
-    if (!kn__check_inputs(&call)) return NULL;
+    if (!labels_are_possible(&call) || !kn__check_inputs(&call)) return NULL;
     bool is_of_places = has_places(&call);
     if (!is_of_places && !rows_fit(&call)) return NULL;
     if (!rows_full(&call, is_mean) || !options_fit(&call, o)) return NULL;

@@ -97,6 +97,22 @@ static void cross_entropy_of_probabilities_equals_pytorch(void **state) {
     }
 }
 
+static void probabilities_that_are_not_like_the_logits_are_errors(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = kn_zeros(KN_SHAPE(2, 3)), *labels = kn_cast(x, KN_I64);
+    assert_op_fails(kn_cross_entropy_with(x, kn_zeros(KN_SHAPE(2, 4)), NULL), KN_ERR_SHAPE,
+                    "kn_cross_entropy_with: probabilities are [2,4], the logits [2,3]; they must "
+                    "be alike");
+    assert_op_fails(kn_cross_entropy_with(x, kn_zeros(KN_SHAPE(2)), NULL), KN_ERR_DTYPE,
+                    "labels is f32; it must be i64, i32 or u8");
+    assert_op_fails(kn_cross_entropy_with(x, labels, NULL), KN_ERR_DTYPE,
+                    "labels [2,3] are i64; in the shape of the logits they are probabilities, "
+                    "of dtype f32");
+    assert_op_fails(kn_cross_entropy_with(x, kn_cast(kn_zeros(KN_SHAPE(3)), KN_I64), NULL),
+                    KN_ERR_SHAPE, "the shapes must be [B,C] and [B]");
+}
+
 /* A number of a class is a target of one there; and 16 bits, in f32 on the way. */
 static void probabilities_of_one_class_are_its_number(void **state) {
     (void)state;
@@ -382,6 +398,7 @@ int main(void) {
         OPS_TEST(terms_and_reductions_equal_pytorch),
         OPS_TEST(cross_entropy_with_options_equals_pytorch),
         OPS_TEST(cross_entropy_of_probabilities_equals_pytorch),
+        OPS_TEST(probabilities_that_are_not_like_the_logits_are_errors),
         OPS_TEST(probabilities_of_one_class_are_its_number),
         OPS_TEST(accuracy_takes_the_first_of_equals_and_nan_as_largest),
         OPS_TEST(sixteen_bit_losses_average_many_rows), OPS_TEST(sixteen_bit_losses_join_rows),
