@@ -217,6 +217,29 @@ static void check_earlier(kn_layer *self, kn_tensor *x) {
                    "self: values are not those of an earlier call");
 }
 
+/* Of a layer with HEADS heads, in a batch of B. */
+static void check_earlier_of_others(kn_layer *self, kn_tensor *x) {
+    const kn_shape shapes[] = {KN_SHAPE(B, 2 * HEADS, 3, HEAD), KN_SHAPE(B + 1, HEADS, 3, HEAD),
+                               KN_SHAPE(B, HEADS, 3, HEAD + 1), KN_SHAPE(B, HEADS, 3, HEAD)};
+    char text[128];
+    for (int i = 0; i < 4; i++) {
+        kn_tensor *k = kn_cast(kn_ones(shapes[i]), i == 3 ? KN_F64 : KN_F32);
+        kn_tensor *right = kn_ones(KN_SHAPE(B, HEADS, 3, HEAD)), *v = right;
+        assert_null(kn_layer_attention_forward(
+            self, x, &(kn_layer_attention_inputs){.keys = &k, .values = &v}));
+        snprintf(text, sizeof text,
+                 "self: keys are %s [%d,%d,3,%d]; the layer's are f32 [%d,%d,3,%d]",
+                 i == 3 ? "f64" : "f32", (int)shapes[i].dim[0], (int)shapes[i].dim[1],
+                 (int)shapes[i].dim[3], B, HEADS, HEAD);
+        assert_fails(kn_check(), i == 3 ? KN_ERR_DTYPE : KN_ERR_SHAPE, text);
+        v = k;
+        k = right;
+        assert_null(kn_layer_attention_forward(
+            self, x, &(kn_layer_attention_inputs){.keys = &k, .values = &v}));
+        assert_fails(kn_check(), i == 3 ? KN_ERR_DTYPE : KN_ERR_SHAPE, "self: values are f");
+    }
+}
+
 static void wrong_inputs_are_errors(void **state) {
     (void)state;
     fixture f;
@@ -236,6 +259,7 @@ static void wrong_inputs_are_errors(void **state) {
         cross, x, &(kn_layer_attention_inputs){.memory = kn_ones(KN_SHAPE(S, MEMORY))}));
     assert_fails(kn_check(), KN_ERR_SHAPE, "cross: memory is not [batch,time,memory_width]");
     check_earlier(self, x);
+    check_earlier_of_others(self, x);
     kn_tensor *gone = NULL;
     {
         KN_FRAME();

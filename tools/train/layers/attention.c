@@ -1,4 +1,6 @@
 /* Attention between linear layers: of a sequence to itself, or to another one. */
+#include <string.h>
+
 #include "layers/layer.h"
 
 typedef struct attention {
@@ -64,25 +66,38 @@ static bool refuse(kn_status status, const char *problem) {
     return false;
 }
 
-/* Keys or values of earlier calls, `what` of both: of one length. */
-static bool earlier_fits(const char *what, kn_tensor *t, kn_tensor *keys) {
+/* Keys or values of earlier calls, `what` of both: of one length, and for x's batch. Under autocast
+ * they have the dtype of a frame's products. */
+static bool earlier_fits(const char *what, const attention *l, kn_tensor *x, kn_tensor *t,
+                         int64_t length) {
     const char *problem = kn_tensor_problem(t);
-    if (!problem && kn_tensor_shape(t).n_dims == 4 &&
-        kn_tensor_shape(t).dim[2] == kn_tensor_shape(keys).dim[2])
-        return true;
-    if (!problem) problem = "are not those of an earlier call, [batch,heads,time,head width]";
-    (void)KN_FAIL_NULL(KN_ERR_INVALID, "%s %s", what, problem);
+    kn_shape s = problem ? KN_SCALAR : kn_tensor_shape(t);
+    if (s.n_dims != 4 || s.dim[2] != length) {
+        if (!problem) problem = "are not those of an earlier call, [batch,heads,time,head width]";
+        (void)KN_FAIL_NULL(KN_ERR_INVALID, "%s %s", what, problem);
+        return false;
+    }
+    kn_shape own = KN_SHAPE(kn_tensor_shape(x).dim[0], l->kv_heads, length, l->head_width);
+    kn_dtype dtype = kn_tensor_dtype(t), of_x = kn_tensor_dtype(x);
+    bool fits = memcmp(s.dim, own.dim, 4 * sizeof s.dim[0]) == 0;
+    if (fits && (dtype == of_x || kn_frame_autocast())) return true;
+    char has[128], wants[128];
+    (void)KN_FAIL_NULL(fits ? KN_ERR_DTYPE : KN_ERR_SHAPE, "%s are %s %s; the layer's are %s %s",
+                       what, kn_dtype_name(dtype), kn_shape_text(has, sizeof has, s),
+                       kn_dtype_name(of_x), kn_shape_text(wants, sizeof wants, own));
     return false;
 }
 
-static bool earlier_fit(const kn_layer_attention_inputs *in) {
+static bool earlier_fit(const attention *l, kn_tensor *x, const kn_layer_attention_inputs *in) {
     if (!in->keys && !in->values) return true;
     if (!in->keys || !in->values || in->keys == in->values || !*in->keys != !*in->values)
         return refuse(KN_ERR_INVALID,
                       "keys and values need a variable each, both NULL or both "
                       "those of an earlier call");
-    return !*in->keys || (earlier_fits("keys", *in->keys, *in->keys) &&
-                          earlier_fits("values", *in->values, *in->keys));
+    if (!*in->keys) return true;
+    kn_shape keys = kn_tensor_problem(*in->keys) ? KN_SCALAR : kn_tensor_shape(*in->keys);
+    return earlier_fits("keys", l, x, *in->keys, keys.dim[2]) &&
+           earlier_fits("values", l, x, *in->values, keys.dim[2]);
 }
 
 static bool memory_fits(const attention *l, const kn_layer_attention_inputs *in) {
@@ -120,7 +135,7 @@ static bool inputs_fit(const attention *l, kn_tensor *x, const kn_layer_attentio
         (void)KN_FAIL_NULL(KN_ERR_INVALID, "mask %s", problem);
         return false;
     }
-    return earlier_fit(in) && memory_fits(l, in);
+    return earlier_fit(l, x, in) && memory_fits(l, in);
 }
 
 static kn_tensor *attend(kn_layer *layer, kn_tensor *x, const void *ctx) {
