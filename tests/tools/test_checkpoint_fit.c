@@ -405,6 +405,47 @@ static void a_cast_rounds_once(void **state) {
     pair_close(&p);
 }
 
+/* Those that the file has as infinite or NaN are. */
+static void floats_beyond_the_range_are_refused_before_anything_changes(void **state) {
+    (void)state;
+    const struct {
+        kn_dtype file, program;
+        double value;
+        const char *message; /* NULL: loads */
+    } cases[] = {{KN_F64, KN_F32, -1e300, "'w1' has -1e+300, which is beyond the range of f32"},
+                 {KN_F32, KN_F16, 1e5f, "'w1' has 100000, which is beyond the range of f16"},
+                 {KN_F32, KN_BF16, 3.4e38f, "which is beyond the range of bf16"},
+                 {KN_F64, KN_F32, 3.4e38, NULL},
+                 {KN_F64, KN_F32, INFINITY, NULL},
+                 {KN_F64, KN_BF16, (double)NAN, NULL}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        kn_params *params = NULL;
+        double loaded = 0;
+        KN_FRAME();
+        assert_ok(kn_params_create(&params, NULL));
+        kn_tensor *w0 = kn_param(params, KN_SHAPE(2), kn_init_normal(0, 1), "w0");
+        kn_named w1 = {"w1", kn_cast(kn_zeros(KN_SHAPE(3)), cases[i].program)};
+        kn_tensor *file = kn_cast(kn_ones(KN_SHAPE(3)), cases[i].file);
+        assert_ok(kn_fill_into(kn_tensor_view(file, KN_SCALAR, 2), cases[i].value));
+        assert_ok(kn_safetensors_save(
+            path, (kn_named[]){{"w0", kn_full(KN_SHAPE(2), 5)}, {"w1", file}}, 2, NULL, 0));
+        kn_checkpoint c = {.params = params, .extra = &w1, .n_extra = 1};
+        double before = ((const float *)kn_data(w0))[0];
+        kn_status status = kn_checkpoint_load(&c, path);
+        assert_close(((const float *)kn_data(w0))[0], cases[i].message ? before : 5, 0, 0);
+        if (cases[i].message) {
+            assert_fails(status, KN_ERR_INVALID, cases[i].message);
+        } else {
+            assert_ok(status);
+            kn_tensor *last = kn_cast(kn_tensor_view(w1.tensor, KN_SCALAR, 2), KN_F32);
+            assert_ok(kn_item(&loaded, last));
+            assert_true(loaded == (double)(float)cases[i].value || isnan(cases[i].value));
+            assert_int_equal(isnan(loaded), isnan(cases[i].value));
+        }
+        kn_params_destroy(params);
+    }
+}
+
 static void floats_beside_an_optimisers_state_are_not_cast(void **state) {
     (void)state;
     kn_params *params = NULL;
@@ -489,6 +530,7 @@ int main(void) {
         TEST(weights_of_other_programs_load_by_params_and_state),
         TEST(floats_of_another_width_are_cast),
         TEST(a_cast_rounds_once),
+        TEST(floats_beyond_the_range_are_refused_before_anything_changes),
         TEST(floats_beside_an_optimisers_state_are_not_cast),
         TEST(a_partial_load_leaves_what_the_file_lacks),
         TEST(a_partial_load_of_what_does_not_fit_is_refused)};

@@ -21,7 +21,6 @@ enum { NAME_BYTES = 320, KEYS_MAX = 12, LINKS_MAX = 40 };
 #define AVERAGE "ema/"
 #define VOCAB "knet.vocab"
 #define DATA_HASH "knet.data_hash"
-#define METHOD "knet.optimizer"
 
 /* The tensors of a checkpoint, by the name that they have in files. */
 typedef struct list {
@@ -201,7 +200,7 @@ static kn_status metadata_fill(metadata *m, kn_checkpoint *c) {
     uint64_t seed = 0, offset = 0;
     kn__text_puts(key_add(m, "format"), "pt"); /* what readers of PyTorch's world look for */
     if (c->optim) {
-        kn__text_puts(key_add(m, METHOD), kn_optim_name(c->optim));
+        kn__text_puts(key_add(m, KN__METHOD), kn_optim_name(c->optim));
         KN_TRY(kn__order_put(key_add(m, KN__ORDER), c->params));
         kn__settings_put(key_add(m, "knet.settings"), c->optim);
         kn__groups_put(key_add(m, "knet.groups"), c->optim);
@@ -326,21 +325,6 @@ static bool has_averages(kn_file *f, kn_params *params) {
     return has;
 }
 
-static bool is_float(kn_dtype dtype) {
-    return dtype == KN_F32 || dtype == KN_F64 || dtype == KN_F16 || dtype == KN_BF16;
-}
-
-/* Floats of another width are cast, but not those of a run that might continue with other bits. */
-static kn_status dtype_check(kn_file *f, int i, const char *path, const kn_named *want) {
-    kn_dtype dtype = kn_file_dtype(f, i), expected = kn_tensor_dtype(want->tensor);
-    bool is_run = kn_file_metadata(f, METHOD) != NULL,
-         floats = is_float(dtype) && is_float(expected);
-    if (dtype == expected || (floats && !is_run)) return KN_OK;
-    return KN_FAIL(KN_ERR_INVALID, "%s: '%s' is %s; the program's is %s%s", path, want->name,
-                   dtype ? kn_dtype_name(dtype) : "of an unknown dtype", kn_dtype_name(expected),
-                   floats ? " (a file with an optimiser's state is not cast)" : "");
-}
-
 static kn_status tensor_check(const kn_checkpoint *c, kn_file *f, const char *path,
                               const kn_named *want) {
     char has[128], wants[128], other[NAME_BYTES];
@@ -356,7 +340,7 @@ static kn_status tensor_check(const kn_checkpoint *c, kn_file *f, const char *pa
         return KN_FAIL(KN_ERR_INVALID, "%s: '%s' is %s; the program's is %s", path, want->name,
                        kn_shape_text(has, sizeof has, shape),
                        kn_shape_text(wants, sizeof wants, expected));
-    return dtype_check(f, i, path, want);
+    return kn__cast_check(f, i, path, want);
 }
 
 /* n numbers of the key's text; false: other text. */
@@ -478,7 +462,7 @@ static bool has_state(kn_file *f) {
 
 /* Adds what the optimiser's state will be, to be checked: its order is final once it is made. */
 static kn_status optimizer_plan(list *l, kn_checkpoint *c, kn_file *f, const char *path) {
-    const char *method = kn_file_metadata(f, METHOD), *name = kn_optim_name(c->optim);
+    const char *method = kn_file_metadata(f, KN__METHOD), *name = kn_optim_name(c->optim);
     char part[NAME_BYTES];
     if (!method)
         return KN_FAIL(KN_ERR_INVALID, "%s has the state of no optimiser; the optimiser is %s",

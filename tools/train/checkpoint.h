@@ -27,6 +27,12 @@ static inline double kn__double_of(uint64_t bits) {
 /* n numbers of the metadata's key. Errors: INVALID for a file without it, or with other text. */
 kn_status kn__numbers_get(uint64_t out[], int n, kn_file *f, const char *path, const char *key);
 
+/* --- checkpoint_cast.c --- */
+#define KN__METHOD "knet.optimizer"
+/* Whether tensor i of the file is, or can be cast to, the program's: floats of another width are,
+ * unless the file is of a run, or one of them is finite and would be infinite. */
+kn_status kn__cast_check(kn_file *f, int i, const char *path, const kn_named *want);
+
 /* --- checkpoint_order.c --- */
 #define KN__ORDER "knet.order"
 /* Whether the order of the gradients is final. */

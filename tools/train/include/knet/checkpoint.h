@@ -13,7 +13,8 @@
  * Weights load from any safetensors file that has them, whatever else it has. For a file of PyTorch
  * set params and state, and nothing else: without state the running means and variances of batch
  * norms stay as they are. Floats of another width, as the f16 or bf16 of many published files, are
- * cast, rounded once, unless the file has an optimiser's state (knet.optimizer in its metadata).
+ * cast, rounded once, unless the file has an optimiser's state (knet.optimizer in its metadata);
+ * a number beyond the range of the program's dtype is an error.
  * A file is written beside the older one as PATH.new, synced to disk, then renamed: a process that
  * is killed while it saves leaves the older file whole; where PATH is a link, PATH is the file that
  * it leads to. One process at a time saves to a path.
