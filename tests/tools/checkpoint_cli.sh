@@ -402,7 +402,9 @@ averages) # of the weights, and the scale of the loss
   err_has "plain.st has no tensor 'conv1.weight'"
   want 0 "$knet" train cifar_bn --synthetic --epochs 1 --json --checkpoint momentum.st --optimizer momentum
   want 1 "$knet" train cifar_bn --synthetic --epochs 2 --json --checkpoint momentum.st --resume --optimizer record
-  err_has 'with momentum 0.95; .* is 0.9: resume with the optimiser of the first run \(--optimizer\)$'
+  err_has 'with momentum 0.95; .* is 0.9: resume with the momentum of the first run \(--optimizer\)$'
+  want 1 "$knet" train mlp --synthetic --epochs 2 --json --checkpoint plain.st --resume --clip-norm 2
+  err_has 'with clip_norm 0; .* is 2: resume with the clip_norm of the first run \(--clip-norm or --optimizer\)$'
   want 2 "$knet" train mlp --synthetic --ema 1
   err_has 'the decay is in'
   ;;

@@ -178,7 +178,7 @@ static kn_status adam(kn_optim **out, kn_params *p, double x[4]) {
 }
 
 /* Loads what an optimiser of x saved into one whose number i is another. */
-static void settings_refused(optim_fn fn, int i, const char *name) {
+static void settings_refused(optim_fn fn, int i, const char *name, const char *options) {
     double x[4] = {0.5, 0.25, 0.125, 0.75}, y[4] = {0.5, 0.25, 0.125, 0.75};
     char text[128];
     pair p, q;
@@ -189,10 +189,11 @@ static void settings_refused(optim_fn fn, int i, const char *name) {
     assert_ok(fn(&q.c.optim, q.params, y));
     assert_ok(kn_fill_into(p.w[0], 3));
     assert_ok(kn_checkpoint_save(path, &p.c, NULL));
-    snprintf(text, sizeof text,
-             "is of a run with %s %g; the optimiser's is 0.0625: resume with the optimiser of the "
-             "first run",
-             name, x[i]);
+    snprintf(
+        text, sizeof text,
+        "is of a run with %s %g; the optimiser's is 0.0625: resume with the %s of the first run "
+        "(%s)",
+        name, x[i], name, options);
     assert_fails(kn_checkpoint_load(&q.c, path), KN_ERR_INVALID, text);
     assert_close(first_of(q.w[0]), 1, 0, 0);
     q.c.keep_settings = 1;
@@ -205,11 +206,13 @@ static void settings_refused(optim_fn fn, int i, const char *name) {
 static void other_settings_are_refused(void **state) {
     (void)state;
     KN_FRAME();
-    const char *const of_momentum[] = {"momentum", "weight_decay", "clip_norm", "clip_each"};
-    for (int i = 0; i < 4; i++) settings_refused(momentum, i, of_momentum[i]);
-    settings_refused(rmsprop, 0, "rho");
-    settings_refused(adam, 1, "beta2");
-    settings_refused(adam, 2, "eps");
+    settings_refused(momentum, 0, "momentum", "--optimizer");
+    settings_refused(momentum, 1, "weight_decay", "--weight-decay or --optimizer");
+    settings_refused(momentum, 2, "clip_norm", "--clip-norm or --optimizer");
+    settings_refused(momentum, 3, "clip_each", "--optimizer");
+    settings_refused(rmsprop, 0, "rho", "--optimizer");
+    settings_refused(adam, 1, "beta2", "--optimizer");
+    settings_refused(adam, 2, "eps", "--optimizer");
 }
 
 static void a_file_of_an_older_version_has_no_settings(void **state) {

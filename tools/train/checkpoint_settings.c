@@ -13,6 +13,9 @@
 enum { N_SETTINGS = sizeof(kn_optim_settings) / sizeof(double), PREFIX_BYTES = 256 };
 static const char *const setting_names[N_SETTINGS] = {
     "momentum", "beta1", "beta2", "eps", "weight_decay", "clip_norm", "clip_each"};
+/* Options of knet train that set one alone, besides --optimizer. */
+static const char *const setting_options[N_SETTINGS] = {
+    "", "", "", "", "--weight-decay or ", "--clip-norm or ", ""};
 
 static void settings_get(double out[N_SETTINGS], const kn_optim *optim) {
     kn_optim_settings s = kn_optim_settings_get(optim);
@@ -51,9 +54,9 @@ static kn_status settings_check(const kn_optim *optim, kn_file *f, const char *p
         if (kn__double_of(bits[i]) == own[i]) continue;
         const char *name = i == 2 && own[1] == 0 ? "rho" : setting_names[i];
         return KN_FAIL(KN_ERR_INVALID,
-                       "%s is of a run with %s %g; the optimiser's is %g: resume with the "
-                       "optimiser of the first run (--optimizer)",
-                       path, name, kn__double_of(bits[i]), own[i]);
+                       "%s is of a run with %s %g; the optimiser's is %g: resume with the %s of "
+                       "the first run (%s--optimizer)",
+                       path, name, kn__double_of(bits[i]), own[i], name, setting_options[i]);
     }
     return KN_OK;
 }
