@@ -497,6 +497,7 @@ static void archives_that_contradict_themselves_are_refused(void **state) {
                  {ENTRY, 46, -'f', "a zero byte in its name"},
                  {ENTRY, 46, 1, "its header differs from the directory's"},
                  {LOCAL, 8, -8, "its header differs from the directory's"},
+                 {ENTRY, 24, 1, "member 'f32.npy': its compressed bytes are damaged"},
                  {END, 10, 200, "a directory of 210 members in "},
                  {END, 12, 1, "a directory of 10 members in "}};
     static uint8_t bytes[1 << 14];

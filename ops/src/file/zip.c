@@ -224,7 +224,8 @@ static kn_status read_header(kn__entry *e, const kn_file *f, size_t size, const 
         if (!large) return KN_FAIL(KN_ERR_OOM, "%s: no memory", f->path);
         n = read_prefix(large, whole, f, e, size);
     }
-    kn_status status = kn__npy_header(e, f, place, large ? large : prefix, n);
+    kn_status status = n || !size ? kn__npy_header(e, f, place, large ? large : prefix, n)
+                                  : KN__BAD(f, "%sits compressed bytes are damaged", place);
     free(large);
     return status;
 }
