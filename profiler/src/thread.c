@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,15 +34,22 @@ static int create(pthread_t *out, void *(*run)(void *), void *arg) {
 }
 
 int kn__thread_start(pthread_t *out, void *(*run)(void *), void *arg) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
+    sigset_t before;
+    kn__signals_block(&before);
     kn__mute();
     int error = create(out, run, arg);
     kn__unmute();
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    kn__signals_restore(&before);
     return error;
 }
+
+void kn__signals_block(sigset_t *before) {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, before);
+}
+
+void kn__signals_restore(const sigset_t *before) { pthread_sigmask(SIG_SETMASK, before, NULL); }
 
 void kn__thread_name(char *out, size_t out_bytes, long tid) {
     char path[64];

@@ -9,6 +9,7 @@
 #include "cells.h"
 #include "checked.h"
 #include "scope.h"
+#include "thread.h"
 #include "trace.h"
 
 _Static_assert(offsetof(kn__tree_node, opened) == 64 && offsetof(kn__tree_node, name) == 128,
@@ -203,9 +204,7 @@ static kn__tree *adopt_tree(void) {
     return tree;
 }
 
-kn__tree *kn__tree_get(void) {
-    if (kn__tree_mine) return kn__tree_mine;
-    if (atomic_load(&kn__forked)) return NULL;
+static kn__tree *enter_thread(void) {
     pthread_mutex_lock(&registry_lock);
     kn__tree *tree = adopt_tree();
     bool is_first = tree && !is_counted && n_threads == 1;
@@ -217,6 +216,17 @@ kn__tree *kn__tree_get(void) {
     kn__tree_mine = tree;
     if (!atomic_load(&kn__prof_extras)) kn__tree_fast = tree;
     if (is_first && kn__tree_on_first) kn__tree_on_first();
+    return tree;
+}
+
+/* Starting a thread takes long, under the lock of the page: a handler that exits runs after it. */
+kn__tree *kn__tree_get(void) {
+    if (kn__tree_mine) return kn__tree_mine;
+    if (atomic_load(&kn__forked)) return NULL;
+    sigset_t before;
+    kn__signals_block(&before);
+    kn__tree *tree = enter_thread();
+    kn__signals_restore(&before);
     return tree;
 }
 
