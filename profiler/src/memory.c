@@ -10,6 +10,7 @@
 #include "at_rest.h"
 #include "checked.h"
 #include "memory_series.h"
+#include "now.h"
 #include "nvtx.h"
 #include "scope.h"
 #include "trace.h"
@@ -26,6 +27,8 @@ atomic_bool kn__memory_counts = true;
  * is spinning; a mutex would cost twice as much when no thread waits. */
 static atomic_bool lock;
 static atomic_bool stopped;
+
+bool kn__memory_is_stopped(void) { return atomic_load_explicit(&stopped, memory_order_relaxed); }
 
 static uint64_t epoch = 1; /* grows with every new maximum */
 static kn__tree_node **rows[CHUNKS_MAX];
@@ -45,10 +48,31 @@ static enum { MARKS_ALL, MARKS_MEASURED, MARKS_NONE } marks;
 
 static kn__tree_node outside = {.label = "(outside any scope)"};
 
-static void take_lock(void) {
+/* False: memory was stopped, at exit, by the thread that holds the lock and will not continue. */
+static bool take_lock(void) {
     for (int i = 1; atomic_exchange_explicit(&lock, true, memory_order_acquire); i++) {
-        if (i % SPINS == 0) sched_yield();
+        if (i % SPINS != 0) continue;
+        if (kn__memory_is_stopped()) return false;
+        sched_yield();
     }
+    return true;
+}
+
+static bool lock_pools(uint64_t ms) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    struct timespec end = kn__time_after(now, ms * 1000000);
+    return pthread_mutex_timedlock(&pools_lock, &end) == 0;
+}
+
+/* pools_lock too; false: neither. */
+static bool take_locks(void) {
+    while (!lock_pools(10)) {
+        if (kn__memory_is_stopped()) return false;
+    }
+    if (take_lock()) return true;
+    pthread_mutex_unlock(&pools_lock);
+    return false;
 }
 
 static void give_lock(void) {
@@ -143,10 +167,10 @@ static void raise_mark(kn__tree *tree, int64_t live) {
 
 static uint32_t on_alloc(kn_pool *pool, void *ptr, size_t size_bytes, kn_stream stream) {
     (void)stream;
-    if (atomic_load_explicit(&stopped, memory_order_relaxed)) return 0;
+    if (kn__memory_is_stopped()) return 0;
     kn__tree *tree = kn__tree_mine;
     kn__tree_node *node = current_node(tree);
-    take_lock();
+    if (!take_lock()) return 0;
     if (!node->row) node->row = make_row(node);
     uint32_t row = node->row;
     if (row) hold(node, (int64_t)size_bytes);
@@ -168,11 +192,11 @@ static uint32_t on_alloc(kn_pool *pool, void *ptr, size_t size_bytes, kn_stream 
 }
 
 static void on_free(kn_pool *pool, void *ptr, size_t size_bytes, uint32_t owner) {
-    if (atomic_load_explicit(&stopped, memory_order_relaxed)) return;
+    if (kn__memory_is_stopped()) return;
     kn__tree *tree = kn__tree_mine;
     bool is_temporary = tree && ptr && tree->last_block == ptr;
     if (is_temporary) tree->last_block = NULL;
-    take_lock();
+    if (!take_lock()) return;
     kn__tree_node *node = node_of(owner);
     if (node) hold(node, -(int64_t)size_bytes);
     if (node && is_temporary && marks != MARKS_NONE) {
@@ -192,8 +216,7 @@ static __attribute__((noinline)) void ask_device(kn_pool *pool) {
     kn_device_info info;
     kn_device *device = kn_pool_device(pool);
     if (kn_device_kind_get(device) == KN_DEVICE_HOST) return;
-    if (kn_device_info_read(&info, sizeof info, device) < 0) return;
-    take_lock();
+    if (kn_device_info_read(&info, sizeof info, device) < 0 || !take_lock()) return;
     kn__pool_use *use = find_pool(pool);
     if (use) {
         use->device_used = info.total_bytes - info.free_bytes;
@@ -206,8 +229,7 @@ static __attribute__((noinline)) void ask_device(kn_pool *pool) {
  */
 static void on_reserve(kn_pool *pool, int64_t delta_bytes, uint64_t reserved_bytes) {
     (void)delta_bytes;
-    if (atomic_load_explicit(&stopped, memory_order_relaxed)) return;
-    take_lock();
+    if (kn__memory_is_stopped() || !take_lock()) return;
     kn__pool_use *use = find_pool(pool);
     bool most = use && marks != MARKS_NONE && reserved_bytes > use->reserved_max;
     if (use) use->reserved = reserved_bytes;
@@ -276,8 +298,7 @@ static void fill_use(kn__pool_use *use, const kn_pool_stats *stats) {
 
 /* The program starts the pool's marks again; the run's stay. */
 static void on_peaks_reset(kn_pool *pool, uint64_t live_bytes_max) {
-    if (atomic_load_explicit(&stopped, memory_order_relaxed)) return;
-    take_lock();
+    if (kn__memory_is_stopped() || !take_lock()) return;
     kn__pool_use *use = find_pool(pool);
     if (use && marks == MARKS_ALL)
         use->live_max = kn__max_i64(use->live_max, (int64_t)live_bytes_max);
@@ -286,12 +307,12 @@ static void on_peaks_reset(kn_pool *pool, uint64_t live_bytes_max) {
 
 /* A pool may have lived before the observer was attached: its marks start at the pool's own. */
 static void on_pool_create(kn_pool *pool) {
-    if (atomic_load_explicit(&stopped, memory_order_relaxed)) return;
+    if (kn__memory_is_stopped()) return;
     kn_pool_stats stats = {0};
     kn_pool_stats_read(&stats, sizeof stats, pool);
     int64_t delta = (int64_t)stats.live_bytes, live = 0;
     void *heap = kn__nvtx_heap(kn_pool_name(pool));
-    take_lock();
+    if (!take_lock()) return;
     kn__pool_use *use = make_pool(kn_pool_name(pool));
     if (use) {
         use->pool = pool;
@@ -319,13 +340,13 @@ static void forget_pool(kn__pool_use *use, const kn_pool_stats *stats) {
 }
 
 static void on_pool_destroy(kn_pool *pool) {
-    if (atomic_load_explicit(&stopped, memory_order_relaxed)) return;
+    if (kn__memory_is_stopped()) return;
     kn_pool_stats stats = {0};
     int64_t delta = 0, live = 0;
     void *heap = NULL;
     pthread_mutex_lock(&pools_lock);
     kn_pool_stats_read(&stats, sizeof stats, pool);
-    take_lock();
+    if (!take_lock()) goto cleanup;
     kn__pool_use *use = find_pool(pool);
     delta = -(use ? use->live : (int64_t)stats.live_bytes);
     if (delta) live = change_live(delta);
@@ -335,6 +356,7 @@ static void on_pool_destroy(kn_pool *pool) {
     }
     give_lock();
     if (heap) kn__nvtx_heap_end(heap);
+cleanup:
     pthread_mutex_unlock(&pools_lock);
     if (delta) count_mine(kn__tree_mine, live);
 }
@@ -342,7 +364,7 @@ static void on_pool_destroy(kn_pool *pool) {
 /* --- heaps: pools that others count --- */
 
 static bool is_followed(void) {
-    return !atomic_load_explicit(&stopped, memory_order_relaxed) && !kn__muted &&
+    return !kn__memory_is_stopped() && !kn__muted &&
            atomic_load_explicit(&kn__prof_extras, memory_order_relaxed) & KN__PROF_MEM;
 }
 
@@ -365,8 +387,7 @@ static kn__pool_use *make_heap(const char *name) {
 }
 
 kn_prof_heap *kn_prof_heap_get(const char *name) {
-    if (!name || !is_followed()) return NULL;
-    take_lock();
+    if (!name || !is_followed() || !take_lock()) return NULL;
     kn__pool_use *use = find_heap(name);
     if (!use) use = make_heap(name);
     give_lock();
@@ -402,8 +423,7 @@ static void on_call_end(const char *name) {
 
 /* The path of the scope, innermost last: "train/forward/conv". */
 static bool owner_name(uint32_t owner, char *out, size_t out_bytes) {
-    if (atomic_load_explicit(&stopped, memory_order_relaxed) || !out_bytes) return false;
-    take_lock();
+    if (kn__memory_is_stopped() || !out_bytes || !take_lock()) return false;
     const kn__tree_node *node = node_of(owner);
     give_lock();
     if (!node) return false;
@@ -441,10 +461,7 @@ kn_status kn__memory_start(bool with_blocks) {
 }
 
 static bool pools_at_rest(void) {
-    struct timespec end;
-    clock_gettime(CLOCK_REALTIME, &end);
-    end.tv_sec += KN__AT_REST_MS / 1000;
-    if (pthread_mutex_timedlock(&pools_lock, &end) != 0) return false;
+    if (!lock_pools(KN__AT_REST_MS)) return false;
     bool all = true;
     for (int i = 0; all && i < n_pools; i++) {
         const kn__pool_use *use = &pools[i];
@@ -453,8 +470,6 @@ static bool pools_at_rest(void) {
     pthread_mutex_unlock(&pools_lock);
     return all;
 }
-
-bool kn__memory_is_stopped(void) { return atomic_load_explicit(&stopped, memory_order_relaxed); }
 
 bool kn__memory_at_rest(void) {
     for (int i = 1; atomic_load_explicit(&lock, memory_order_relaxed); i++) {
@@ -466,11 +481,20 @@ bool kn__memory_at_rest(void) {
 
 void kn__memory_stop(void) { atomic_store_explicit(&stopped, true, memory_order_relaxed); }
 
+/* Reading a pool takes its lock. */
+static bool can_be_read(const kn_pool *pool) {
+    while (!kn__pool_at_rest(pool)) {
+        if (kn__memory_is_stopped()) return false;
+    }
+    return true;
+}
+
 /* From the pools themselves: what threads tell us comes a moment later, and in another order. */
 static void read_pools(kn__memory_totals *out) {
     for (int i = 0; i < out->n_pools; i++) {
         kn_pool_stats stats;
         if (!out->pools[i].pool || out->pools[i].is_heap) continue;
+        if (!can_be_read(out->pools[i].pool)) return;
         kn_pool_stats_read(&stats, sizeof stats, out->pools[i].pool);
         fill_use(&out->pools[i], &stats);
     }
@@ -495,8 +519,7 @@ static int marks_begin(const kn_pool *grown[KN__POOLS_MAX]) {
 void kn__memory_measure(bool on) {
     const kn_pool *grown[KN__POOLS_MAX];
     int n = 0;
-    pthread_mutex_lock(&pools_lock); /* no pool ends while its device is asked */
-    take_lock();
+    if (!take_locks()) return; /* no pool ends while its device is asked */
     marks = on ? MARKS_MEASURED : MARKS_NONE;
     atomic_store_explicit(&kn__memory_counts, on, memory_order_relaxed);
     if (on) n = marks_begin(grown);
@@ -506,8 +529,7 @@ void kn__memory_measure(bool on) {
 }
 
 void kn__memory_totals_read(kn__memory_totals *out) {
-    pthread_mutex_lock(&pools_lock);
-    take_lock();
+    if (!take_locks()) return;
     out->live = atomic_load_explicit(&kn__memory_live, memory_order_relaxed);
     out->live_max = atomic_load_explicit(&kn__memory_live_max, memory_order_relaxed);
     out->n_events = atomic_load_explicit(&kn__memory_events, memory_order_relaxed);
@@ -520,7 +542,8 @@ void kn__memory_totals_read(kn__memory_totals *out) {
 }
 
 void kn__memory_row_read(kn__memory_row *out, const kn__tree_node *node) {
-    take_lock();
+    *out = (kn__memory_row){0};
+    if (!take_lock()) return;
     *out = (kn__memory_row){
         .alloc_bytes = node->alloc_bytes,
         .n_allocs = node->n_allocs,
@@ -548,7 +571,7 @@ bool kn__memory_open_mark(kn__memory_mark *out, const kn__tree *tree, const kn__
 const kn__tree_node *kn__memory_outside(void) { return &outside; }
 
 void kn__memory_series_read(kn__series *out) {
-    take_lock();
+    if (!take_lock()) return;
     kn__series_read(out);
     give_lock();
 }

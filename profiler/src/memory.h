@@ -33,8 +33,8 @@ extern _Atomic(_Bool) kn__memory_counts; /* live bytes count for high-water mark
 const kn_observer *kn__memory_observer(bool with_blocks);
 /* Attaches it, in place of the other one if that is attached. One caller at a time. */
 kn_status kn__memory_start(bool with_blocks);
-/* In a forked child, or at exit where memory can't be read: every later event is ignored and no
- * lock is taken. */
+/* In a forked child, or at exit where memory can't be read: every later event is ignored, and calls
+ * that wait for a lock return with nothing read. */
 void kn__memory_stop(void);
 bool kn__memory_is_stopped(void);
 

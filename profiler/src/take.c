@@ -301,6 +301,7 @@ kn_status kn__report_take(kn__report *out, uint64_t now, double tick_ns) {
         kn__memory_totals_read(&out->memory);
         take_live(&out->live, tick_ns);
     }
+    if (kn__memory_is_stopped()) out->has_memory = false; /* meanwhile, at exit */
     kn__report_finish(out);
     if (out->memory.n_pools == 1) bound_peaks(&out->root, out->memory.live_max);
     place_in_time(&out->root, tick_ns);

@@ -28,6 +28,8 @@ has_no() { if grep -q "$1" "$err"; then echo "$1 in:"; cat "$err"; exit 1; fi; }
 until_said '^KNET_TIMER: the report is without memory: ' KNET_TIMER=1
 has ' work '
 has_no Allocations
+until_said '^KNET_TIMER: the report is without memory: ' KNET_TIMER=1,every=5ms
+has ' work '
 until_said '^KNET_ALLOC: no report of pool cpu: ' KNET_ALLOC=stats
 
 # The page of `knet top` starts its thread.
