@@ -501,11 +501,22 @@ static void leave_out_stuck_memory(void) {
     say(&text);
 }
 
+static void leave_out_stuck_trace(void) {
+    kn__text text = {0};
+    kn__steps_leave();
+    if (!kn__trace_leave()) return;
+    kn__text_puts(&text,
+                  "KNET_TIMER: the trace lacks its end: the program ended while it wrote "
+                  "events, as when a signal handler exits\n");
+    say(&text);
+}
+
 __attribute__((destructor)) static void finish(void) {
     if (!report_at_exit) return;
     kn__mute(); /* for good */
     kn__stderr_reopen();
     leave_out_stuck_memory();
+    leave_out_stuck_trace();
     kn__live_stop();
     kn__watch_stop();
     if (is_child && kn__tree_threads() == 0 && !kn__counters_exist()) {

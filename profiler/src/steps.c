@@ -4,10 +4,11 @@
 
 #include "cancel.h"
 #include "checked.h"
+#include "left.h"
 #include "scope.h"
 #include "trace.h"
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects all below */
+static pthread_mutex_t lock = KN__LEFT_MUTEX; /* protects all below */
 static kn__step_plan plan = {.first = 1};
 static void (*measure_fn)(bool on);
 static void (*report_fn)(void);
@@ -23,18 +24,20 @@ void kn__steps_start(const kn__step_plan *wanted, void (*measure)(bool on), void
 }
 
 void kn__steps_read(kn__steps *out) {
-    pthread_mutex_lock(&lock);
+    bool locked = kn__left_lock(&lock);
     *out = steps;
-    pthread_mutex_unlock(&lock);
+    if (locked) pthread_mutex_unlock(&lock);
     if (!out->n_timed) out->min_ns = 0;
 }
 
 uint64_t kn__steps_seen(void) {
-    pthread_mutex_lock(&lock);
+    bool locked = kn__left_lock(&lock);
     uint64_t n = n_seen;
-    pthread_mutex_unlock(&lock);
+    if (locked) pthread_mutex_unlock(&lock);
     return n;
 }
+
+void kn__steps_leave(void) { (void)kn__left_mine(&lock); }
 
 static bool is_measured(uint64_t step) {
     return step >= plan.first && (!plan.last || step <= plan.last);
@@ -69,7 +72,7 @@ static bool count_step(uint64_t now) {
 void kn_step(void) {
     if (!__atomic_load_n(&kn_prof_on_, __ATOMIC_RELAXED)) return;
     KN__CANCEL_LATER();
-    pthread_mutex_lock(&lock);
+    if (!kn__left_lock(&lock)) return;
     bool due = count_step(kn__clock_monotonic_ns()); /* under the lock: steps come in order */
     pthread_mutex_unlock(&lock);
     if (due) report_fn();

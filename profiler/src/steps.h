@@ -17,5 +17,7 @@ void kn__steps_start(const kn__step_plan *plan, void (*measure)(bool on), void (
 void kn__steps_read(kn__steps *out);
 /* Of all steps. */
 uint64_t kn__steps_seen(void);
+/* At exit, which a signal handler inside kn_step may have called. */
+void kn__steps_leave(void);
 
 #endif

@@ -34,19 +34,18 @@ static int create(pthread_t *out, void *(*run)(void *), void *arg) {
 }
 
 int kn__thread_start(pthread_t *out, void *(*run)(void *), void *arg) {
-    sigset_t before;
-    kn__signals_block(&before);
+    KN__SIGNALS_LATER();
     kn__mute();
     int error = create(out, run, arg);
     kn__unmute();
-    kn__signals_restore(&before);
     return error;
 }
 
-void kn__signals_block(sigset_t *before) {
-    sigset_t all;
+sigset_t kn__signals_hold(void) {
+    sigset_t all, before;
     sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, before);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    return before;
 }
 
 void kn__signals_restore(const sigset_t *before) { pthread_sigmask(SIG_SETMASK, before, NULL); }

@@ -2,7 +2,7 @@
  * threads. Names of any thread.
  *
  * A signal handler of the program may call exit(), and the report then takes our locks: a thread of
- * the program blocks signals while it holds one over calls of the system that take long. */
+ * the program holds those of them with signals blocked that a signal could meet. */
 #ifndef KN_PROFILER_THREAD_H
 #define KN_PROFILER_THREAD_H
 
@@ -13,9 +13,13 @@
 /* As pthread_create; returns its error number. */
 int kn__thread_start(pthread_t *out, void *(*run)(void *), void *arg);
 
-/* Blocks all signals of this thread until the other one; `before` is the caller's. */
-void kn__signals_block(sigset_t *before);
+sigset_t kn__signals_hold(void);
 void kn__signals_restore(const sigset_t *before);
+
+/* To the end of the block this thread handles no signal. They nest. */
+#define KN__SIGNALS_LATER()                                                                        \
+    const sigset_t signals_ __attribute__((cleanup(kn__signals_restore), unused)) =                \
+        kn__signals_hold()
 
 /* The name of a thread of this process, cut to fit; "" if it isn't known. */
 void kn__thread_name(char *out, size_t out_bytes, long tid);

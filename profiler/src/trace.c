@@ -12,6 +12,7 @@
 #include "budget.h"
 #include "checked.h"
 #include "file.h"
+#include "left.h"
 #include "mute.h"
 #include "now.h"
 #include "thread.h"
@@ -44,7 +45,7 @@ static atomic_bool on;
 static _Atomic(uint64_t) n_unbuffered; /* events that there was no memory for */
 
 /* Chunks that wait to be written, the oldest first, and those that are free. This lock is held for
- * some instructions alone. */
+ * some instructions alone, and by the program's threads with signals blocked. */
 static pthread_mutex_t queue_lock = PTHREAD_MUTEX_INITIALIZER; /* protects all of `queue` */
 static struct {
     chunk *first, *last, *free;
@@ -54,7 +55,7 @@ static struct {
 static pthread_cond_t queued = PTHREAD_COND_INITIALIZER;
 static pthread_t writer;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects all below; taken first */
+static pthread_mutex_t lock = KN__LEFT_MUTEX; /* protects all below; taken first */
 static char path_text[KN__PATH_EXPANDED_BYTES];
 static uint64_t n_traces;
 static kn__trace_file file = {.to.fd = -1};
@@ -100,6 +101,7 @@ static void write_chunk(chunk *c) {
 }
 
 static chunk *take_queued(void) {
+    KN__SIGNALS_LATER();
     pthread_mutex_lock(&queue_lock);
     chunk *c = queue.first;
     if (c) queue.first = c->next;
@@ -108,6 +110,7 @@ static chunk *take_queued(void) {
 }
 
 static void free_chunk(chunk *c) {
+    KN__SIGNALS_LATER();
     pthread_mutex_lock(&queue_lock);
     c->next = queue.free;
     queue.free = c;
@@ -139,7 +142,7 @@ static void *write_on(void *arg) {
             continue;
         }
         pthread_mutex_unlock(&queue_lock);
-        pthread_mutex_lock(&lock);
+        if (!kn__left_lock(&lock)) return arg;
         is_due ? write_since(0) : (void)write_queued();
         pthread_mutex_unlock(&lock);
         if (is_due) due = kn__now_ns(CLOCK_MONOTONIC) + WRITE_EVERY_NS;
@@ -170,6 +173,7 @@ static uint64_t kept_from(void) {
 /* Chunks that are older than that. */
 static void forget_before(uint64_t from) {
     for (;;) {
+        KN__SIGNALS_LATER();
         pthread_mutex_lock(&queue_lock);
         chunk *c = queue.first;
         bool is_old = c && (c->n == 0 || time_of(&c->events[c->n - 1]) < from);
@@ -182,7 +186,7 @@ static void forget_before(uint64_t from) {
 
 /* There is no memory for another chunk: the oldest one goes. */
 static void forget_oldest(void) {
-    pthread_mutex_lock(&lock);
+    if (!kn__left_lock(&lock)) return;
     chunk *c = take_queued();
     if (c) {
         keep.n_forgotten += c->n - c->n_written;
@@ -199,18 +203,26 @@ static void write_from(chunk *c, uint64_t from) {
 
 static void put_record(const kn__record *record, uint32_t launch);
 
+/* The chunk that a thread fills, if none waits; NULL: `waits`, the oldest, was taken. */
+static chunk *now_or_queued(chunk **waits, struct kn__trace_buffer *b) {
+    KN__SIGNALS_LATER();
+    pthread_mutex_lock(&queue_lock);
+    chunk *now = b->now;
+    *waits = queue.first;
+    if (*waits) queue.first = (*waits)->next;
+    pthread_mutex_unlock(&queue_lock);
+    return *waits ? NULL : now;
+}
+
 /* The chunk that a thread fills, once none waits: then all of its events before that one's are
  * written. It is not freed as long as this thread has the file's lock. */
 static chunk *write_before_now(struct kn__trace_buffer *b, uint64_t from) {
-    for (;;) {
-        pthread_mutex_lock(&queue_lock);
-        chunk *waits = queue.first, *now = b->now;
-        if (waits) queue.first = waits->next;
-        pthread_mutex_unlock(&queue_lock);
-        if (!waits) return now;
+    chunk *waits, *now;
+    for (now = now_or_queued(&waits, b); waits; now = now_or_queued(&waits, b)) {
         write_from(waits, from);
         free_chunk(waits);
     }
+    return now;
 }
 
 /* What threads have collected. */
@@ -245,9 +257,8 @@ static void write_kept(uint64_t from) {
 }
 
 void kn__trace_step(uint64_t spent_ns) {
-    if (!keep.n || !kn__trace_is_on()) return;
+    if (!keep.n || !kn__trace_is_on() || !kn__left_lock(&lock)) return;
     kn__mute();
-    pthread_mutex_lock(&lock);
     keep.ends[keep.n_steps++ % (KN__TRACE_STEPS_MAX + 1)] = kn__clock_now();
     forget_before(kept_from());
     if (file.to.fd >= 0 && keep.slow_ns && spent_ns > keep.slow_ns) write_kept(kept_from());
@@ -258,6 +269,7 @@ void kn__trace_step(uint64_t spent_ns) {
 /* --- the threads of the program --- */
 
 static chunk *take_free(void) {
+    KN__SIGNALS_LATER();
     pthread_mutex_lock(&queue_lock);
     chunk *c = queue.free;
     if (c) queue.free = c->next;
@@ -268,6 +280,7 @@ static chunk *take_free(void) {
 /* All chunks together have a quarter of the timer's memory, whatever the rest takes: CUPTI's
  * buffers have half of it from the start. */
 static chunk *make_chunk(void) {
+    KN__SIGNALS_LATER();
     pthread_mutex_lock(&queue_lock);
     bool has_room = (queue.n_made + 1) * sizeof(chunk) <= kn__budget_limit() / 4 &&
                     kn__budget_take(sizeof(chunk));
@@ -292,6 +305,7 @@ static chunk *next_chunk(struct kn__trace_buffer *b) {
 
 /* The chunk that the thread has filled waits for the writer. */
 static chunk *fill_next(struct kn__trace_buffer *b, chunk *next) {
+    KN__SIGNALS_LATER();
     pthread_mutex_lock(&queue_lock);
     chunk *c = b->now;
     if (c) {
@@ -312,7 +326,7 @@ static void write_all_queued(void) {
 }
 
 static chunk *write_mine(chunk *c) {
-    pthread_mutex_lock(&lock);
+    if (!kn__left_lock(&lock)) return NULL;
     write_all_queued();
     write_chunk(c);
     c->n_written = 0;
@@ -322,6 +336,7 @@ static chunk *write_mine(chunk *c) {
 }
 
 static bool has_writer(void) {
+    KN__SIGNALS_LATER();
     pthread_mutex_lock(&queue_lock);
     bool has = queue.has_writer;
     pthread_mutex_unlock(&queue_lock);
@@ -341,8 +356,7 @@ static chunk *first_chunk(struct kn__trace_buffer *b) {
     if (c) return c;
     if (keep.n) {
         forget_oldest();
-    } else {
-        pthread_mutex_lock(&lock);
+    } else if (kn__left_lock(&lock)) {
         write_all_queued();
         pthread_mutex_unlock(&lock);
     }
@@ -425,8 +439,7 @@ static bool is_written_now(const kn__record *record) {
 }
 
 void kn__trace_record(const kn__record *record, uint32_t launch) {
-    if (!kn__trace_is_on()) return;
-    pthread_mutex_lock(&lock);
+    if (!kn__trace_is_on() || !kn__left_lock(&lock)) return;
     if (file.to.fd >= 0 && is_written_now(record)) {
         put_record(record, launch);
     } else if (file.to.fd >= 0) {
@@ -528,9 +541,15 @@ static int finish_file(void) {
     return file.error;
 }
 
+bool kn__trace_leave(void) {
+    if (!kn__left_mine(&lock)) return false;
+    atomic_store(&on, false);
+    return true;
+}
+
 kn_status kn__trace_finish(void) {
     stop_writer();
-    pthread_mutex_lock(&lock);
+    if (!kn__left_lock(&lock)) return KN_OK;
     int error = file.to.fd >= 0 ? finish_file() : 0;
     pthread_mutex_unlock(&lock);
     if (!error) return KN_OK;
@@ -538,10 +557,10 @@ kn_status kn__trace_finish(void) {
 }
 
 void kn__trace_skipped(uint64_t *all, uint64_t *unbuffered) {
-    pthread_mutex_lock(&lock);
+    bool locked = kn__left_lock(&lock);
     *unbuffered = is_only_shown ? 0 : atomic_load(&n_unbuffered);
     *all = *unbuffered + (is_only_shown || file.error ? 0 : file.n_skipped);
-    pthread_mutex_unlock(&lock);
+    if (locked) pthread_mutex_unlock(&lock);
 }
 
 void kn__trace_take(kn__text *text) {
@@ -553,8 +572,7 @@ void kn__trace_take(kn__text *text) {
 }
 
 kn_status kn__trace_shown(kn__report *report) {
-    if (!is_shown) return KN_OK;
-    pthread_mutex_lock(&lock);
+    if (!is_shown || !kn__left_lock(&lock)) return KN_OK;
     if (file.to.fd >= 0 && !keep.n) write_since(0);
     kn__timeline *line = kn__timeline_make(report);
     if (line) line->n_before = atomic_load(&n_unbuffered);
@@ -565,7 +583,7 @@ kn_status kn__trace_shown(kn__report *report) {
 }
 
 void kn__trace_pause(bool paused) {
-    pthread_mutex_lock(&lock);
+    if (!kn__left_lock(&lock)) return;
     if (file.to.fd >= 0) atomic_store(&on, !paused);
     pthread_mutex_unlock(&lock);
 }

@@ -60,6 +60,8 @@ void kn__trace_record(const kn__record *record, uint32_t launch);
 void kn__trace_flush(kn__tree *tree);
 /* Writes what all threads have collected and closes the file. Errors: IO, when a write failed. */
 KN_MUST_CHECK kn_status kn__trace_finish(void);
+/* At exit: true: this thread was interrupted while it wrote, and nothing more is written. */
+bool kn__trace_leave(void);
 /* Events so far that the trace lacks; `unbuffered`: those of them that the timer had no memory for,
  * the others are beyond the file's bound. 0 without a file; after a write that failed, which is
  * reported, none is beyond the bound. */

@@ -223,11 +223,8 @@ static kn__tree *enter_thread(void) {
 kn__tree *kn__tree_get(void) {
     if (kn__tree_mine) return kn__tree_mine;
     if (atomic_load(&kn__forked)) return NULL;
-    sigset_t before;
-    kn__signals_block(&before);
-    kn__tree *tree = enter_thread();
-    kn__signals_restore(&before);
-    return tree;
+    KN__SIGNALS_LATER();
+    return enter_thread();
 }
 
 kn__tree *kn__tree_first(void) {

@@ -35,3 +35,16 @@ until_said '^KNET_ALLOC: no report of pool cpu: ' KNET_ALLOC=stats
 # The page of `knet top` starts its thread.
 leave pthread_create KNET_TIMER=1
 has 'no scope was opened'
+
+# A thread hands over its events: none is lost.
+leave pthread_cond_signal "KNET_TIMER=1,trace=$folder/trace.json"
+has ' work '
+has_no 'the trace lacks'
+grep -q '^\]' "$folder/trace.json"
+
+# The program's thread writes the last steps.
+leave write "KNET_TIMER=1,trace_slow=1ns,trace=$folder/slow.json"
+has ' work '
+has '^KNET_TIMER: the trace lacks its end: '
+leave write "KNET_TIMER=1,every=5ms,trace_slow=1ns,trace=$folder/slow.json"
+has '^KNET_TIMER: the trace lacks its end: '
