@@ -164,7 +164,8 @@ kn_status kn_svd(kn_tensor **u, kn_tensor **s, kn_tensor **vt, kn_tensor *a) {
 }
 
 kn_status kn_eigh(kn_tensor **w, kn_tensor **v, kn_tensor *a) {
-    return several((kn_tensor **[]){w, v}, 2, KN_OP_eigh, a);
+    kn_tensor *values = NULL; /* computed with the vectors in any case */
+    return several((kn_tensor **[]){v && !w ? &values : w, v}, 2, KN_OP_eigh, a);
 }
 
 static kn_tensor *transposed(kn_tensor *x) {

@@ -139,13 +139,20 @@ kn_status kn_maxpool_index(kn_tensor **values, kn_tensor **offsets, kn_tensor *x
     static const kn_pooling_options defaults = {.ceil = 0};
     kn_attr_pool attr;
     kn_op_call call;
-    *values = *offsets = NULL;
+    if (values) *values = NULL;
+    if (offsets) *offsets = NULL;
+    KN_TRY(kn_check());
+    if (!values && !offsets) {
+        kn_op_fail(KN_OP_maxpool, KN_ERR_INVALID, "values and offsets are NULL");
+        return kn_check();
+    }
     kn_op_call_init(&call, KN_OP_maxpool, &attr, &x, 1);
     if (!kn__check_inputs(&call)) return kn_check();
     if (!set_windows(&attr, &call, &window, options ? options : &defaults)) return kn_check();
-    call.want = 3;
+    call.want = offsets ? 3 : 1; /* offsets are by-products of values */
     if (!kn_op_run(&call)) return kn_check();
-    *values = call.out[0], *offsets = call.out[1];
+    if (values) *values = call.out[0];
+    if (offsets) *offsets = call.out[1];
     return KN_OK;
 }
 

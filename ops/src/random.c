@@ -51,7 +51,11 @@ void kn_rng_destroy(kn_rng *rng) {
 }
 
 kn_status kn_rng_state_get(uint64_t *seed, uint64_t *offset, kn_rng *rng) {
-    if (!rng) return KN_FAIL(KN_ERR_INVALID, "kn_rng_state_get: rng is NULL");
+    if (!rng || !seed || !offset)
+        return KN_FAIL(KN_ERR_INVALID, "kn_rng_state_get: %s is NULL",
+                       !rng    ? "rng"
+                       : !seed ? "seed"
+                               : "offset");
     KN_TRY(kn__capture_forbids(kn__ops_self, "kn_rng_state_get"));
     uint64_t words[2];
     KN_TRY(kn_copy_out(words, sizeof words, rng->state));

@@ -221,6 +221,10 @@ static void wrong_fields_fail_and_leave_the_data_to_the_caller(void **state) {
     struct DLManagedTensor *out = NULL;
     assert_fails(kn_dlpack_export(&out, KN_NONE), KN_ERR_INVALID, "KN_NONE");
     assert_null(out);
+    kn_tensor *x = F32(KN_SHAPE(1), 1);
+    assert_fails(kn_dlpack_export(NULL, x), KN_ERR_INVALID, "kn_dlpack_export: out is NULL");
+    assert_fails(kn_dlpack_export_versioned(NULL, x), KN_ERR_INVALID,
+                 "kn_dlpack_export_versioned: out is NULL");
 }
 
 static void a_simulated_device_has_no_number_in_dlpack(void **state) {

@@ -311,6 +311,8 @@ static void a_damaged_safetensors_header_is_refused_with_its_place(void **state)
         if (cases[i].error) test_assert_message("x.st: ", __FILE__, __LINE__);
     }
     kn_file *f = NULL;
+    assert_fails(kn_file_open_bytes(NULL, "{", 1, "x.st"), KN_ERR_INVALID, "out is NULL");
+    assert_fails(kn_file_open(NULL, DATA "f32.npy"), KN_ERR_INVALID, "out is NULL");
     assert_fails(kn_file_open_bytes(&f, "\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x7F{", 9, "x.st"),
                  KN_ERR_FORMAT, "a header of 9223372036854775807 bytes; 1 follow");
     assert_fails(kn_file_open_bytes(&f, "\x03\0\0\0\0\0\0\0{}", 10, "x.st"), KN_ERR_FORMAT,

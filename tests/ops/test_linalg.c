@@ -377,6 +377,27 @@ static void matrices_of_nothing_give_nothing(void **state) {
     assert_shape(kn_solve(kn_ones(KN_SHAPE(2, 2)), kn_zeros(KN_SHAPE(2, 0)), NULL), KN_SHAPE(2, 0));
 }
 
+/* One result alone equals that of a call for both. */
+static void results_that_are_not_wanted_are_skipped(void **state) {
+    (void)state;
+    KN_FRAME(.dtype = KN_F64);
+    kn_tensor *a = kn_add(kn_eye(3, 3), kn_ones(KN_SHAPE(3, 3))), *all[2], *one = NULL;
+    assert_ok(kn_eigh(&all[0], &all[1], a));
+    assert_ok(kn_eigh(NULL, &one, a));
+    near(one, all[1], 0);
+    assert_ok(kn_slogdet(&all[0], &all[1], a));
+    assert_ok(kn_slogdet(&one, NULL, a));
+    near(one, all[0], 0);
+    assert_ok(kn_slogdet(NULL, &one, a));
+    near(one, all[1], 0);
+    assert_ok(kn_qr(&all[0], &all[1], a));
+    assert_ok(kn_qr(NULL, &one, a));
+    near(one, all[1], 0);
+    assert_ok(kn_qr(&one, NULL, a));
+    near(one, all[0], 0);
+    assert_fails(kn_eigh(NULL, NULL, a), KN_ERR_INVALID, "kn_eigh: every result is NULL");
+}
+
 static void wrong_shapes_are_named(void **state) {
     (void)state;
     KN_FRAME();
@@ -455,6 +476,7 @@ int main(void) {
         OPS_TEST(eigenvectors_are_scaled_by_their_values),
         OPS_TEST(spectra_of_what_is_not_finite_are_nan),
         OPS_TEST(singular_matrices_give_infinities_or_nans_and_no_error),
-        OPS_TEST(matrices_of_nothing_give_nothing), OPS_TEST(wrong_shapes_are_named),
+        OPS_TEST(matrices_of_nothing_give_nothing),
+        OPS_TEST(results_that_are_not_wanted_are_skipped), OPS_TEST(wrong_shapes_are_named),
         OPS_TEST(the_number_of_threads_changes_no_bit));
 }

@@ -141,10 +141,24 @@ static void bad_input_gives_a_message(void **state) {
     assert_null(y);
 }
 
+static void values_or_offsets_alone_are_had(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = F32(KN_SHAPE(1, 1, 2, 4), 1, 2, 8, 3, 4, 0, 5, 6), *values = NULL,
+              *offsets = NULL;
+    assert_ok(kn_maxpool_index(&values, NULL, x, KN_SHAPE(2, 2), NULL));
+    assert_values(values, 4, 8);
+    assert_ok(kn_maxpool_index(NULL, &offsets, x, KN_SHAPE(2, 2), NULL));
+    assert_values(kn_cast(offsets, KN_F32), 2, 0);
+    assert_fails(kn_maxpool_index(NULL, NULL, x, KN_SHAPE(2, 2), NULL), KN_ERR_INVALID,
+                 "kn_maxpool_index: values and offsets are NULL");
+}
+
 int main(void) {
-    return RUN_TESTS(OPS_TEST(pooling_to_a_size_equals_pytorch),
-                     OPS_TEST(wide_lines_are_averaged_too),
-                     OPS_TEST(unpooling_puts_maxima_back_as_pytorch),
-                     OPS_TEST(windows_of_any_two_sizes_have_their_elements),
-                     OPS_TEST(what_ceil_pools_is_put_back), OPS_TEST(bad_input_gives_a_message));
+    return RUN_TESTS(
+        OPS_TEST(pooling_to_a_size_equals_pytorch), OPS_TEST(wide_lines_are_averaged_too),
+        OPS_TEST(unpooling_puts_maxima_back_as_pytorch),
+        OPS_TEST(windows_of_any_two_sizes_have_their_elements),
+        OPS_TEST(what_ceil_pools_is_put_back), OPS_TEST(values_or_offsets_alone_are_had),
+        OPS_TEST(bad_input_gives_a_message));
 }

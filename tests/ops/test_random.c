@@ -173,6 +173,11 @@ static void the_state_of_no_generator_is_an_error(void **state) {
     uint64_t seed = 0, offset = 0;
     assert_fails(kn_rng_state_get(&seed, &offset, NULL), KN_ERR_INVALID, "rng is NULL");
     assert_fails(kn_rng_state_set(NULL, 1, 0), KN_ERR_INVALID, "rng is NULL");
+    kn_rng *rng = NULL;
+    assert_ok(kn_rng_create(&rng, 1));
+    assert_fails(kn_rng_state_get(NULL, &offset, rng), KN_ERR_INVALID, "seed is NULL");
+    assert_fails(kn_rng_state_get(&seed, NULL, rng), KN_ERR_INVALID, "offset is NULL");
+    kn_rng_destroy(rng);
 }
 
 int main(void) {

@@ -130,6 +130,7 @@ static kn_status export_as(exported **out, const char *who, kn_tensor *t, bool i
 
 kn_status kn_dlpack_export(struct DLManagedTensor **out, kn_tensor *t) {
     exported *e = NULL;
+    if (!out) return KN_FAIL(KN_ERR_INVALID, "kn_dlpack_export: out is NULL");
     KN_TRY(export_as(&e, "kn_dlpack_export", t, false));
     e->managed.old.deleter = end_old;
     *out = &e->managed.old;
@@ -138,6 +139,7 @@ kn_status kn_dlpack_export(struct DLManagedTensor **out, kn_tensor *t) {
 
 kn_status kn_dlpack_export_versioned(struct DLManagedTensorVersioned **out, kn_tensor *t) {
     exported *e = NULL;
+    if (!out) return KN_FAIL(KN_ERR_INVALID, "kn_dlpack_export_versioned: out is NULL");
     KN_TRY(export_as(&e, "kn_dlpack_export_versioned", t, true));
     e->managed.new.version.major = MAJOR;
     e->managed.new.version.minor = MINOR;

@@ -129,12 +129,14 @@ static kn_status file_open(kn_file **out, const char *path, const kn__bytes *fro
 }
 
 kn_status kn_file_open(kn_file **out, const char *path) {
-    if (!path) return KN_FAIL(KN_ERR_INVALID, "kn_file_open: path is NULL");
+    if (!out || !path)
+        return KN_FAIL(KN_ERR_INVALID, "kn_file_open: %s is NULL", out ? "path" : "out");
     return file_open(out, path, NULL);
 }
 
 kn_status kn_file_open_bytes(kn_file **out, const void *bytes, size_t n_bytes, const char *name) {
-    if (!bytes && n_bytes) return KN_FAIL(KN_ERR_INVALID, "kn_file_open_bytes: bytes is NULL");
+    if (!out || (!bytes && n_bytes))
+        return KN_FAIL(KN_ERR_INVALID, "kn_file_open_bytes: %s is NULL", out ? "bytes" : "out");
     return file_open(out, name ? name : "bytes", &(kn__bytes){1, bytes, n_bytes, false});
 }
 
