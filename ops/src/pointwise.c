@@ -24,10 +24,24 @@ static inline kn_op shortest(kn_op op, double p) {
 #define SHORTEST_1(op) shortest(op, p)
 #define SHORTEST_2(op) op
 
+/* Of the rows whose parameter is an order: an integer, of polygamma not negative. Their kernels
+ * round it. */
+static bool order_fits(kn_op op, double n) {
+    bool is_polygamma = op == KN_OP_polygamma;
+    if (nearbyint(n) == n && !(is_polygamma && n < 0)) return true;
+    kn_op_fail(op, KN_ERR_INVALID, "n is %.15g; it must be an integer%s", n,
+               is_polygamma ? " of at least 0" : "");
+    return false;
+}
+static inline bool has_order(kn_op op) {
+    return op == KN_OP_polygamma || op == KN_OP_besselj || op == KN_OP_bessely;
+}
+
 static inline bool has_limits(kn_op op) { return op == KN_OP_clamp || op == KN_OP_hardtanh; }
-/* NaN means no limit; integers have no NaN, so it becomes an infinity. */
+/* Orders are checked. NaN means no limit; integers have no NaN, so it becomes an infinity. */
 #define LIMITS_0(op)
-#define LIMITS_1(op)
+#define LIMITS_1(op)                                                                               \
+    if (has_order(op) && !order_fits(op, p)) return NULL;
 #define LIMITS_2(op)                                                                               \
     if (has_limits(op) && p != p) p = -INFINITY;                                                   \
     if (has_limits(op) && q != q) q = INFINITY;

@@ -494,11 +494,28 @@ static void selections_at_the_edges_are_numpys(void **state) {
     assert_op_fails(kn_index_select(x, I64(KN_SHAPE(1), -6), 0), KN_ERR_INVALID, "-6");
 }
 
+static void orders_that_name_no_function_are_refused(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = X(1, 2);
+    assert_op_fails(kn_besselj(x, 2.5), KN_ERR_INVALID,
+                    "kn_besselj: n is 2.5; it must be an integer");
+    assert_op_fails(kn_bessely(x, NAN), KN_ERR_INVALID, "kn_bessely: n is nan; ");
+    assert_op_fails(kn_polygamma(x, 1.5), KN_ERR_INVALID,
+                    "kn_polygamma: n is 1.5; it must be an integer of at least 0");
+    assert_op_fails(kn_polygamma(x, -1), KN_ERR_INVALID, "kn_polygamma: n is -1; ");
+    assert_op_fails(kn_polygamma(x, NAN), KN_ERR_INVALID, "kn_polygamma: n is nan; ");
+    EXPECT(kn_polygamma(X(1), -0.0), -0.5772156649);
+    EXPECT(kn_besselj(X(1), -1), -0.4400505857); /* J_-1 is -J_1 */
+}
+
 int main(void) {
     return RUN_TESTS(
         OPS_TEST(odd_tensors_give_a_result_or_a_message), OPS_TEST(absent_operands_give_a_message),
         OPS_TEST(reductions_of_nan_and_infinity_are_numpys),
         OPS_TEST(scans_and_orders_of_nan_and_infinity_are_numpys),
         OPS_TEST(reductions_of_no_elements_are_numpys), OPS_TEST(pointwise_edges_are_numpys),
-        OPS_TEST(inverses_of_reciprocals_have_edges), OPS_TEST(selections_at_the_edges_are_numpys));
+        OPS_TEST(inverses_of_reciprocals_have_edges),
+        OPS_TEST(orders_that_name_no_function_are_refused),
+        OPS_TEST(selections_at_the_edges_are_numpys));
 }
