@@ -276,11 +276,10 @@ static void a_damaged_safetensors_header_is_refused_with_its_place(void **state)
         {"{" TENSOR("w", "F32", "[2]", 0, 8) "}", "[0,8] do not lie in 7 bytes", 7},
         {"{" TENSOR("w", "F32", "[3]", 0, 8) "}", "hold 8 bytes; [3] F32 takes 12", 8},
         {"{" TENSOR("w", "F32", "[2]", 8, 0) "}", "[8,0] do not lie in 8", 8},
-        {"{" TENSOR("w", "F32", "[-2]", 0, 8) "}", "at most 8 sizes", 8},
-        {"{" TENSOR("w", "F32", "[1,1,1,1,1,1,1,1,2]", 0, 8) "}", "at most 8 sizes", 8},
+        {"{" TENSOR("w", "F32", "[-2]", 0, 8) "}", "expected sizes in brackets", 8},
         {"{" TENSOR("w", "F32", "[4611686018427387904,4]", 0, 8) "}", "is too large", 8},
-        {"{" TENSOR("w", "F32", "[2e0]", 0, 8) "}", "at most 8 sizes", 8},
-        {"{" TENSOR("w", "F32", "[02]", 0, 8) "}", "at most 8 sizes", 8},
+        {"{" TENSOR("w", "F32", "[2e0]", 0, 8) "}", "expected sizes in brackets", 8},
+        {"{" TENSOR("w", "F32", "[02]", 0, 8) "}", "expected sizes in brackets", 8},
         {"{" TENSOR("w", "U8", "[4]", 0, 4) "," TENSOR("v", "U8", "[4]", 2, 6) "}",
          "'v' begins at 2, inside one that ends at 4", 6},
         {"{" TENSOR("w", "U8", "[4]", 0, 4) "," TENSOR("v", "U8", "[4]", 6, 10) "}",
@@ -311,8 +310,6 @@ static void a_damaged_safetensors_header_is_refused_with_its_place(void **state)
         if (cases[i].error) test_assert_message("x.st: ", __FILE__, __LINE__);
     }
     kn_file *f = NULL;
-    assert_fails(kn_file_open_bytes(NULL, "{", 1, "x.st"), KN_ERR_INVALID, "out is NULL");
-    assert_fails(kn_file_open(NULL, DATA "f32.npy"), KN_ERR_INVALID, "out is NULL");
     assert_fails(kn_file_open_bytes(&f, "\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x7F{", 9, "x.st"),
                  KN_ERR_FORMAT, "a header of 9223372036854775807 bytes; 1 follow");
     assert_fails(kn_file_open_bytes(&f, "\x03\0\0\0\0\0\0\0{}", 10, "x.st"), KN_ERR_FORMAT,
@@ -360,6 +357,43 @@ static void arrays_that_no_tensor_holds_fail_when_they_are_read(void **state) {
         assert_shape(kn_file_read_bytes(f, ""), KN_SHAPE(12));
         kn_file_close(f);
     }
+}
+
+/* The others are read. */
+static void a_deep_tensor_of_safetensors_has_bytes_alone(void **state) {
+    (void)state;
+    static const char text[] = "{" TENSOR("deep", "U8", "[1,1,1,1,1,1,1,1,3]", 0, 3) "," TENSOR(
+        "w", "U8", "[2]", 3, 5) "}";
+    char bytes[256] = {(char)(sizeof text - 1)};
+    memcpy(bytes + 8, text, sizeof text - 1);
+    memcpy(bytes + 8 + sizeof text - 1, "\1\2\3\4\5", 5);
+    kn_file *f = NULL;
+    KN_FRAME();
+    assert_ok(kn_file_open_bytes(&f, bytes, 8 + sizeof text - 1 + 5, "x.st"));
+    int deep = kn_file_find(f, "deep");
+    assert_int_equal(kn_file_dtype(f, deep), 0);
+    assert_int_equal(kn_file_shape(f, deep).n_dims, 0);
+    assert_op_fails(kn_file_read(f, "deep"), KN_ERR_SHAPE, "more than 8 dimensions");
+    assert_values(kn_cast(kn_file_read_bytes(f, "deep"), KN_F32), 1, 2, 3);
+    assert_values(kn_cast(kn_file_read(f, "w"), KN_F32), 4, 5);
+    kn_file_close(f);
+    assert_ok(
+        open_text("{" TENSOR("w", "F32", "[1,1,1,1,1,1,1,4611686018427387904,4,0]", 0, 0) "}", 0));
+    assert_fails(open_text("{" TENSOR("w", "F32", "[1,1,1,1,1,1,1,3,1,2]", 0, 8) "}", 8),
+                 KN_ERR_FORMAT, "hold 8 bytes; [more than 8 sizes] F32 takes 24");
+    assert_fails(
+        open_text("{" TENSOR("w", "F32", "[1,1,1,1,1,1,1,4611686018427387904,4]", 0, 8) "}", 8),
+        KN_ERR_FORMAT, "[more than 8 sizes] is too large");
+    assert_fails(open_text("{" TENSOR("w", "F32", "[1,1,1,1,1,1,1,1,-1]", 0, 8) "}", 8),
+                 KN_ERR_FORMAT, "sizes in brackets");
+    assert_fails(open_text("{\"w\":{\"data_offsets\":[0,4,4]}}", 4), KN_ERR_FORMAT, "two offsets");
+}
+
+static void a_place_for_the_file_is_needed(void **state) {
+    (void)state;
+    assert_fails(kn_file_open_bytes(NULL, "{", 1, "x.st"), KN_ERR_INVALID,
+                 "kn_file_open_bytes: out is NULL");
+    assert_fails(kn_file_open(NULL, DATA "f32.npy"), KN_ERR_INVALID, "kn_file_open: out is NULL");
 }
 
 static void dtypes_have_all_names_of_numpy(void **state) {
@@ -616,6 +650,8 @@ int main(void) {
         OPS_TEST(a_mapped_tensor_outlives_its_file_and_leaves_it_alone),
         OPS_TEST(wrong_arguments_of_writers_name_the_tensor),
         OPS_TEST(a_damaged_safetensors_header_is_refused_with_its_place),
+        OPS_TEST(a_deep_tensor_of_safetensors_has_bytes_alone),
+        OPS_TEST(a_place_for_the_file_is_needed),
         OPS_TEST(arrays_that_no_tensor_holds_fail_when_they_are_read),
         OPS_TEST(dtypes_have_all_names_of_numpy),
         OPS_TEST(a_damaged_npy_header_is_refused_with_its_place),

@@ -49,20 +49,27 @@ static kn_status read_object(reader *r, pair_fn pair, void *ctx) {
 
 typedef struct fields {
     char *dtype;
-    kn_shape shape;
+    kn_shape shape; /* if is_deep: the last size is the product of the rest */
+    bool is_deep;   /* more sizes than a shape has */
     uint64_t offset[2];
     bool has_shape, has_offsets;
 } fields;
 
-/* "[1,2,3]"; -1: it is no such list, or longer. */
+/* "[1,2,3]": their count, at most n_max + 1; numbers past n_max are factors of the last one kept,
+ * which ends at INT64_MAX. -1: it is no such list. */
 static int read_list(reader *r, int64_t *out, int n_max) {
     int n = 0;
     if (!kn__json_take(&r->j, '[')) return -1;
     if (kn__json_take(&r->j, ']')) return 0;
     for (;;) {
         uint64_t value = 0;
-        if (n == n_max || !kn__json_number(&r->j, &value) || value > INT64_MAX) return -1;
-        out[n++] = (int64_t)value;
+        if (!kn__json_number(&r->j, &value) || value > INT64_MAX) return -1;
+        int64_t *last = &out[n_max - 1];
+        if (n < n_max)
+            out[n] = (int64_t)value;
+        else if (__builtin_mul_overflow(*last, (int64_t)value, last))
+            *last = INT64_MAX;
+        n += n <= n_max;
         if (kn__json_take(&r->j, ']')) return n;
         if (!kn__json_take(&r->j, ',')) return -1;
     }
@@ -81,9 +88,11 @@ static kn_status read_field(reader *r, void *ctx, char *key) {
         return t->dtype ? KN_OK : bad(r, "a dtype in quotes");
     }
     if (which == 1 && !t->has_shape) {
-        t->shape.n_dims = read_list(r, t->shape.dim, KN_DIMS_MAX);
+        int n = read_list(r, t->shape.dim, KN_DIMS_MAX);
+        t->is_deep = n > KN_DIMS_MAX;
+        t->shape.n_dims = t->is_deep ? KN_DIMS_MAX : n;
         t->has_shape = true;
-        return t->shape.n_dims >= 0 ? KN_OK : bad(r, "at most 8 sizes in brackets");
+        return n >= 0 ? KN_OK : bad(r, "sizes in brackets");
     }
     if (which == 2 && !t->has_offsets) {
         if (read_list(r, offset, 2) != 2) return bad(r, "two offsets in brackets");
@@ -96,8 +105,8 @@ static kn_status read_field(reader *r, void *ctx, char *key) {
 
 static kn_status check_size(const kn_file *f, kn__entry *e, const fields *t, int which) {
     size_t bytes = 0;
-    char shape[256];
-    kn_shape_text(shape, sizeof shape, t->shape);
+    char shape[256] = "[more than 8 sizes]";
+    if (!t->is_deep) kn_shape_text(shape, sizeof shape, t->shape);
     if (!kn__file_size(&bytes, t->shape, dtypes[which].bits / 8u))
         return KN__BAD(f, "tensor '%.100s': shape %s is too large", e->name, shape);
     if (bytes != e->size_bytes)
@@ -120,13 +129,14 @@ static kn_status make_entry(reader *r, kn__entry *e, const fields *t) {
         return KN__BAD(r->f, "tensor '%.100s': data_offsets [%llu,%llu] do not lie in %zu bytes",
                        e->name, (unsigned long long)t->offset[0], (unsigned long long)t->offset[1],
                        room);
-    e->shape = t->shape;
+    e->is_deep = t->is_deep;
+    e->shape = t->is_deep ? KN_SCALAR : t->shape;
     e->offset = data_at + t->offset[0];
     e->size_bytes = e->stored_bytes = t->offset[1] - t->offset[0];
     strncpy(e->dtype_text, t->dtype, sizeof e->dtype_text - 1);
     for (int i = 0; i < N_DTYPES; i++) {
         if (strcmp(dtypes[i].text, t->dtype) != 0) continue;
-        e->dtype = dtypes[i].dtype;
+        e->dtype = t->is_deep ? 0 : dtypes[i].dtype;
         return check_size(r->f, e, t, i);
     }
     return KN_OK; /* its size is not known */
