@@ -30,8 +30,13 @@ kn_tensor *(kn_arange)(double start, double stop, double step, kn_dtype dtype) {
 }
 
 kn_tensor *(kn_linspace)(double first, double last, int64_t n) {
-    if (n < 0) return kn_op_fail(KN_OP_linspace, KN_ERR_INVALID, "n is %lld", (long long)n);
-    return make(KN_OP_linspace, first, last, n, kn_frame_dtype());
+    const kn_op op = KN_OP_linspace;
+    if (n < 0) return kn_op_fail(op, KN_ERR_INVALID, "n is %lld", (long long)n);
+    if (!isfinite(first) || !isfinite(last)) {
+        return kn_op_fail(op, KN_ERR_INVALID, "first is %g, last %g; they must be finite", first,
+                          last);
+    }
+    return make(op, first, last, n, kn_frame_dtype());
 }
 
 kn_tensor *(kn_eye)(int64_t rows, int64_t columns) {

@@ -3,7 +3,9 @@
 #ifndef KN_PAD_SRC_H
 #define KN_PAD_SRC_H
 
+#include <float.h>
 #include <knet/ops.h>
+#include <math.h>
 
 #include "rounded.h"
 
@@ -58,9 +60,18 @@ static inline KN_HOST_DEVICE double kn__linspace_step(double first, double last,
 static inline KN_HOST_DEVICE double kn__linspace_from_end(double last, double step, double k) {
     return KN_ADD_F64(last, -KN_MUL_F64(step, k));
 }
-/* Counted from the nearer end, so that both ends are exact. */
+/* The distance of the ends exceeds f64. */
+static inline KN_HOST_DEVICE bool kn__linspace_is_far(double first, double last) {
+    return fabs(last - first) > DBL_MAX;
+}
+/* Counted from the nearer end, so that both ends are exact; far ends by their shares. */
 static inline KN_HOST_DEVICE double kn__linspace_at(double first, double last, int64_t n,
                                                     int64_t i) {
+    if (n > 1 && kn__linspace_is_far(first, last)) {
+        double steps = (double)(n - 1);
+        return KN_ADD_F64(KN_MUL_F64(first, KN_DIV_F64((double)(n - 1 - i), steps)),
+                          KN_MUL_F64(last, KN_DIV_F64((double)i, steps)));
+    }
     double step = kn__linspace_step(first, last, n);
     if (2 * i < n) return kn__arange_at(first, step, (double)i);
     return kn__linspace_from_end(last, step, (double)(n - 1 - i));

@@ -159,7 +159,8 @@ static void rearrange_cases(void) {
     triangle_of(KN_BOOL, U(9, 9), 1);
     triangle_of(KN_I64, U(9, 4), -2);
     arange_of(own, 1031, 0.3, 0.7);
-    arange_of(own, 40001, -2, 0.3); /* several parts */
+    arange_of(own, 40001, -2, 0.3);            /* several parts */
+    arange_of(KN_F64, 601, -1.5e308, 1.5e308); /* farther apart than f64 reaches */
     arange_of(KN_I64, 40000, 5, -3);
     arange_of(own, 1, 3, 8);
     arange_of(own, 0, 3, 8);

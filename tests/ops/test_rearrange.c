@@ -225,6 +225,25 @@ static void numbers_in_a_row(void **state) {
     assert_op_fails(kn_arange(0, (double)NAN, 1, 0), KN_ERR_INVALID, "stop nan");
     assert_op_fails(kn_arange(0, 1, 1, KN_BOOL), KN_ERR_DTYPE, "no dtype of numbers");
     assert_op_fails(kn_linspace(0, 1, -1), KN_ERR_INVALID, "n is -1");
+    assert_op_fails(kn_linspace(0, (double)INFINITY, 3), KN_ERR_INVALID,
+                    "kn_linspace: first is 0, last inf; they must be finite");
+    assert_op_fails(kn_linspace((double)NAN, 1, 3), KN_ERR_INVALID, "first is nan, last 1");
+}
+
+/* Though their distance is none that f64 has. */
+static void numbers_between_far_ends_are_finite(void **state) {
+    (void)state;
+    const double most = 1.7976931348623157e308;
+    KN_FRAME(.dtype = KN_F64);
+    assert_values(kn_linspace(-1e308, 1e308, 3), -1e308, 0, 1e308);
+    assert_values(kn_linspace(1.5e308, -1.5e308, 5), 1.5e308, 0.75e308, 0, -0.75e308, -1.5e308);
+    assert_values(kn_linspace(-most, most, 2), -most, most);
+    assert_values(kn_linspace(-most, most, 1), -most);
+    for (int n = 3; n < 40; n++) {
+        const double *x = kn_data(kn_linspace(-most, most, n));
+        assert_true(x[0] == -most && x[n - 1] == most);
+        for (int i = 1; i < n; i++) assert_true(x[i - 1] < x[i] && x[i] == -x[n - 1 - i]);
+    }
 }
 
 /* Longer than a piece of work, even and odd: bit for bit, one number at a time. */
@@ -323,7 +342,7 @@ int main(void) {
         OPS_TEST(repeat_and_tile_copy_elements), OPS_TEST(tile_takes_any_number_of_axes),
         OPS_TEST(roll_and_triangles), OPS_TEST(copies_of_all_elements_share_no_data),
         OPS_TEST(each_mode_of_padding_has_its_elements), OPS_TEST(numbers_in_a_row),
-        OPS_TEST(many_numbers_in_a_row), OPS_TEST(one_hot_marks_the_index),
-        OPS_TEST(data_of_the_host_are_copied_into_a_tensor),
+        OPS_TEST(many_numbers_in_a_row), OPS_TEST(numbers_between_far_ends_are_finite),
+        OPS_TEST(one_hot_marks_the_index), OPS_TEST(data_of_the_host_are_copied_into_a_tensor),
         OPS_TEST(copies_from_pinned_memory_need_no_wait));
 }

@@ -285,6 +285,10 @@ static void numbers(double *to, const kn_op_call *call, int64_t first, int n) {
         return;
     }
     int64_t all = call->out[0]->n, half = (all + 1) / 2 - first;
+    if (kn__linspace_is_far(a, b)) {
+        for (int i = 0; i < n; i++) to[i] = kn__linspace_at(a, b, all, first + i);
+        return;
+    }
     int cut = half < 0 ? 0 : half < n ? (int)half : n;
     double step = kn__linspace_step(a, b, all), last = (double)(all - 1 - first);
     for (int i = 0; i < cut; i++) to[i] = kn__arange_at(a, step, (double)first + i);
