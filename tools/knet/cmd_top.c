@@ -29,7 +29,8 @@ static const char *const sorts[] = {"time", "calls", "alloc", "peak", "gpu", "na
 #define AT(member) offsetof(options, member)
 static const kn__opt table[] = {
     {"once", KN__OPT_FLAG, AT(once),
-     .help = "print one report and end, as where standard input or output is no terminal"},
+     .help = "print one report and end, as in the background, or where standard input or output is "
+             "no terminal"},
     {"every", KN__OPT_TIME, AT(every), .value_name = "TIME", .initial = "1s", .not_with = "once",
      .help = "time between two reports"},
     {"sort", KN__OPT_CHOICE, AT(sort), .value_name = "BY", .choices = sorts, .initial = "time",
@@ -168,7 +169,8 @@ static int run(void *options_of) {
     if (code != KN__EXIT_OK) return code;
     kn_status status = kn__live_open(&live, pid);
     if (status < 0) return failed(status);
-    bool has_terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+    bool has_terminal =
+        isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && !kn__terminal_in_background(STDIN_FILENO);
     bool once = o->once || o->common.json || o->common.output || !has_terminal;
     code = once ? show_once(o, &live, &view) : show_screen(o, &live, &view);
     kn__live_close(&live);

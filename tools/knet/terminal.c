@@ -36,3 +36,9 @@ int kn__terminal_width(void) {
     struct winsize size;
     return isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
+
+/* Without a controlling terminal there is no background. */
+bool kn__terminal_in_background(int fd) {
+    pid_t foreground = tcgetpgrp(fd);
+    return foreground > 0 && foreground != getpgrp();
+}

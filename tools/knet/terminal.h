@@ -27,5 +27,8 @@ const char *kn__style_text(kn__style style, bool color);
 
 /* Columns of the terminal at standard output; 0: it isn't one. */
 int kn__terminal_width(void);
+/* Whether another job of the shell has the terminal at fd: reading it or changing its modes would
+ * stop this process. */
+bool kn__terminal_in_background(int fd);
 
 #endif

@@ -161,7 +161,12 @@ static bool handle(screen *s, int key) {
 
 static volatile sig_atomic_t ended_by; /* a signal */
 
-static void on_signal(int signal_number) { ended_by = signal_number; }
+/* In the background the terminal would stop the process again before it has left the screen. */
+static void on_signal(int signal_number) {
+    signal(SIGTTOU, SIG_IGN);
+    signal(SIGTTIN, SIG_IGN);
+    ended_by = signal_number;
+}
 
 /* An ignored signal stays ignored. Without SA_RESTART: getch returns. */
 static void signals_set(void (*handler)(int)) {
