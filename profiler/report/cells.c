@@ -125,7 +125,7 @@ static kn_status write_file(const kn__text *text, const char *path) {
     return KN_FAIL(KN_ERR_IO, "cannot write the timer's report to %s: %s", full, strerror(error));
 }
 
-kn_status kn__text_write(const kn__text *text, const char *path) {
+kn_status kn__text_write_only(const kn__text *text, const char *path) {
     if (text->failed) return KN_FAIL(KN_ERR_OOM, "no memory for the timer's report");
     if (!text->length) return KN_OK;
     if (strcmp(path, "-") == 0) {
@@ -133,8 +133,12 @@ kn_status kn__text_write(const kn__text *text, const char *path) {
         if (!error) return KN_OK;
         return KN_FAIL(KN_ERR_IO, "cannot write the timer's report to stderr: %s", strerror(error));
     }
-    kn_status status = write_file(text, path);
-    if (status < 0) {
+    return write_file(text, path);
+}
+
+kn_status kn__text_write(const kn__text *text, const char *path) {
+    kn_status status = kn__text_write_only(text, path);
+    if (status == KN_ERR_IO && strcmp(path, "-") != 0) {
         kn__text reason = {0};
         kn__text_printf(&reason, "%s\n", kn_last_error()->message);
         if (!reason.failed) (void)kn__stderr_write(reason.data, reason.length);

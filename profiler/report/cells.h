@@ -35,5 +35,7 @@ kn__quantity kn__percent_cell(double part, double of); /* "32.0%", " - %": no sh
 /* Writes all of it to a file: "-" is stderr; paths and files as in file.h. A path that can't be
  * written: the text goes to stderr with the reason. Errors: IO, naming the path. */
 kn_status kn__text_write(const kn__text *text, const char *path);
+/* The same, but nothing goes to stderr in place of a file. */
+kn_status kn__text_write_only(const kn__text *text, const char *path);
 
 #endif

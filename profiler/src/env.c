@@ -211,8 +211,9 @@ static const word words[] = {
     {"nolive", NULL, NULL, "no page and no thread for knet top, which shows a running program",
      FOR_TABLE, OFF, FIELD(live)},
     {"every", "TIME|Nsteps", set_every,
-     "reports while the program runs, as at exit: 500ms, 30s, 5m, 1h; 100steps", FOR_TABLE,
-     FUNCTION, 0},
+     "reports while the program runs, as at exit: 500ms, 30s, 5m, 1h; 100steps; one that can't be "
+     "written is skipped, with a line on stderr",
+     FOR_TABLE, FUNCTION, 0},
     {"signal", "USR1|USR2|TERM|INT|HUP", set_signal,
      "a report when the program gets this signal; TERM, INT and HUP then end it as ever", FOR_TABLE,
      FUNCTION, 0},

@@ -15,6 +15,7 @@
 #include "env.h"
 #include "export.h"
 #include "file.h"
+#include "hash.h"
 #include "html.h"
 #include "json.h"
 #include "kept_stderr.h"
@@ -202,13 +203,16 @@ enum { N_TARGETS = sizeof targets / sizeof *targets };
 
 static void say_failure(kn_status status);
 
-static kn_status write_report(kn__report *report, const char *path, const target *as) {
+typedef kn_status (*write_fn)(const kn__text *text, const char *path);
+
+static kn_status write_report(kn__report *report, const char *path, const target *as,
+                              write_fn write_text) {
     char full[KN__PATH_EXPANDED_BYTES];
     kn__text text = {0};
     if (as->add == add_html && !report->timeline) say_failure(kn__trace_shown(report));
     as->add(&text, report, path);
     if (path == as->file) path = kn__path_from_start(full, path);
-    kn_status status = kn__text_write(&text, path);
+    kn_status status = write_text(&text, path);
     kn__text_release(&text);
     return status;
 }
@@ -270,7 +274,7 @@ kn_status kn__prof_with_report(const char *who, kn_status (*fn)(void *ctx, kn__r
 }
 
 static kn_status report_write(void *ctx, kn__report **report) {
-    return write_report(*report, ctx, target_of(ctx));
+    return write_report(*report, ctx, target_of(ctx), kn__text_write);
 }
 
 kn_status kn_prof_report(const char *path) {
@@ -323,27 +327,43 @@ static void start_trace(void) {
     say_failure(status);
 }
 
-/* Every output that was asked for, whatever becomes of the others; returns the first failure. */
-static kn_status write_all_reports(kn__report *report) {
+/* Of a report that a later one follows: each reason once, until the file is written again. */
+static void say_failure_once(kn_status status, int i) {
+    static uint64_t reported[N_TARGETS]; /* hash of the reason; 0: none */
+    uint64_t reason = status < 0 ? kn__hash_text(0, kn_last_error()->message) : 0;
+    if (reason != reported[i]) say_failure(status);
+    reported[i] = reason;
+}
+
+/* Every output that was asked for, whatever becomes of the others; returns the first failure of the
+ * last report. */
+static kn_status write_all_reports(kn__report *report, bool is_last) {
+    write_fn write_text = is_last ? kn__text_write : kn__text_write_only;
     kn_status first = KN_OK;
     for (int i = 0; i < N_TARGETS; i++) {
         if (!targets[i].file[0]) continue; /* not asked for, or another process's */
-        kn_status status = write_report(report, targets[i].file, &targets[i]);
-        if (first >= 0) first = status;
+        kn_status status = write_report(report, targets[i].file, &targets[i], write_text);
+        if (!is_last) {
+            say_failure_once(status, i);
+        } else if (first >= 0) {
+            first = status;
+        }
     }
     return first;
 }
 
-static void report_now(void) {
+static void make_report(bool is_last) {
     kn__report report;
     KN__CANCEL_LATER();
     lock_report();
     kn_status status = take_report(&report);
-    if (status >= 0) status = write_all_reports(&report);
+    if (status >= 0) status = write_all_reports(&report, is_last);
     if (status != KN_ERR_IO) say_failure(status); /* an IO error has told its reason already */
     kn__report_release(&report);
     unlock_report();
 }
+
+static void report_now(void) { make_report(false); }
 
 static bool has_scopes(void) {
     const kn__tree *tree = kn__tree_first();
@@ -369,7 +389,7 @@ static void finish_now(void) {
     say_failure(kn__trace_finish());
     if (passed_on) return;
     say_steps_missing();
-    report_now();
+    make_report(true);
 }
 
 static int scopes_wanted(void) {

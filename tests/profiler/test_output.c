@@ -7,6 +7,12 @@
 #include "test.h"
 #include "timed_run.h"
 
+static void remove_file(const char *name) {
+    char path[64];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    remove(path);
+}
+
 static void reports_go_where_the_words_say(void **state) {
     (void)state;
     outcome o = run("plain",
@@ -82,6 +88,23 @@ static void files_are_where_the_program_was_started(void **state) {
     assert_row(written("table.txt"), "\n step ", "3");
     assert_non_null(strstr(written("data.json"), "\"forward\""));
     assert_non_null(strstr(written("trace.json"), "\"forward\""));
+    remove_file("gone");
+}
+
+/* A reason is reported again once a report was written in between. */
+static void only_the_last_report_goes_to_stderr_and_earlier_ones_say_why_once(void **state) {
+    (void)state;
+    outcome o = run("steps", "every=1steps,out=/nowhere/table.txt,json=/nowhere/data.json");
+    assert_int_equal(o.code, 0);
+    assert_int_equal(occurrences(o.err, "Section"), 1);
+    assert_int_equal(occurrences(o.err, "cannot write the timer's report to /nowhere/table"), 2);
+    assert_int_equal(occurrences(o.err, "cannot write the timer's report to /nowhere/data"), 2);
+    o = run("folder", "every=1steps,out=sub/table.txt");
+    assert_int_equal(o.code, 0);
+    assert_int_equal(occurrences(o.err, "Section"), 1);
+    assert_int_equal(occurrences(o.err, "cannot write the timer's report to "), 3);
+    assert_row(written("gone/table.txt"), "\n step ", "3");
+    remove_file("gone");
 }
 
 static void steps_that_never_come_are_told_of(void **state) {
@@ -163,12 +186,6 @@ static void a_signal_interrupts_no_call_of_the_program(void **state) {
     assert_int_equal(o.code, 0);
 }
 
-static void unlink_file(const char *name) {
-    char path[64];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    unlink(path);
-}
-
 static void make_pipe(void) {
     char path[64];
     snprintf(path, sizeof path, "%s/pipe", dir);
@@ -180,7 +197,7 @@ static void a_second_interrupt_does_not_wait_for_the_report(void **state) {
     make_pipe(); /* without a reader */
     outcome o = run("int twice", "signal=INT,out=pipe");
     assert_int_equal(o.signal, SIGINT);
-    unlink_file("pipe");
+    remove_file("pipe");
 }
 
 static void wait_for_file(const char *name) {
@@ -198,7 +215,7 @@ static void a_signal_during_the_last_report_waits_for_it(void **state) {
     const char *text = written("early.txt");
     assert_int_equal(occurrences(text, "Section"), 1);
     assert_row(text, "\n ended ", "1");
-    unlink_file("pipe");
+    remove_file("pipe");
 }
 
 static void an_ignored_signal_ends_no_program(void **state) {
@@ -355,8 +372,9 @@ int main(int argc, char **argv) {
         TEST(an_output_that_cannot_be_written_goes_to_stderr_with_the_reason),
         TEST(a_trace_that_lacks_events_is_told_of_with_the_word),
         TEST(the_trace_of_some_steps_has_the_measured_ones),
-        TEST(files_are_where_the_program_was_started), TEST(steps_that_never_come_are_told_of),
-        TEST(a_report_can_be_written_before_the_end),
+        TEST(files_are_where_the_program_was_started),
+        TEST(only_the_last_report_goes_to_stderr_and_earlier_ones_say_why_once),
+        TEST(steps_that_never_come_are_told_of), TEST(a_report_can_be_written_before_the_end),
         TEST(reports_come_every_so_many_steps_and_at_exit),
         TEST(a_report_is_written_after_an_interval), TEST(a_signal_asks_for_a_report),
         TEST(a_signal_that_ends_the_program_ends_it_after_the_report),

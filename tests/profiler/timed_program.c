@@ -51,12 +51,13 @@ static int exit_in_visitor(void) {
     return kn_prof_visit(exit_at_once, NULL) < 0;
 }
 
-static int dying_thread(void) {
+static int in_thread(void *(*fn)(void *arg), void *arg) {
     pthread_t thread;
-    if (pthread_create(&thread, NULL, die_with_open_scopes, NULL) != 0) return 1;
-    pthread_join(thread, NULL);
-    return 0;
+    if (pthread_create(&thread, NULL, fn, arg) != 0) return 1;
+    return pthread_join(thread, NULL);
 }
+
+static int dying_thread(void) { return in_thread(die_with_open_scopes, NULL); }
 
 static void *run_for_ever(void *arg) {
     for (;;) {
@@ -208,9 +209,12 @@ static int ten_steps_of_memory(void) {
     return 0;
 }
 
+/* Of its six steps the second to the fourth have the folder. */
 static int change_folder(void) {
-    if (mkdir("sub", 0777) != 0 || chdir("sub") != 0) return 1;
-    return plain() || rmdir("../sub") != 0;
+    kn_step();
+    if (mkdir("sub", 0777) || chdir("sub") || plain() || rename("../sub", "../gone")) return 1;
+    for (int i = 0; i < 2; i++) kn_step();
+    return 0;
 }
 
 /* Waits for a report of the timer's own, and prints a line. */
@@ -386,11 +390,8 @@ static void *one_scope_in_thread(void *arg) {
 }
 
 static int two_threads(void) {
-    pthread_t thread;
     KN_SCOPE("main");
-    if (pthread_create(&thread, NULL, one_scope_in_thread, NULL) != 0) return 1;
-    pthread_join(thread, NULL);
-    return 0;
+    return in_thread(one_scope_in_thread, NULL);
 }
 
 static void *take_a_turn(void *arg) {
@@ -405,10 +406,9 @@ static void *take_a_turn(void *arg) {
 }
 
 static int threads_in_turn(void) {
+    int last;
     for (int i = 0; i < 3; i++) {
-        pthread_t thread;
-        if (pthread_create(&thread, NULL, take_a_turn, i == 2 ? &thread : NULL) != 0) return 1;
-        pthread_join(thread, NULL);
+        if (in_thread(take_a_turn, i == 2 ? &last : NULL)) return 1;
     }
     return 0;
 }
