@@ -215,7 +215,7 @@ KN_API void kn_pool_visit(kn_pool *pool, kn_pool_visit_fn fn, void *ctx);
 
 /* Fills `out` (of out_bytes = sizeof *out). Exact when no other thread is in the pool.
  * live_bytes_max is exact if one thread uses the pool; with several it may be off by the size of
- * their caches (a few MiB each), since the pool adds up their counters only now and then. */
+ * their caches (256 KiB or 4 slots a size class and stream): these are counted now and then. */
 KN_API void kn_pool_stats_read(kn_pool_stats *out, size_t out_bytes, const kn_pool *pool);
 /* Reads one counter by its name, such as "live_bytes". Errors: INVALID if there is no such counter.
  */
