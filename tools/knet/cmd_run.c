@@ -162,9 +162,10 @@ const kn__command kn__cmd_run = {
     .n_opts = sizeof table / sizeof *table,
     .notes =
         "Programs that the program starts are timed too, but no child of fork that runs no other "
-        "program (workers of Python's multiprocessing, with its start method fork). A process that "
-        "opens no range writes nothing, and files are written by the first process alone, unless "
-        "their names have %p, the process id. The program gets LD_PRELOAD, NVTX_INJECTION64_PATH "
+        "program (workers of Python's multiprocessing, with its start method fork). A program that "
+        "another one started writes nothing if it opens no range, and files are written by the "
+        "first process alone, unless their names have %p, the process id. The program gets "
+        "LD_PRELOAD, NVTX_INJECTION64_PATH "
         "and CUDA_INJECTION64_PATH, and LD_LIBRARY_PATH where Knet's libraries lie in a folder "
         "whose path contains a space; programs that are linked statically or run with other rights "
         "than their caller's ignore them. With --malloc every block that malloc, calloc, realloc, "
