@@ -312,25 +312,25 @@ static const struct {
     kn__shift shift;
     kn__finish finish;
 } recipes[KN_OP_COUNT] = {
-    [KN_OP_sum] = {KN__FOLD_SUM, KN__SHIFT_NONE, KN__FINISH_SCALE},
-    [KN_OP_mean] = {KN__FOLD_SUM, KN__SHIFT_NONE, KN__FINISH_SCALE},
-    [KN_OP_max] = {KN__FOLD_MAX, KN__SHIFT_NONE, KN__FINISH_SCALE},
-    [KN_OP_min] = {KN__FOLD_MIN, KN__SHIFT_NONE, KN__FINISH_SCALE},
-    [KN_OP_prod] = {KN__FOLD_PROD, KN__SHIFT_NONE, KN__FINISH_SCALE},
-    [KN_OP_sum_abs] = {KN__FOLD_SUM_ABS, KN__SHIFT_NONE, KN__FINISH_SCALE},
-    [KN_OP_sum_square] = {KN__FOLD_SUM_SQUARE, KN__SHIFT_NONE, KN__FINISH_SCALE},
-    [KN_OP_max_abs] = {KN__FOLD_MAX_ABS, KN__SHIFT_NONE, KN__FINISH_SCALE},
-    [KN_OP_min_abs] = {KN__FOLD_MIN_ABS, KN__SHIFT_NONE, KN__FINISH_SCALE},
+    [KN_OP_sum] = {KN__FOLD_SUM, KN__SHIFT_NONE, KN__FINISH_DIVIDE},
+    [KN_OP_mean] = {KN__FOLD_SUM, KN__SHIFT_NONE, KN__FINISH_DIVIDE},
+    [KN_OP_max] = {KN__FOLD_MAX, KN__SHIFT_NONE, KN__FINISH_DIVIDE},
+    [KN_OP_min] = {KN__FOLD_MIN, KN__SHIFT_NONE, KN__FINISH_DIVIDE},
+    [KN_OP_prod] = {KN__FOLD_PROD, KN__SHIFT_NONE, KN__FINISH_DIVIDE},
+    [KN_OP_sum_abs] = {KN__FOLD_SUM_ABS, KN__SHIFT_NONE, KN__FINISH_DIVIDE},
+    [KN_OP_sum_square] = {KN__FOLD_SUM_SQUARE, KN__SHIFT_NONE, KN__FINISH_DIVIDE},
+    [KN_OP_max_abs] = {KN__FOLD_MAX_ABS, KN__SHIFT_NONE, KN__FINISH_DIVIDE},
+    [KN_OP_min_abs] = {KN__FOLD_MIN_ABS, KN__SHIFT_NONE, KN__FINISH_DIVIDE},
     [KN_OP_logsumexp] = {KN__FOLD_SUM_EXP, KN__SHIFT_MAX, KN__FINISH_LOG},
     [KN_OP_var] = {KN__FOLD_SUM_SQUARE, KN__SHIFT_MEAN, KN__FINISH_VAR},
     [KN_OP_std] = {KN__FOLD_SUM_SQUARE, KN__SHIFT_MEAN, KN__FINISH_STD},
-    [KN_OP_count_nonzero] = {KN__FOLD_COUNT, KN__SHIFT_NONE, KN__FINISH_SCALE},
+    [KN_OP_count_nonzero] = {KN__FOLD_COUNT, KN__SHIFT_NONE, KN__FINISH_DIVIDE},
     [KN_OP_any] = {KN__FOLD_COUNT, KN__SHIFT_NONE, KN__FINISH_ANY},
     [KN_OP_all] = {KN__FOLD_COUNT, KN__SHIFT_NONE, KN__FINISH_ALL},
 };
 
 static void norm_recipe(kn__recipe *r, double p) {
-    r->finish = KN__FINISH_SCALE;
+    r->finish = KN__FINISH_DIVIDE;
     if (p == 0) {
         r->fold = KN__FOLD_COUNT;
     } else if (p == 1) {
@@ -352,13 +352,13 @@ kn__recipe kn__reduce_recipe(const kn_op_call *call) {
                     .shift = recipes[call->op].shift,
                     .finish = recipes[call->op].finish,
                     .n_in = 1,
-                    .scale = 1};
+                    .divisor = 1};
     for (int d = 0; d < x->n_dims; d++) r.n_in *= attr->mask >> d & 1 ? x->dim[d] : 1;
-    if (call->op == KN_OP_mean) r.scale = 1 / (double)r.n_in;
+    if (call->op == KN_OP_mean) r.divisor = (double)r.n_in;
     if (call->op == KN_OP_norm) norm_recipe(&r, ((const kn_attr_norm *)call->attr)->p);
     if (call->op == KN_OP_var || call->op == KN_OP_std) {
         double n = (double)r.n_in - ((const kn_attr_var *)call->attr)->correction;
-        r.scale = 1 / (n > 0 ? n : 0);
+        r.divisor = n > 0 ? n : 0;
         if (call->in[1] != KN_NONE) r.shift = KN__SHIFT_GIVEN;
     }
     return r;

@@ -38,22 +38,22 @@ typedef enum kn__shift {
 
 /* Of v, the joined value. */
 typedef enum kn__finish {
-    KN__FINISH_SCALE, /* v·scale */
-    KN__FINISH_VAR,   /* the same, less what rounding the shift added */
-    KN__FINISH_STD,   /* its root */
-    KN__FINISH_ROOT,  /* v^power */
-    KN__FINISH_LOG,   /* s + ln v; s where that is infinite or NaN */
-    KN__FINISH_ANY,   /* v > 0 */
-    KN__FINISH_ALL    /* v is the number of elements */
+    KN__FINISH_DIVIDE, /* v/divisor */
+    KN__FINISH_VAR,    /* the same, less what rounding the shift added */
+    KN__FINISH_STD,    /* its root */
+    KN__FINISH_ROOT,   /* v^power */
+    KN__FINISH_LOG,    /* s + ln v; s where that is infinite or NaN */
+    KN__FINISH_ANY,    /* v > 0 */
+    KN__FINISH_ALL     /* v is the number of elements */
 } kn__finish;
 
 typedef struct kn__recipe {
     kn__fold fold;
     kn__shift shift;
     kn__finish finish;
-    int64_t n_in;        /* elements that make one result */
-    double p;            /* of KN__FOLD_SUM_POWER */
-    double scale, power; /* of the finish */
+    int64_t n_in;          /* elements that make one result */
+    double p;              /* of KN__FOLD_SUM_POWER */
+    double divisor, power; /* of the finish */
 } kn__recipe;
 
 /* A tensor as [outer, n, inner], n along the axis of a mask, or along all axes. */

@@ -257,6 +257,45 @@ static void a_mean_of_large_halves_is_right_for_any_number_of_rows(void **state)
     }
 }
 
+static void assert_equal_to(kn_tensor *y, double value) {
+    for (int64_t i = 0; i < kn_tensor_numel(y); i++) assert_close(ops_at(y, i), value, 0, 0);
+}
+
+/* Of numbers that stay exact, so that only the last step can round. */
+static void check_exact_means(kn_dtype dtype, int64_t n) {
+    kn_tensor *rows = kn_cast(kn_full(KN_SHAPE(5, n), 3), dtype);
+    kn_tensor *columns = kn_cast(kn_full(KN_SHAPE(n, 5), 3), dtype);
+    assert_equal_to(kn_mean(rows, KN_SHAPE(1), false), 3);
+    assert_equal_to(kn_mean(columns, KN_SHAPE(0), false), 3);
+    assert_equal_to(kn_mean(kn_flip(rows, KN_SHAPE(1)), KN_SHAPE(1), false), 3);
+    assert_equal_to(kn_mean(kn_reshape(rows, KN_SHAPE(5 * n)), KN_ALL, false), 3);
+    if (dtype == KN_I64) return;
+    assert_equal_to(kn_mean(kn_mul(rows, rows), KN_SHAPE(1), false), 9);
+    assert_equal_to(kn_mean(kn_mul(columns, columns), KN_SHAPE(0), false), 9);
+    assert_equal_to(kn_sub(rows, kn_mean(kn_mul(rows, rows), KN_SHAPE(1), true)), -6);
+}
+
+static void means_of_equal_integers_are_exact(void **state) {
+    (void)state;
+    const kn_dtype dtypes[] = {KN_F64, KN_F32, KN_I64};
+    for (int i = 0; i < 6; i++) {
+        for (int64_t n = 1; n <= 300; n++) {
+            KN_FRAME(.dtype = KN_F64, .fuse = i % 2 ? 1 : KN_OFF);
+            check_exact_means(dtypes[i / 2], n);
+        }
+    }
+}
+
+static void variances_are_rounded_once(void **state) {
+    (void)state;
+    KN_FRAME(.dtype = KN_F64);
+    double signs[6];
+    for (int i = 0; i < 6; i++) signs[i] = i % 2 ? 1 : -1;
+    kn_tensor *x = kn_tensor_from(signs, KN_F64, KN_SHAPE(6));
+    assert_close(ops_at(kn_var(x, KN_ALL, false, NULL), 0), 6.0 / 5, 0, 0);
+    assert_close(ops_at(kn_std(x, KN_ALL, false, NULL), 0), sqrt(6.0 / 5), 0, 0);
+}
+
 static void bad_axes_are_errors(void **state) {
     (void)state;
     KN_FRAME();
@@ -285,5 +324,6 @@ int main(void) {
         OPS_TEST(a_nan_wins_extremes_and_the_first_counts), OPS_TEST(shapes_of_results),
         OPS_TEST(empty_sums_are_zero_and_empty_means_nan), OPS_TEST(sums_into_a_destination_add),
         OPS_TEST(a_mean_of_large_halves_is_right_for_any_number_of_rows),
+        OPS_TEST(means_of_equal_integers_are_exact), OPS_TEST(variances_are_rounded_once),
         OPS_TEST(bad_axes_are_errors));
 }

@@ -241,7 +241,7 @@ static void halves_agree_with_f32(void **state) {
 
 /* Of one tile, by cells: of floats as reduce.c finishes them. */
 static void by_cells(char *y, const char *x, kn_dtype dtype, const kn__fold_table *folds, int fold,
-                     bool columns, int64_t down, double scale) {
+                     bool columns, int64_t down, double divisor) {
     const bool is_real = dtype == KN_F32 || dtype == KN_F64;
     const int64_t n = FOLD_COLUMNS, bytes = (int64_t)kn_dtype_bytes(dtype);
     bool max = fold == KN__FOLD_MAX || fold == KN__FOLD_MAX_ABS;
@@ -256,7 +256,7 @@ static void by_cells(char *y, const char *x, kn_dtype dtype, const kn__fold_tabl
     }
     (columns ? folds->columns : folds->rows)[fold](cells, x, n, down, columns ? n : down, NULL, 0);
     for (int i = 0; i < n; i++)
-        kn__from_double(y + i * bytes, is_real ? cells[i].f * scale : (double)cells[i].i, dtype);
+        kn__from_double(y + i * bytes, is_real ? cells[i].f / divisor : (double)cells[i].i, dtype);
 }
 
 static void assert_brief(const char *x, kn_dtype dtype, int fold, int isa, bool columns) {
@@ -267,9 +267,9 @@ static void assert_brief(const char *x, kn_dtype dtype, int fold, int isa, bool 
     kn__brief_loop brief = (columns ? folds->brief_columns : folds->brief_rows)[fold];
     int64_t most = columns ? KN_BRIEF_ROWS : KN_BRIEF_ROW_BYTES / bytes - 1;
     for (int64_t down = 1; brief && down <= most; down++) {
-        double scale = down % 2 ? 1 : 1 / (double)down;
-        brief(y, x, n, down, columns ? n : down, scale);
-        by_cells(want, x, dtype, folds, fold, columns, down, scale);
+        double divisor = down % 2 ? 1 : (double)down;
+        brief(y, x, n, down, columns ? n : down, divisor);
+        by_cells(want, x, dtype, folds, fold, columns, down, divisor);
         for (int64_t i = 0; i < n; i++) {
             double a = kn__as_double(y + i * bytes, dtype);
             double b = kn__as_double(want + i * bytes, dtype);

@@ -21,7 +21,7 @@ static kn__relu_bias describe(const kn_op_call *call) {
 
 /* The chunks' sums, joined. */
 static kn_status join(const kn_op_call *call, const kn__relu_bias *p) {
-    kn__reduce r = {.recipe = {.fold = KN__FOLD_SUM, .n_in = p->n_chunks, .scale = 1},
+    kn__reduce r = {.recipe = {.fold = KN__FOLD_SUM, .n_in = p->n_chunks, .divisor = 1},
                     .dtype = p->dtype,
                     .out_dtype = p->dtype,
                     .n_kept = 1,

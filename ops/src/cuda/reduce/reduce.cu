@@ -153,14 +153,14 @@ __device__ A mapped(const job &j, T x, A shift) {
         return j.map ? Fold::mapped((A)load_as(x), shift, j.recipe.p) : (A)load_as(x);
 }
 
-// A result that is no plain scale. Not inline: it would double the code of each kernel.
+// A result that is no plain quotient. Not inline: it would double the code of each kernel.
 template <class A>
-__device__ __noinline__ double finished(kn__finish how, double scale, double power, int64_t n_in,
+__device__ __noinline__ double finished(kn__finish how, double divisor, double power, int64_t n_in,
                                         A v, A shift) {
     switch (how) {
         case KN__FINISH_VAR:
         case KN__FINISH_STD: {
-            double spread = (double)v * scale;
+            double spread = (double)v / divisor;
             return how == KN__FINISH_VAR ? spread : sqrt(spread);
         }
         case KN__FINISH_ROOT:
@@ -172,25 +172,25 @@ __device__ __noinline__ double finished(kn__finish how, double scale, double pow
         case KN__FINISH_ALL:
             return (double)v == (double)n_in;
         default:
-            return (double)v * scale;
+            return (double)v / divisor;
     }
 }
 
 template <class A>
 __device__ void finish(const job &j, int64_t at, A value, A shift) {
     const kn__recipe &r = j.recipe;
-    if (r.finish != KN__FINISH_SCALE) {
-        store_as(j.out, j.out_dtype, at, finished(r.finish, r.scale, r.power, r.n_in, value, shift),
-                 false);
+    if (r.finish != KN__FINISH_DIVIDE) {
+        store_as(j.out, j.out_dtype, at,
+                 finished(r.finish, r.divisor, r.power, r.n_in, value, shift), false);
         return;
     }
     if constexpr (std::is_same<A, int64_t>::value) {
-        if (r.scale != 1) {  // a mean of integers
-            store_as(j.out, j.out_dtype, at, (double)value * r.scale, false);
+        if (r.divisor != 1) {  // a mean of integers
+            store_as(j.out, j.out_dtype, at, (double)value / r.divisor, false);
             return;
         }
-    } else {
-        value *= (A)r.scale;
+    } else if (r.divisor != 1) {
+        value /= (A)r.divisor;
     }
     store_as(j.out, j.out_dtype, at, value, j.accumulate);
 }
@@ -354,7 +354,7 @@ cudaError_t launch_fold(const kn__reduce *r, job last, cudaStream_t stream) {
     j.n_out = r->n_out, j.n_in = r->n_in, j.n_chunks = r->n_chunks, j.chunk = r->chunk;
     if (r->n_chunks == 1) return launch_pass<Fold, T>(j, stream);
     j.out = r->partial, j.out_dtype = dtype_of<A>(), j.accumulate = false;
-    j.recipe.finish = KN__FINISH_SCALE, j.recipe.scale = 1;
+    j.recipe.finish = KN__FINISH_DIVIDE, j.recipe.divisor = 1;
     cudaError_t error = launch_pass<Fold, T>(j, stream);
     if (error != cudaSuccess) return error;
     last.in = r->partial, last.map = false;
@@ -402,12 +402,12 @@ cudaError_t launch_by_fold(const kn__reduce *r, kn__fold fold, job j, cudaStream
 template <class T>
 cudaError_t launch_shift(const kn__reduce *r, cudaStream_t stream) {
     job j = {};
-    j.out = r->shift, j.recipe.scale = 1;
+    j.out = r->shift, j.recipe.divisor = 1;
     if (r->recipe.shift == KN__SHIFT_MAX) {
         j.out_dtype = dtype_of<computed<T>>();
         return launch_by_fold<T>(r, KN__FOLD_MAX, j, stream);
     }
-    j.out_dtype = KN_F64, j.recipe.scale = 1 / (double)r->n_in;
+    j.out_dtype = KN_F64, j.recipe.divisor = (double)r->n_in;
     return launch_fold<fold_wide, fold_sum, T>(r, j, stream);
 }
 

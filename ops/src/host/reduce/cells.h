@@ -17,14 +17,14 @@ static inline int64_t at_most(int64_t n, int64_t most) { return n < most ? n : m
 /* What the loops subtract is the shift in their own precision: d differs from it. */
 static inline double spread(const kn__recipe *r, kn_dtype dtype, double v, double shift) {
     double d = dtype == KN_F64 ? 0 : shift - (double)(float)shift;
-    v = (v - (double)r->n_in * d * d) * r->scale;
+    v = (v - (double)r->n_in * d * d) / r->divisor;
     return v < 0 ? 0 : v;
 }
 
 static inline double finished(const kn__recipe *r, kn_dtype dtype, double v, double shift) {
     switch (r->finish) {
-        case KN__FINISH_SCALE:
-            return v * r->scale;
+        case KN__FINISH_DIVIDE:
+            return v / r->divisor;
         case KN__FINISH_VAR:
             return spread(r, dtype, v, shift);
         case KN__FINISH_STD:

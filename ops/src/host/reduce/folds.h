@@ -21,10 +21,10 @@ enum { KN_LINES = KN_COLUMNS / 4 };
  * along columns: x[d·stride + o]. shift: of each cell, or NULL for none. */
 typedef void (*kn__fold_loop)(kn__cell *cells, const void *x, int64_t n, int64_t down,
                               int64_t stride, const kn__cell *shift, double p);
-/* The results themselves of n <= KN_COLUMNS results of few elements each, times `scale`: in the
+/* The results themselves of n <= KN_COLUMNS results of few elements each, over `divisor`: in the
  * type of x, with the bits of the loops above. Rows lie one after the other. */
 typedef void (*kn__brief_loop)(void *y, const void *x, int64_t n, int64_t down, int64_t stride,
-                               double scale);
+                               double divisor);
 enum { KN_BRIEF_ROWS = 64, KN_BRIEF_ROW_BYTES = 64 }; /* at most, and less than */
 /* The first extreme among the elements of each cell: its value and which one it is; a NaN is the
  * extreme. Cells need no value before; down > 0. */

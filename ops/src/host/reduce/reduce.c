@@ -210,7 +210,7 @@ static void fold_piece(const plan *p, kn__cell *cells, int64_t at, int64_t n, in
 /* The loop that makes the results of one tile at once, if there is one. */
 static kn__brief_loop brief_loop(const plan *p) {
     const size_t bytes = p->dtype == KN_F64 || p->dtype == KN_I64 ? 8 : 4;
-    bool one_pass = p->recipe.shift == KN__SHIFT_NONE && p->recipe.finish == KN__FINISH_SCALE;
+    bool one_pass = p->recipe.shift == KN__SHIFT_NONE && p->recipe.finish == KN__FINISH_DIVIDE;
     if (!one_pass || p->source || p->accumulate || p->chunks > 1 || p->reduced.total > 1)
         return NULL;
     bool is_half = p->dtype == KN_F16 || p->dtype == KN_BF16; /* more are joined in f64 */
@@ -287,7 +287,7 @@ static void finish(const plan *p, int64_t at, const kn__cell *cells, const kn__c
                    int64_t n) {
     const kn__recipe *r = &p->recipe;
     bool integers = !kn__is_float(p->dtype) || p->fold == KN__FOLD_COUNT;
-    bool plain = r->finish == KN__FINISH_SCALE && r->scale == 1;
+    bool plain = r->finish == KN__FINISH_DIVIDE && r->divisor == 1;
     if (integers && plain && !kn__is_float((kn_dtype)p->out->dtype)) {
         store_cells(p->out, at, cells, true, n);
         return;
@@ -300,8 +300,8 @@ static void finish(const plan *p, int64_t at, const kn__cell *cells, const kn__c
     }
     double v[KN_COLUMNS];
     for (int64_t i = 0; i < n; i++) v[i] = integers ? (double)cells[i].i : cells[i].f;
-    if (r->finish == KN__FINISH_SCALE) {
-        for (int64_t i = 0; i < n; i++) v[i] *= r->scale;
+    if (r->finish == KN__FINISH_DIVIDE) {
+        for (int64_t i = 0; i < n; i++) v[i] /= r->divisor;
     } else {
         for (int64_t i = 0; i < n; i++) v[i] = finished(r, p->dtype, v[i], shift ? shift[i].f : 0);
     }
@@ -331,7 +331,7 @@ static void brief_halves(const plan *p, uint16_t *y, const uint16_t *x, int64_t 
         const uint16_t *in = x + (p->columns ? i : i * p->down);
         for (int64_t r = 0; r < rows; r++)
             loops->cast_from(from + r * length, in + r * p->stride, p->dtype, length);
-        p->brief(to, from, m, p->down, m, p->recipe.scale);
+        p->brief(to, from, m, p->down, m, p->recipe.divisor);
         loops->cast_to(y + i, to, p->dtype, m);
     }
 }
@@ -345,7 +345,7 @@ static void brief_unit(const plan *p, int64_t unit) {
     if (p->dtype == KN_F16 || p->dtype == KN_BF16)
         brief_halves(p, y, x, n);
     else
-        p->brief(y, x, n, p->down, p->stride, p->recipe.scale);
+        p->brief(y, x, n, p->down, p->stride, p->recipe.divisor);
 }
 
 static void whole_unit(const plan *p, int64_t unit) {
@@ -446,7 +446,7 @@ static kn_status reduce_from(kn_op_call *call, const kn__fused *source) {
     }
     if (p.dtype == KN_BOOL && is_any_or_all) { /* in a byte's width */
         p.fold = p.recipe.fold = p.recipe.finish == KN__FINISH_ANY ? KN__FOLD_MAX : KN__FOLD_MIN;
-        p.recipe.finish = KN__FINISH_SCALE;
+        p.recipe.finish = KN__FINISH_DIVIDE;
     }
     plan_groups(&p, x, ((const kn_attr_axes *)call->attr)->mask);
     plan_chunks(&p);
@@ -499,7 +499,7 @@ static void fold_rows(void *y, kn_dtype to, const void *x, kn_dtype from, const 
         n = at_most(rows - r, FEW);
         neutral_cells(recipe->fold, from, cells, n);
         fold(cells, (const char *)x + (size_t)(r * row) * bytes, n, row, row, NULL, recipe->p);
-        for (int64_t i = 0; i < n; i++) v[i] = cells[i].f * recipe->scale;
+        for (int64_t i = 0; i < n; i++) v[i] = cells[i].f / recipe->divisor;
         const kn_tensor out = {.data = (char *)y + (size_t)r * to_bytes, .dtype = (uint8_t)to};
         store(&out, false, 0, v, n);
     }
@@ -508,7 +508,7 @@ static void fold_rows(void *y, kn_dtype to, const void *x, kn_dtype from, const 
 void kn__host_reduce_rows(void *y, kn_dtype to, const void *x, kn_dtype from,
                           const kn__recipe *recipe, int64_t rows, int64_t row) {
     bool is_half = from == KN_F16 || from == KN_BF16;
-    if (recipe->shift == KN__SHIFT_NONE && recipe->finish == KN__FINISH_SCALE && !is_half) {
+    if (recipe->shift == KN__SHIFT_NONE && recipe->finish == KN__FINISH_DIVIDE && !is_half) {
         fold_rows(y, to, x, from, recipe, rows, row);
         return;
     }

@@ -257,13 +257,13 @@ FOLDS(EXPAND)
 #define BRIEF_FOLDS(F) F(MAX) F(MIN) F(MAX_ABS) F(MIN_ABS)
 #define EXPAND_BRIEF(name)                                                                         \
     static void brief_rows_##name(void *restrict y, const void *restrict x, int64_t n,             \
-                                  int64_t down, int64_t stride, double scale) {                    \
-        (void)stride, (void)scale;                                                                 \
+                                  int64_t down, int64_t stride, double divisor) {                  \
+        (void)stride, (void)divisor;                                                               \
         brief_rows(KN__FOLD_##name, y, x, n, down);                                                \
     }                                                                                              \
     static void brief_columns_##name(void *restrict y, const void *restrict x, int64_t n,          \
-                                     int64_t down, int64_t stride, double scale) {                 \
-        (void)scale;                                                                               \
+                                     int64_t down, int64_t stride, double divisor) {               \
+        (void)divisor;                                                                             \
         brief_columns(KN__FOLD_##name, y, x, n, down, stride);                                     \
     }
 BRIEF_FOLDS(EXPAND_BRIEF)

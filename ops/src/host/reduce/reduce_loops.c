@@ -373,20 +373,20 @@ INLINE void columns(kn__fold fold, kn__cell *cells, const real *x, int64_t n, in
 
 /* --- few elements a result: as above, but without cells --- */
 
-INLINE void scale_all(real *y, int64_t n, double scale) {
-    if (scale == 1) return;
-    for (int64_t i = 0; i < n; i++) y[i] = (real)((double)y[i] * scale);
+INLINE void divide_all(real *y, int64_t n, double divisor) {
+    if (divisor == 1) return;
+    for (int64_t i = 0; i < n; i++) y[i] = (real)((double)y[i] / divisor);
 }
 
 INLINE void brief_columns(kn__fold fold, real *y, const real *x, int64_t n, int64_t down,
-                          int64_t stride, double scale) {
+                          int64_t stride, double divisor) {
     if (is_extreme(fold)) {
         extremes_of_rows(fold, y, x, n, down, stride);
     } else {
         for (int64_t i = 0; i < n; i++) y[i] = (real)neutral(fold);
         block_of_rows(fold, y, x, n, down, stride, y, 0); /* of folds without a shift */
     }
-    scale_all(y, n, scale);
+    divide_all(y, n, divisor);
 }
 
 /* BESIDE rows next to each other; says how many. */
@@ -404,7 +404,7 @@ INLINE int64_t brief_lanes(kn__fold fold, real *y, const real *x, int64_t n, int
 }
 
 INLINE void brief_rows(kn__fold fold, real *y, const real *x, int64_t n, int64_t down,
-                       double scale) {
+                       double divisor) {
     int64_t o = 0;
     if (down == 2) /* compilers pick every second and every fourth element fast */
         for (; o < n; o++) y[o] = few(fold, x + o * 2, 2, 0, 0);
@@ -413,7 +413,7 @@ INLINE void brief_rows(kn__fold fold, real *y, const real *x, int64_t n, int64_t
     else
         o = brief_lanes(fold, y, x, n, down);
     for (; o < n; o++) y[o] = few(fold, x + o * down, down, 0, 0);
-    scale_all(y, n, scale);
+    divide_all(y, n, divisor);
 }
 
 /* --- counts --- */
@@ -575,13 +575,13 @@ FOLDS(EXPAND)
 #define BRIEF_FOLDS(F) F(SUM) F(SUM_ABS) F(PROD) F(MAX) F(MIN) F(MAX_ABS) F(MIN_ABS)
 #define EXPAND_BRIEF(name)                                                                         \
     static void brief_rows_##name(void *restrict y, const void *restrict x, int64_t n,             \
-                                  int64_t down, int64_t stride, double scale) {                    \
+                                  int64_t down, int64_t stride, double divisor) {                  \
         (void)stride;                                                                              \
-        brief_rows(KN__FOLD_##name, y, x, n, down, scale);                                         \
+        brief_rows(KN__FOLD_##name, y, x, n, down, divisor);                                       \
     }                                                                                              \
     static void brief_columns_##name(void *restrict y, const void *restrict x, int64_t n,          \
-                                     int64_t down, int64_t stride, double scale) {                 \
-        brief_columns(KN__FOLD_##name, y, x, n, down, stride, scale);                              \
+                                     int64_t down, int64_t stride, double divisor) {               \
+        brief_columns(KN__FOLD_##name, y, x, n, down, stride, divisor);                            \
     }
 BRIEF_FOLDS(EXPAND_BRIEF)
 
