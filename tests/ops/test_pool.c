@@ -50,6 +50,28 @@ static void wide_lines_are_averaged_too(void **state) {
     }
 }
 
+static void check_ones(kn_tensor *y) {
+    for (int64_t i = 0; i < kn_tensor_numel(y); i++) assert_close(ops_at(y, i), 1, 0, 0);
+}
+
+/* Planes alone and, of 16 channels, those that stand side by side in blocks. */
+static void averages_of_ones_are_one(void **state) {
+    (void)state;
+    const kn_pooling_options dense = {.stride = {1, 1}};
+    FOR_BOTH_DTYPES(dtype) {
+        for (int64_t n = 1; n <= 53; n++) {
+            KN_FRAME(.dtype = dtype);
+            kn_tensor *x = kn_ones(KN_SHAPE(1, 1, n, 2 * n + 20)),
+                      *wide = kn_ones(KN_SHAPE(1, 16, 7, n));
+            check_ones(kn_avgpool(x, KN_SHAPE(n, n), NULL));
+            check_ones(kn_avgpool(x, KN_SHAPE(1, n), &dense));
+            check_ones(kn_avgpool(wide, KN_SHAPE(7, n), NULL));
+            check_ones(kn_adaptive_avgpool(x, KN_SHAPE(1, 2)));
+            check_ones(kn_global_avgpool(x));
+        }
+    }
+}
+
 static void unpooling_puts_maxima_back_as_pytorch(void **state) {
     (void)state;
     FOR_BOTH_DTYPES(dtype) {
@@ -157,7 +179,7 @@ static void values_or_offsets_alone_are_had(void **state) {
 int main(void) {
     return RUN_TESTS(
         OPS_TEST(pooling_to_a_size_equals_pytorch), OPS_TEST(wide_lines_are_averaged_too),
-        OPS_TEST(unpooling_puts_maxima_back_as_pytorch),
+        OPS_TEST(averages_of_ones_are_one), OPS_TEST(unpooling_puts_maxima_back_as_pytorch),
         OPS_TEST(windows_of_any_two_sizes_have_their_elements),
         OPS_TEST(what_ceil_pools_is_put_back), OPS_TEST(values_or_offsets_alone_are_had),
         OPS_TEST(bad_input_gives_a_message));

@@ -170,7 +170,13 @@ __device__ int counted(const kn__pooling &p, const at3 &o) {
     return n;
 }
 
-// What the sum over window o is multiplied by; `whole` where all windows are, and for sums.
+// What the sum over window o is divided by; `whole` where all windows are, and for sums.
+template <bool TIGHT, class T>
+__device__ T count_of(const kn__pooling &p, const at3 &o, T whole) {
+    return TIGHT || p.sums ? whole : (T)max(counted(p, o), 1);
+}
+
+// What a gradient of window o is multiplied by; likewise.
 template <bool TIGHT, class T>
 __device__ T share_of(const kn__pooling &p, const at3 &o, T whole) {
     return TIGHT || p.sums ? whole : (T)(1.0 / (double)max(counted(p, o), 1));
@@ -184,7 +190,7 @@ __global__ void __launch_bounds__(BLOCK, 1)
         at3 o = locate(i, p.y);
         A sum = A(0);
         each_inside<TIGHT>(p, o, [&](int64_t at, int) { sum += (A)x[at]; });
-        y[i] = (T)(sum * share_of<TIGHT>(p, o, whole));
+        y[i] = (T)(sum / count_of<TIGHT>(p, o, whole));
     }
 }
 
@@ -204,8 +210,8 @@ int64_t count(const kn__pooling *p, const int64_t (&dim)[3]) {
     return p->planes * dim[0] * dim[1] * dim[2];
 }
 
-double share(const kn__pooling *p) {
-    return p->sums ? 1.0 : 1.0 / (double)(p->window[0] * p->window[1] * p->window[2]);
+double whole_count(const kn__pooling *p) {
+    return p->sums ? 1.0 : (double)(p->window[0] * p->window[1] * p->window[2]);
 }
 
 // body(T{}, TIGHT) for the type and the kind of windows.
@@ -262,7 +268,7 @@ cudaError_t kn__launch_avgpool(const kn__pooling *p, void *y, const void *x, cud
         constexpr bool TIGHT = decltype(tight)::value;
         int64_t n = count(p, p->y);
         KN_LAUNCH(avgpool_kernel<TIGHT>, blocks_for(n), BLOCK, stream, *p, n, (T *)y, (const T *)x,
-                  (computed<T>)share(p));
+                  (computed<T>)whole_count(p));
         return cudaGetLastError();
     });
 }
@@ -274,7 +280,7 @@ cudaError_t kn__launch_avgpool_back(const kn__pooling *p, void *dx, const void *
         constexpr bool TIGHT = decltype(tight)::value;
         int64_t n = count(p, p->x);
         KN_LAUNCH(avgpool_back_kernel<TIGHT>, blocks_for(n), BLOCK, stream, *p, n, (T *)dx,
-                  (const T *)dy, (computed<T>)share(p));
+                  (const T *)dy, (computed<T>)(1.0 / whole_count(p)));
         return cudaGetLastError();
     });
 }

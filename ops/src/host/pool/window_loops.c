@@ -414,6 +414,12 @@ void KN_LOOP(maxpool_take_plane)(const kn__pool_window *w, void *y, const void *
 
 /* --- averages --- */
 
+/* What a sum is divided by: a mean of ones is 1, as it isn't where a share is multiplied. */
+static inline real count_of(const window_row *r, int64_t counted) {
+    return (real)((double)r->depth.counted * (double)r->height.counted * (double)counted);
+}
+
+/* Of a gradient, what each element gets. */
 static inline real share_of(const window_row *r, int64_t counted) {
     return (real)(1 / ((double)r->depth.counted * (double)r->height.counted * (double)counted));
 }
@@ -424,12 +430,12 @@ static void average_one(const kn__pool_window *w, const window_row *r, int64_t a
     real sum = 0;
     EACH_LINE(r)
     for (int64_t k = s.first; k < s.end; k++) sum += x[r->line + s.start + step_to(w, i, j, k)];
-    *y = sum * share_of(r, s.counted);
+    *y = sum / count_of(r, s.counted);
 }
 
 static inline void average_blocks(const kn__pool_window *w, const window_row *r, int64_t stride,
                                   real *y, const real *x) {
-    real share = share_of(r, w->sums ? 1 : w->size[2]);
+    real count = count_of(r, w->sums ? 1 : w->size[2]);
     x += r->line - w->padding[2];
     for (int64_t at = r->lo;; at = at + BLOCK <= r->hi - BLOCK ? at + BLOCK : r->hi - BLOCK) {
         const real *from = x + at * stride;
@@ -439,7 +445,7 @@ static inline void average_blocks(const kn__pool_window *w, const window_row *r,
             for (int64_t k = 0; k < w->size[2]; k++)
                 sum += load_strided(line + k * w->dilation[2], stride);
         }
-        sum *= share;
+        sum /= count;
         __builtin_memcpy(y + at, &sum, sizeof sum);
         if (at == r->hi - BLOCK) return;
     }
@@ -459,7 +465,7 @@ static void average_shared(const kn__pool_window *w, const window_row *r, real *
         span s = span_of(w, 2, at);
         real sum = 0;
         for (int64_t k = 0; k < s.end; k++) sum += sums[s.start + k];
-        y[at] = sum * share_of(r, s.counted);
+        y[at] = sum / count_of(r, s.counted);
     }
 }
 
@@ -498,12 +504,12 @@ void KN_LOOP(avgpool_blocks)(const kn__pool_window *w, void *y, const void *x) {
         window_row r = row_of(w, d, h);
         for (int64_t at = 0; at < w->out[2]; at++, out += LANES) {
             span s = span_of(w, 2, at);
-            real sum[LANES] = {0}, share = share_of(&r, s.counted);
+            real sum[LANES] = {0}, count = count_of(&r, s.counted);
             EACH_LINE(&r)
             for (int64_t k = s.first; k < s.end; k++)
                 for (int l = 0; l < LANES; l++)
                     sum[l] += lanes_at(&r, x, s.start, step_to(w, i, j, k))[l];
-            for (int l = 0; l < LANES; l++) out[l] = sum[l] * share;
+            for (int l = 0; l < LANES; l++) out[l] = sum[l] / count;
         }
     }
 }
