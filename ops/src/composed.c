@@ -120,13 +120,13 @@ kn_tensor *(kn_ldexp)(kn_tensor *x, kn_tensor *n) {
 }
 
 kn_tensor *(kn_isclose)(kn_tensor *a, kn_tensor *b, double rtol, double atol) {
-    KN__AS("isclose");
+    KN__AS("isclose", "a", "b");
     kn_tensor *off = (kn_abs)((kn_sub)(a, b)), *most = (kn_affine)((kn_abs)(b), rtol, atol);
     kn_tensor *near = (kn_logical_and)((kn_le)(off, most), (kn_isfinite)(b));
     return (kn_logical_or)((kn_eq)(a, b), near);
 }
 
 kn_tensor *(kn_all_close)(kn_tensor *a, kn_tensor *b, double rtol, double atol) {
-    KN__AS("all_close");
+    KN__AS("all_close", "a", "b");
     return (kn_all)((kn_isclose)(a, b, rtol, atol), KN_ALL, false);
 }

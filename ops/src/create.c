@@ -41,15 +41,16 @@ kn_tensor *(kn_linspace)(double first, double last, int64_t n) {
 
 kn_tensor *(kn_eye)(int64_t rows, int64_t columns) {
     KN__AS("eye");
-    if (rows < 0 || columns < 0) {
-        return kn_op_fail(KN_OP_fill, KN_ERR_SHAPE, "rows is %lld, columns is %lld",
-                          (long long)rows, (long long)columns);
+    if (rows < 0 || columns < 0 || kn__shape_numel(&KN_SHAPE(rows, columns)) < 0) {
+        return kn_op_fail(KN_OP_fill, KN_ERR_SHAPE,
+                          "rows is %lld, columns is %lld: negative or too large", (long long)rows,
+                          (long long)columns);
     }
     int64_t n = rows < columns ? rows : columns;
     kn_tensor *ones = (kn_ones)(KN_SHAPE(n));
     if (!ones) return NULL;
     kn_attr_strided attr = {.n_dims = 1, .n_whole = 2, .dim = {n}, .whole = {rows, columns}};
-    attr.stride[0] = (int64_t)((uint64_t)columns + 1);         /* a size too large is seen later */
+    attr.stride[0] = columns + 1;
     kn_tensor *y = KN_CALL(strided_add, &attr, KN_NONE, ones); /* to zeros */
     kn_drop(ones);
     return y;

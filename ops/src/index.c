@@ -131,7 +131,8 @@ static bool plan_make(plan *p, kn_tensor *const *x, int n_items, const kn_index_
     memset(p, 0, sizeof *p);
     kn_op_call_init(&p->call, KN_OP_strided, NULL, x, 1);
     if (!kn__check_readable(KN_OP_strided, x, 1)) return false;
-    if (n_items < 0 || (n_items && !items)) return fail(p, "there are %d items", n_items);
+    if (n_items < 0) return fail(p, "there are %d items", n_items);
+    if (n_items && !items) return kn_op_call_fail(&p->call, KN_ERR_INVALID, "items is NULL");
     const kn_attr_strided whole = kn__strided_whole(*x);
     p->part.n_whole = whole.n_whole;
     memcpy(p->part.whole, whole.whole, sizeof whole.whole);

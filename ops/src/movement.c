@@ -191,7 +191,8 @@ static kn_tensor *joined(kn_op op, kn_tensor *const x[], int n_x, int axis, int 
     if (!x) return kn_op_fail(op, KN_ERR_INVALID, "x is NULL");
     kn_op_call call;
     kn_op_call_init(&call, op, NULL, x, n_x);
-    if (!kn__check_readable(op, x, 1) || !kn__axis(&axis, &call, x[0], axis)) return NULL;
+    if (!kn__check_readable(op, x, 1)) return NULL;
+    if (op == KN_OP_concat && !kn__axis(&axis, &call, x[0], axis)) return NULL;
     call.attr_bytes = sizeof(kn_attr_concat) + (size_t)(sizes * n_x) * sizeof(int64_t);
     kn_attr_concat *attr = call.attr = malloc(call.attr_bytes);
     if (!attr) return kn_op_fail(op, KN_ERR_OOM, "no host memory for %d inputs", n_x);

@@ -81,12 +81,20 @@ static kn_attr_make make_attr(const kn_shape *shape, kn_dtype dtype, double valu
 }
 
 kn_tensor *(kn_full)(kn_shape shape, double value) {
+    KN__AS("full");
     kn_attr_make attr = make_attr(&shape, kn_frame_dtype(), value);
     return kn_op_call_run(KN_OP_fill, &attr, NULL, 0);
 }
 
-kn_tensor *(kn_zeros)(kn_shape shape) { return (kn_full)(shape, 0); }
-kn_tensor *(kn_ones)(kn_shape shape) { return (kn_full)(shape, 1); }
+kn_tensor *(kn_zeros)(kn_shape shape) {
+    KN__AS("zeros");
+    return (kn_full)(shape, 0);
+}
+
+kn_tensor *(kn_ones)(kn_shape shape) {
+    KN__AS("ones");
+    return (kn_full)(shape, 1);
+}
 
 kn_tensor *kn_filled_like(const kn_tensor *like, double value) {
     kn_shape shape = kn_tensor_shape(like);

@@ -67,11 +67,23 @@ kn_tensor *(kn_matmul)(kn_tensor *a, kn_tensor *b, const kn_matmul_options *opti
 
 kn_tensor *(kn_mv)(kn_tensor *a, kn_tensor *x) {
     KN__AS("mv", "a", "x");
-    if (!kn__check_readable(KN_OP_matmul, KN_LIST_(a, x), 2)) return NULL;
+    kn_op_call call;
+    kn_op_call_init(&call, KN_OP_matmul, NULL, KN_LIST_(a, x), 2);
+    if (!kn__check_readable(KN_OP_matmul, call.in, 2)) return NULL;
     kn_shape shape = kn_tensor_shape(x);
     if (shape.n_dims < 1 || shape.n_dims == KN_DIMS_MAX) {
         return kn_op_fail(KN_OP_matmul, KN_ERR_SHAPE, "x must have 1 to %d dimensions",
                           KN_DIMS_MAX - 1);
+    }
+    if (a->n_dims < 2) {
+        kn_op_call_fail(&call, KN_ERR_SHAPE, "a must be [...,M,N]");
+        return NULL;
+    }
+    int64_t columns = a->dim[a->n_dims - 1], n = shape.dim[shape.n_dims - 1];
+    if (columns != n) {
+        kn_op_call_fail(&call, KN_ERR_SHAPE, "a has %lld columns, x has %lld elements",
+                        (long long)columns, (long long)n);
+        return NULL;
     }
     shape.dim[shape.n_dims++] = 1;
     kn_tensor *y = (kn_matmul)(a, (kn_reshape)(x, shape), NULL);

@@ -159,8 +159,8 @@ bool kn__infer_random(kn_op_call *call) {
 static int64_t elements_of(kn_op op, const kn_shape *shape) {
     int64_t n = kn__shape_numel(shape);
     if (n >= 0) return n;
-    kn__fail_shape(shape);
-    kn_error_op(kn_op_name(op));
+    kn__fail_shape(kn__name_in_errors(op), shape);
+    kn_error_op(kn__name_in_errors(op));
     return n;
 }
 

@@ -153,17 +153,17 @@ static inline __attribute__((always_inline)) bool like(kn_op_call *call, int r,
 bool kn__like(kn_op_call *call, int r, const kn_tensor *x) { return like(call, r, x); }
 
 /* -1, the error pending, when no tensor can have the shape. */
-static int64_t numel(int n_dims, const int64_t dim[]) {
+static int64_t numel(kn_op op, int n_dims, const int64_t dim[]) {
     kn_shape shape = {.n_dims = n_dims};
     for (int i = 0; i < n_dims && i < KN_DIMS_MAX; i++) shape.dim[i] = dim[i];
     int64_t n = kn__shape_numel(&shape);
-    if (n < 0) kn__fail_shape(&shape);
+    if (n < 0) kn__fail_shape(kn__name_in_errors(op), &shape);
     return n;
 }
 
 bool kn__shaped(kn_op_call *call, int r, int n_dims, const int64_t dim[]) {
     bool ok;
-    int64_t n = numel(n_dims, dim);
+    int64_t n = numel((kn_op)call->op, n_dims, dim);
     if (n < 0) return false;
     if (!header(&ok, call, r, n)) return ok;
     kn_tensor *t = call->out[r];
@@ -313,7 +313,8 @@ static __attribute__((noinline)) void *failed(kn_op_call *call, const kn_op_info
         kn_tensor_release(call->out[r]);
         call->out[r] = NULL;
     }
-    kn_error_op(info->name);
+    const char *const *as = kn__ops_self->as;
+    kn_error_op(as ? as[0] : info->name);
     return kn_error_defer(status);
 }
 

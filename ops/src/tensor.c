@@ -191,13 +191,16 @@ void *kn__fail_memory(const kn_tensor *t) {
                                   kn_dtype_name((kn_dtype)t->dtype), kn_last_error()->message));
 }
 
-void *kn__fail_shape(const kn_shape *shape) {
+void *kn__fail_shape(const char *name, const kn_shape *shape) {
+    const char *start = name ? "kn_" : "", *stop = name ? ": " : "";
+    if (!name) name = "";
     if (shape->n_dims < 0 || shape->n_dims > KN_DIMS_MAX) {
-        return KN_FAIL_NULL(KN_ERR_SHAPE, "a shape has %d dimensions; at most %d are possible",
-                            shape->n_dims, KN_DIMS_MAX);
+        return KN_FAIL_NULL(KN_ERR_SHAPE,
+                            "%s%s%sa shape has %d dimensions; at most %d are possible", start, name,
+                            stop, shape->n_dims, KN_DIMS_MAX);
     }
     char text[256];
-    return KN_FAIL_NULL(KN_ERR_SHAPE, "shape %s is negative or too large",
+    return KN_FAIL_NULL(KN_ERR_SHAPE, "%s%s%sshape %s is negative or too large", start, name, stop,
                         kn_shape_text(text, sizeof text, *shape));
 }
 
@@ -212,7 +215,7 @@ static kn_tensor *header_of(kn_pool **pool, kn_stream *stream, kn_device *device
     }
     if (kn__place(pool, stream, self, device) < 0) return NULL;
     int64_t n = kn__shape_numel(shape);
-    if (n < 0) return kn__fail_shape(shape);
+    if (n < 0) return kn__fail_shape(NULL, shape);
     kn_tensor *t = kn__header_new(self);
     if (!t) return NULL;
     t->dtype = (uint8_t)dtype;
@@ -287,7 +290,7 @@ static kn_tensor *header_on(kn_tensor *t, const kn_shape *shape, int64_t n, int6
 kn_tensor *kn_tensor_view(kn_tensor *t, kn_shape shape, int64_t offset) {
     KN_ASSERT(kn__is_whole(t) && t->layout == KN_LAYOUT_PLAIN);
     int64_t n = kn__shape_numel(&shape);
-    if (n < 0) return kn__fail_shape(&shape);
+    if (n < 0) return kn__fail_shape(NULL, &shape);
     KN_ASSERT(offset >= 0 && offset + n <= t->n);
     return header_on(t, &shape, n, offset);
 }

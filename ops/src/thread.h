@@ -96,8 +96,9 @@ static inline bool kn__is_whole(const kn_tensor *t) { return t && t->storage; }
 
 /* Elements of a shape; -1 when a dimension is negative or the size does not fit. */
 int64_t kn__shape_numel(const kn_shape *shape);
-/* SHAPE: "shape [-1,2] is negative or too large"; returns NULL, the error is pending. */
-void *kn__fail_shape(const kn_shape *shape);
+/* SHAPE: "kn_NAME: shape [-1,2] is negative or too large", name may be NULL; returns NULL, the
+ * error is pending. */
+void *kn__fail_shape(const char *name, const kn_shape *shape);
 /* OOM: "no memory for a tensor [2,3] f32: …"; returns NULL, the error is pending. */
 void *kn__fail_memory(const kn_tensor *t);
 /* The oldest record that ended, or a new one; NULL: pending OOM error. */

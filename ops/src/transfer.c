@@ -101,9 +101,10 @@ kn_status kn_copy_out(void *out, size_t out_bytes, kn_tensor *t) {
 
 kn_status kn_copy_into(kn_tensor *t, const void *data, size_t data_bytes) {
     KN_TRY(readable("kn_copy_into", t));
-    if (data_bytes != size_of(t) || (!data && data_bytes)) {
+    if (!data && data_bytes) return KN_FAIL(KN_ERR_INVALID, "kn_copy_into: data is NULL");
+    if (data_bytes != size_of(t)) {
         char text[256];
-        return KN_FAIL(KN_ERR_SHAPE, "kn_copy_into: data (%p) has %zu bytes, t %s %s has %zu", data,
+        return KN_FAIL(KN_ERR_SHAPE, "kn_copy_into: data has %zu bytes, t %s %s has %zu",
                        data_bytes, kn_shape_text(text, sizeof text, kn_tensor_shape(t)),
                        kn_dtype_name((kn_dtype)t->dtype), size_of(t));
     }

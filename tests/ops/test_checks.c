@@ -382,6 +382,8 @@ static void functions_made_of_ops_have_their_own_names_in_errors(void **state) {
     const kn_index_item unknown = {.kind = (kn_index_kind)9};
     assert_op_fails(kn_one_hot(i, -1), KN_ERR_INVALID, "kn_one_hot: n is -1");
     assert_op_fails(kn_eye(-1, 2), KN_ERR_SHAPE, "kn_eye: rows is -1, columns is 2");
+    assert_op_fails(kn_block_diag(&(kn_tensor *){kn_full(KN_SCALAR, 1)}, 1), KN_ERR_SHAPE,
+                    "kn_block_diag: x[0] has 0 dimensions, not 2");
     assert_op_fails(kn_repeat(x, -1, 0), KN_ERR_SHAPE, "kn_repeat: n is -1 (x [2,3])");
     assert_op_fails(kn_index(x, KN_ITEMS(KN_AT(9))), KN_ERR_SHAPE, "kn_index: index 9 is outside");
     assert_op_fails(kn_set_at(x, v, KN_ITEMS(KN_AT(0))), KN_ERR_SHAPE,
@@ -423,6 +425,47 @@ static void functions_made_of_ops_have_their_own_names_in_errors(void **state) {
     assert_op_fails(kn_cosh(i), KN_ERR_DTYPE, "kn_cosh: x is i64"); /* the name is over */
 }
 
+/* Of shapes that no tensor has, in functions made of ops, the functions' names too. */
+static void shapes_that_are_too_large_are_errors_of_the_function(void **state) {
+    (void)state;
+    KN_FRAME();
+    const int64_t large = (int64_t)1 << 40;
+    kn_tensor *i = I64(KN_SHAPE(2), 0, 1), *x = zeros(KN_SHAPE(2));
+    assert_op_fails(kn_zeros(KN_SHAPE(-1)), KN_ERR_SHAPE, "kn_zeros: shape [-1] is negative");
+    assert_string_equal(kn_last_error()->op, "zeros");
+    assert_op_fails(kn_ones(KN_SHAPE(-1)), KN_ERR_SHAPE, "kn_ones: shape [-1] is negative");
+    assert_op_fails(kn_full(KN_SHAPE(large, large), 1), KN_ERR_SHAPE, "kn_full: shape [10995");
+    assert_op_fails(kn_eye(large, large), KN_ERR_SHAPE, "kn_eye: rows is 1099511627776, columns");
+    assert_op_fails(kn_one_hot(i, (int64_t)1 << 62), KN_ERR_SHAPE, "kn_one_hot: shape [4611");
+    assert_string_equal(kn_last_error()->op, "one_hot");
+    assert_op_fails(kn_diag(x, large), KN_ERR_SHAPE, "kn_diag: shape [10995");
+    assert_string_equal(kn_last_error()->op, "diag");
+    kn_tensor *a = zeros(KN_SHAPE(large, 0)), *b = zeros(KN_SHAPE(0, large));
+    assert_op_fails(kn_matmul(a, b, NULL), KN_ERR_SHAPE, "kn_matmul: shape [10995");
+}
+
+static void messages_name_the_operands_that_were_given(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *a = zeros(KN_SHAPE(3, 4)), *x = zeros(KN_SHAPE(3)), *wide = kn_cast(x, KN_F64);
+    assert_op_fails(kn_mv(a, x), KN_ERR_SHAPE,
+                    "kn_mv: a has 4 columns, x has 3 elements (a [3,4], x [3])");
+    assert_op_fails(kn_mv(x, x), KN_ERR_SHAPE, "kn_mv: a must be [...,M,N] (a [3], x [3])");
+    assert_op_fails(kn_all_close(x, wide, 0, 0), KN_ERR_DTYPE, "kn_all_close: a is f32, b is f64");
+    assert_op_fails(kn_isclose(x, NULL, 0, 0), KN_ERR_INVALID, "kn_isclose: b is NULL");
+}
+
+static void lists_and_data_that_are_null_are_named(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = zeros(KN_SHAPE(3));
+    assert_fails(kn_copy_into(x, NULL, 12), KN_ERR_INVALID, "kn_copy_into: data is NULL");
+    assert_ok(kn_copy_into(zeros(KN_SHAPE(0)), NULL, 0));
+    assert_op_fails(kn_index(x, 1, NULL), KN_ERR_INVALID, "kn_index: items is NULL (x [3])");
+    assert_op_fails(kn_add_at(x, x, 1, NULL), KN_ERR_INVALID, "kn_add_at: items is NULL");
+    assert_fails(kn_set_into(x, x, 1, NULL), KN_ERR_INVALID, "kn_set_into: items is NULL");
+}
+
 static void results_that_are_not_wanted_may_be_null(void **state) {
     (void)state;
     KN_FRAME(.dtype = KN_F64);
@@ -449,7 +492,10 @@ int main(void) {
     return RUN_TESTS(
         OPS_TEST(null_arguments_are_named), OPS_TEST(results_that_are_not_wanted_may_be_null),
         OPS_TEST(functions_made_of_ops_have_their_own_names_in_errors),
-        OPS_TEST(products_check_their_shapes), OPS_TEST(a_result_beyond_64_bits_names_its_op),
+        OPS_TEST(shapes_that_are_too_large_are_errors_of_the_function),
+        OPS_TEST(messages_name_the_operands_that_were_given),
+        OPS_TEST(lists_and_data_that_are_null_are_named), OPS_TEST(products_check_their_shapes),
+        OPS_TEST(a_result_beyond_64_bits_names_its_op),
         OPS_TEST(a_given_result_must_have_the_dtype),
         OPS_TEST(the_gradient_of_a_row_must_have_the_shape_of_its_result),
         OPS_TEST(errors_name_the_function_and_input_of_the_caller),

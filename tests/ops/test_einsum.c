@@ -182,7 +182,7 @@ static void their_errors_name_shapes(void **state) {
     kn_tensor *a = kn_ones(KN_SHAPE(2, 3)), *x = kn_ones(KN_SHAPE(2));
     assert_op_fails(kn_dot(a, x), KN_ERR_SHAPE, "kn_dot: a [2,3] and b [2] differ in shape");
     assert_op_fails(kn_outer(a, x), KN_ERR_SHAPE, "kn_outer: a and b must have one dimension");
-    assert_op_fails(kn_mv(a, x), KN_ERR_SHAPE, "a has 3 columns, b has 2 rows");
+    assert_op_fails(kn_mv(a, x), KN_ERR_SHAPE, "a has 3 columns, x has 2 elements");
     assert_op_fails(kn_trace(a), KN_ERR_SHAPE, "kn_trace: x must be [...,N,N], not [2,3]");
     assert_op_fails(kn_kron(a, x), KN_ERR_SHAPE,
                     "kn_kron: a and b must have two dimensions (a [2,3], b [2])");
