@@ -119,8 +119,23 @@ kn_tensor *(kn_ldexp)(kn_tensor *x, kn_tensor *n) {
     return (kn_mul)(x, (kn_exp2)(last));
 }
 
+/* |a - b| of integers in f64: of i64 their own difference, rounded once, where it can't wrap. */
+static kn_tensor *distance(kn_tensor *a, kn_tensor *b) {
+    kn_tensor *wide = (kn_abs)((kn_sub)((kn_cast)(a, KN_F64), (kn_cast)(b, KN_F64)));
+    if (a->dtype != KN_I64) return wide;
+    kn_tensor *own = (kn_cast)((kn_abs)((kn_sub)(a, b)), KN_F64);
+    return (kn_where)((kn_lt)(wide, kn__constant_like(wide, 0x1p62)), own, wide);
+}
+
 kn_tensor *(kn_isclose)(kn_tensor *a, kn_tensor *b, double rtol, double atol) {
     KN__AS("isclose", "a", "b");
+    kn_op_call call;
+    kn_op_call_init(&call, KN_OP_eq, NULL, KN_LIST_(a, b), 2);
+    if (!kn__check_inputs(&call)) return NULL;
+    if (!(KN_CLASS_FLOAT >> b->dtype & 1)) {
+        kn_tensor *most = (kn_affine)((kn_abs)((kn_cast)(b, KN_F64)), rtol, atol);
+        return (kn_logical_or)((kn_eq)(a, b), (kn_le)(distance(a, b), most));
+    }
     kn_tensor *off = (kn_abs)((kn_sub)(a, b)), *most = (kn_affine)((kn_abs)(b), rtol, atol);
     kn_tensor *near = (kn_logical_and)((kn_le)(off, most), (kn_isfinite)(b));
     return (kn_logical_or)((kn_eq)(a, b), near);

@@ -292,6 +292,37 @@ static void a_border_reaches_to_infinity(void **state) {
     assert_true(ops_at(y, 0) == 2.5 && ops_at(y, 1) == 2.5);
 }
 
+static void assert_bits(kn_tensor *y, int n, const uint8_t want[]) {
+    const uint8_t *bits = kn_data(y);
+    assert_ok(kn_check());
+    assert_int_equal(kn_tensor_numel(y), n);
+    assert_memory_equal(bits, want, (size_t)n);
+}
+
+/* Their distance is exact where f64 has it, and doesn't wrap. */
+static void integers_may_be_close(void **state) {
+    (void)state;
+    KN_FRAME();
+    const int64_t big = (int64_t)1 << 53, top = INT64_MAX;
+    kn_tensor *a = I64(KN_SHAPE(6), 3, big + 1, -1, top, top, INT64_MIN);
+    kn_tensor *b = I64(KN_SHAPE(6), 4, big, top, top - 1, -top, top);
+    assert_bits(kn_isclose(a, b, 0, 0), 6, (const uint8_t[]){0, 0, 0, 0, 0, 0});
+    assert_bits(kn_isclose(a, b, 0, 1), 6, (const uint8_t[]){1, 1, 0, 1, 0, 0});
+    assert_bits(kn_isclose(a, b, 0.25, 0), 6, (const uint8_t[]){1, 1, 0, 1, 0, 0});
+    assert_bits(kn_isclose(a, a, 0, 0), 6, (const uint8_t[]){1, 1, 1, 1, 1, 1});
+    assert_bits(kn_all_close(a, a, 0, 0), 1, (const uint8_t[]){1});
+    assert_bits(kn_all_close(a, b, 0, 1), 1, (const uint8_t[]){0});
+    const kn_dtype narrow[] = {KN_I32, KN_U8};
+    for (int i = 0; i < 2; i++) {
+        kn_tensor *x = kn_cast(F32(KN_SHAPE(3), 0, 200, 7), narrow[i]);
+        kn_tensor *y = kn_cast(F32(KN_SHAPE(3), 1, 0, 7), narrow[i]);
+        assert_bits(kn_isclose(x, y, 0, 1), 3, (const uint8_t[]){1, 0, 1});
+    }
+    kn_tensor *yes = kn_eq(a, a), *no = kn_ne(a, a);
+    assert_bits(kn_all_close(yes, yes, 0, 0), 1, (const uint8_t[]){1});
+    assert_bits(kn_all_close(yes, no, 0, 0.5), 1, (const uint8_t[]){0});
+}
+
 int main(void) {
     return RUN_TESTS(
         OPS_TEST(degrees_keep_their_digits), OPS_TEST(digamma_just_below_a_pole),
@@ -304,5 +335,6 @@ int main(void) {
         OPS_TEST(means_of_large_integers_do_not_wrap), OPS_TEST(f64_is_rounded_to_16_bits_once),
         OPS_TEST(uniform_numbers_need_a_width), OPS_TEST(averages_to_a_size_keep_infinities_apart),
         OPS_TEST(unpooling_copies), OPS_TEST(a_window_larger_than_x_is_one_by_ceil),
-        OPS_TEST(losses_of_no_rows), OPS_TEST(a_border_reaches_to_infinity));
+        OPS_TEST(losses_of_no_rows), OPS_TEST(a_border_reaches_to_infinity),
+        OPS_TEST(integers_may_be_close));
 }
