@@ -21,12 +21,12 @@ kn_tensor *(kn_orthogonal)(kn_shape shape, double gain, kn_rng *rng) {
     KN__AS("orthogonal");
     if (kn_pending()) return NULL;
     int64_t n = kn__shape_numel(&shape);
-    if (shape.n_dims < 2 || n < 1) {
+    if (shape.n_dims < 2) {
         char text[256];
-        return kn_op_fail(KN_OP_qr, KN_ERR_SHAPE,
-                          "the shape %s must have two dimensions or more, and elements",
+        return kn_op_fail(KN_OP_qr, KN_ERR_SHAPE, "the shape %s must have two dimensions or more",
                           kn_shape_text(text, sizeof text, shape));
     }
+    if (n < 1) return (kn_normal)(shape, 0, 1, rng); /* empty, or an error */
     kn_device *device = kn_frame_device();
     kn_tensor *kept = NULL;
     {

@@ -271,6 +271,18 @@ static void wrong_numbers_are_named(void **state) {
 
 /* --- initial values --- */
 
+static void orthogonal_matrices_may_be_empty(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_rng *rng = new_rng(4);
+    assert_shape(kn_orthogonal(KN_SHAPE(0, 3), 1, rng), KN_SHAPE(0, 3));
+    assert_shape(kn_orthogonal(KN_SHAPE(4, 0, 2), 1, rng), KN_SHAPE(4, 0, 2));
+    assert_op_fails(kn_orthogonal(KN_SHAPE(-1, 3), 1, rng), KN_ERR_SHAPE,
+                    "kn_orthogonal: shape [-1,3] is negative");
+    assert_string_equal(kn_last_error()->op, "orthogonal");
+    kn_rng_destroy(rng);
+}
+
 static void orthogonal_matrices_are_orthonormal(void **state) {
     (void)state;
     kn_rng *rng = new_rng(4);
@@ -314,7 +326,7 @@ int main(void) {
                      OPS_TEST(orders_are_equally_likely), TEST(quantiles_invert_the_distribution),
                      OPS_TEST(truncated_normals_stay_inside_and_have_their_moments),
                      OPS_TEST(the_number_of_threads_changes_no_bit), OPS_TEST(known_numbers),
-                     OPS_TEST(wrong_numbers_are_named),
+                     OPS_TEST(wrong_numbers_are_named), OPS_TEST(orthogonal_matrices_may_be_empty),
                      OPS_TEST(orthogonal_matrices_are_orthonormal),
                      OPS_TEST(bilinear_filters_are_hats));
 }
