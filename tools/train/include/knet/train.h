@@ -80,8 +80,8 @@ typedef struct kn_train_more {
      * ranks' batches. */
     kn_capture *capture;
     /* The learning rate of each step, instead of the optimiser's: step 0 is the run's first one,
-     * and a resumed run continues at its step; the checkpoint's lr is not used then. steps 0: those of
-     * all epochs */
+     * and a resumed run continues at its step; the checkpoint's lr is not used then. steps 0: those
+     * of all epochs */
     const kn_schedule *schedule;
     uint64_t reserved[3]; /* zero */
 } kn_train_more;

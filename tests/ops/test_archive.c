@@ -1,0 +1,188 @@
+/* Archives of arrays: NPZ as zip writers leave it, damaged, and of more than 32 bits. */
+#include <knet/file.h>
+
+#include "file_test.h"
+
+static size_t read_all(uint8_t *out, size_t room, const char *path) {
+    FILE *in = fopen(path, "rb");
+    assert_non_null(in);
+    size_t n = fread(out, 1, room, in);
+    fclose(in);
+    assert_true(n < room);
+    return n;
+}
+
+/* Every tensor that a file lists, if it opens; a failure is an error with a message. */
+static void read_what_opens(const uint8_t *bytes, size_t n) {
+    kn_file *f = NULL;
+    KN_FRAME();
+    if (kn_file_open_bytes(&f, bytes, n, "x") < 0) assert_true(kn_last_error()->message[0]);
+    for (int i = 0; i < kn_file_count(f); i++)
+        if (!kn_file_read(f, kn_file_name(f, i))) assert_true(kn_check() < 0);
+    kn_file_close(f);
+}
+
+static void cut_and_changed_archives_are_errors_not_crashes(void **state) {
+    (void)state;
+    static const char *const paths[] = {DATA "stored.npz", DATA "deflated.npz",
+                                        DATA "all.safetensors", DATA "f32.npy"};
+    static uint8_t whole[1 << 14];
+    for (size_t k = 0; k < sizeof paths / sizeof *paths; k++) {
+        size_t n = read_all(whole, sizeof whole, paths[k]);
+        for (size_t i = 0; i < n; i++) {
+            uint8_t *cut = malloc(i + 1); /* sanitizers see a read behind its end */
+            memcpy(cut, whole, i);
+            kn_file *f = NULL;
+            assert_true(kn_file_open_bytes(&f, cut, i, "cut") < 0);
+            free(cut);
+            whole[i] ^= 0x41;
+            read_what_opens(whole, n);
+            whole[i] ^= 0x41;
+        }
+    }
+}
+
+static void a_changed_byte_of_a_member_fails_its_checksum(void **state) {
+    (void)state;
+    static uint8_t whole[1 << 14];
+    kn_file *f = NULL;
+    KN_FRAME();
+    size_t n = read_all(whole, sizeof whole, DATA "stored.npz");
+    uint8_t *two = memmem(whole, n, (const float[]){1, 2, 3}, 12);
+    assert_non_null(two);
+    two[1] ^= 1;
+    assert_ok(kn_file_open_bytes(&f, whole, n, "x.npz"));
+    assert_op_fails(kn_file_read(f, "f32"), KN_ERR_FORMAT, "x.npz: tensor 'f32': checksum");
+    kn_file_close(f);
+}
+
+/* --- archives --- */
+
+static uint64_t get(const uint8_t *at, int bytes) {
+    uint64_t value = 0;
+    for (int i = bytes - 1; i >= 0; i--) value = value << 8 | at[i];
+    return value;
+}
+
+static void put(uint8_t *at, uint64_t value, int bytes) {
+    for (int i = 0; i < bytes; i++) at[i] = (uint8_t)(value >> (8 * i));
+}
+
+enum { END_RECORD = 22 }; /* bytes; the directory's size is at 12, its place at 16 */
+
+static void archives_that_contradict_themselves_are_refused(void **state) {
+    (void)state;
+    enum { LOCAL, ENTRY, END }; /* records: of the first member, and of the file */
+    static const struct {
+        int record, at, add;
+        const char *error;
+    } cases[] = {{ENTRY, 8, 1, "it is encrypted"},
+                 {ENTRY, 10, 4, "compression method 12; 0 and 8 are known"},
+                 {ENTRY, 20, 60, "members 'f32' and 'f64' overlap at byte"},
+                 {ENTRY, 20, 9999, "bytes; 1"},
+                 {ENTRY, 24, -8, "16 bytes; [2,3] <f4 does not take as many"},
+                 {ENTRY, 26, 99, "bytes of 85 stored ones"},
+                 {ENTRY, 32, 9999, "directory entry 0 at byte 1363 is damaged"},
+                 {ENTRY, 42, 1, "no member at byte 1"},
+                 {ENTRY, 46, -'f', "a zero byte in its name"},
+                 {ENTRY, 46, 1, "its header differs from the directory's"},
+                 {LOCAL, 8, -8, "its header differs from the directory's"},
+                 {ENTRY, 24, 1, "member 'f32.npy': its compressed bytes are damaged"},
+                 {END, 10, 200, "a directory of 210 members in "},
+                 {END, 12, 1, "a directory of 10 members in "}};
+    static uint8_t bytes[1 << 14];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t n = read_all(bytes, sizeof bytes, DATA "deflated.npz");
+        uint8_t *end = bytes + n - END_RECORD, *record[] = {bytes, bytes + get(end + 16, 4), end};
+        uint8_t *at = record[cases[i].record] + cases[i].at;
+        put(at, get(at, 2) + (uint64_t)cases[i].add, 2);
+        kn_file *f = NULL;
+        assert_fails(kn_file_open_bytes(&f, bytes, n, "x.npz"), KN_ERR_FORMAT, cases[i].error);
+    }
+}
+
+static void an_archive_may_end_with_a_comment(void **state) {
+    (void)state;
+    enum { COMMENT = 65535 };
+    static uint8_t bytes[(1 << 14) + COMMENT];
+    static const int lengths[] = {30, COMMENT};
+    for (int i = 0; i < 2; i++) {
+        size_t n = read_all(bytes, 1 << 14, DATA "stored.npz");
+        put(bytes + n - 2, (uint64_t)lengths[i], 2);
+        memset(bytes + n, '.', COMMENT);
+        memcpy(bytes + n, "PK\5\6", 4); /* no end record: its comment would be longer */
+        kn_file *f = NULL;
+        assert_ok(kn_file_open_bytes(&f, bytes, n + (size_t)lengths[i], "x.npz"));
+        assert_int_equal(kn_file_count(f), 10);
+        kn_file_close(f);
+    }
+}
+
+/* stored.npz's first array as an archive with sizes and places of 64 bits; the directory is said to
+ * have `more` bytes. */
+static size_t large_archive(uint8_t *out, int more) {
+    static const char name[] = "x.npy";
+    static uint8_t stored[1 << 14];
+    read_all(stored, sizeof stored, DATA "stored.npz");
+    const uint8_t *array = stored + 30 + get(stored + 26, 2) + get(stored + 28, 2);
+    size_t n = get(stored + 18, 4);
+    uint8_t *at = out;
+    memcpy(at, "PK\3\4", 4);
+    put(at + 26, 5, 2);
+    memcpy(at + 30, name, 5);
+    memcpy(at + 35, array, n);
+    uint8_t *entry = at = at + 35 + n;
+    memcpy(at, "PK\1\2", 4);
+    memcpy(at + 16, stored + 14, 4); /* checksum */
+    put(at + 20, UINT32_MAX, 4);
+    put(at + 24, n, 4); /* not in the extra field */
+    put(at + 28, 5, 2);
+    put(at + 30, 6 + 20, 2);
+    put(at + 32, 3, 2);
+    put(at + 42, UINT32_MAX, 4);
+    memcpy(at + 46, name, 5);
+    put(at + 51, 0x5455, 2); /* another field */
+    put(at + 53, 2, 2);
+    put(at + 57, 1, 2);
+    put(at + 59, 16, 2);
+    put(at + 61, n, 8);
+    at += 77 + 3;
+    memcpy(at, "PK\1\2", 4); /* of what is no array */
+    put(at + 28, 1, 2);
+    at += 46 + 1;
+    uint8_t *end64 = at;
+    memcpy(at, "PK\6\6", 4);
+    put(at + 4, 44, 8);
+    put(at + 32, 2, 8);
+    put(at + 40, (uint64_t)(end64 - entry + more), 8);
+    put(at + 48, (uint64_t)(entry - out), 8);
+    memcpy(at + 56, "PK\6\7", 4);
+    put(at + 64, (uint64_t)(end64 - out), 8);
+    memcpy(at + 76, "PK\5\6", 4);
+    memset(at + 84, 0xFF, 12);
+    return (size_t)(at + 76 + END_RECORD - out);
+}
+
+static void archives_have_records_of_64_bits(void **state) {
+    (void)state;
+    static uint8_t bytes[1 << 10];
+    kn_file *f = NULL;
+    KN_FRAME();
+    size_t n = large_archive(bytes, 0);
+    assert_ok(kn_file_open_bytes(&f, bytes, n, "x.npz"));
+    kn_tensor *x = kn_file_read(f, "x");
+    assert_shape(x, KN_SHAPE(2, 3));
+    assert_counts(x);
+    kn_file_close(f);
+    memset(bytes, 0, sizeof bytes);
+    n = large_archive(bytes, 1);
+    assert_fails(kn_file_open_bytes(&f, bytes, n, "x.npz"), KN_ERR_FORMAT, "a directory of 2 mem");
+}
+
+int main(void) {
+    return RUN_TESTS(OPS_TEST(cut_and_changed_archives_are_errors_not_crashes),
+                     OPS_TEST(a_changed_byte_of_a_member_fails_its_checksum),
+                     OPS_TEST(archives_that_contradict_themselves_are_refused),
+                     OPS_TEST(an_archive_may_end_with_a_comment),
+                     OPS_TEST(archives_have_records_of_64_bits));
+}
