@@ -41,14 +41,14 @@ int kn__thread_start(pthread_t *out, void *(*run)(void *), void *arg) {
     return error;
 }
 
-sigset_t kn__signals_hold(void) {
+sigset_t kn__handlers_hold(void) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);
     return before;
 }
 
-void kn__signals_restore(const sigset_t *before) { pthread_sigmask(SIG_SETMASK, before, NULL); }
+void kn__handlers_restore(const sigset_t *before) { pthread_sigmask(SIG_SETMASK, before, NULL); }
 
 void kn__thread_name(char *out, size_t out_bytes, long tid) {
     char path[64];

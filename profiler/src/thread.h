@@ -13,13 +13,13 @@
 /* As pthread_create; returns its error number. */
 int kn__thread_start(pthread_t *out, void *(*run)(void *), void *arg);
 
-sigset_t kn__signals_hold(void);
-void kn__signals_restore(const sigset_t *before);
+sigset_t kn__handlers_hold(void);
+void kn__handlers_restore(const sigset_t *before);
 
 /* To the end of the block this thread handles no signal. They nest. */
 #define KN__SIGNALS_LATER()                                                                        \
-    const sigset_t signals_ __attribute__((cleanup(kn__signals_restore), unused)) =                \
-        kn__signals_hold()
+    const sigset_t signals_ __attribute__((cleanup(kn__handlers_restore), unused)) =               \
+        kn__handlers_hold()
 
 /* The name of a thread of this process, cut to fit; "" if it isn't known. */
 void kn__thread_name(char *out, size_t out_bytes, long tid);
