@@ -6,10 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checked.h"
 #include "terminal.h"
 #include "units.h"
 
-enum { OPTS_MAX = 40, CHOICES_MAX = 64, CONDITION_BYTES = 64 };
+enum { OPTS_MAX = 64, CHOICES_MAX = 64, CONDITION_BYTES = 64 };
 
 /* --- options that all commands have --- */
 #define AT(member) offsetof(kn__common, member)
@@ -325,9 +326,11 @@ void *kn__opts_new(const kn__command *command, int argc) {
 int kn__opts_parse(void *options, const kn__command *command, int argc, char **argv) {
     parser p = {.command = command, .options = options, .argc = argc, .argv = argv};
     const kn__opt *opt;
-    for (int i = 0; (opt = kn__opt_at(command, i)); i++)
+    for (int i = 0; (opt = kn__opt_at(command, i)); i++) {
+        KN_ASSERT(i < OPTS_MAX);
         if (opt->initial && !value_read(value_at(options, opt), opt, opt->initial))
             return kn__fail_usage("the initial value of --%s is wrong", opt->name);
+    }
     int code = words_parse(&p);
     for (int i = 0; code == KN__EXIT_OK && (opt = kn__opt_at(command, i)); i++)
         if (p.given[i]) code = conditions_check(&p, opt);
