@@ -13,8 +13,8 @@
  * for others like it. */
 bool kn__left_mine(pthread_mutex_t *lock);
 
-/* Takes it. False: it is held by this thread, or by one that has left it: what it protects does not
- * change any more, and may be half written. */
+/* Takes it. False: this thread holds it, or one that will not release it: what it protects no
+ * longer changes, and may be half written. */
 bool kn__left_lock(pthread_mutex_t *lock);
 
 #endif

@@ -147,7 +147,7 @@ static size_t large_archive(uint8_t *out, int more) {
     put(at + 59, 16, 2);
     put(at + 61, n, 8);
     at += 77 + 3;
-    memcpy(at, "PK\1\2", 4); /* of what is no array */
+    memcpy(at, "PK\1\2", 4); /* a member that is not an array */
     put(at + 28, 1, 2);
     at += 46 + 1;
     uint8_t *end64 = at;

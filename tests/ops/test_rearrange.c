@@ -230,7 +230,7 @@ static void numbers_in_a_row(void **state) {
     assert_op_fails(kn_linspace((double)NAN, 1, 3), KN_ERR_INVALID, "first is nan, last 1");
 }
 
-/* Though their distance is none that f64 has. */
+/* Their distance exceeds f64. */
 static void numbers_between_far_ends_are_finite(void **state) {
     (void)state;
     const double most = 1.7976931348623157e308;
