@@ -365,6 +365,32 @@ static void the_settings_of_a_frame_choose_the_plan(void **state) {
     kn_capture_destroy(capture);
 }
 
+static kn_status only_ones(kn_tensor *out[], kn_tensor *const in[], void *ctx) {
+    (void)in;
+    (void)ctx;
+    out[0] = kn_ones(KN_SHAPE(2));
+    return kn_check();
+}
+
+static void a_plan_without_inputs_is_for_its_device(void **state) {
+    (void)state;
+    kn_capture *capture = NULL;
+    kn_device *sim = NULL;
+    KN_FRAME();
+    assert_ok(kn_device_find(&sim, "sim"));
+    assert_ok(kn_capture_create(&capture, NULL));
+    for (int i = 0; i < 2; i++) {
+        kn_tensor *y = NULL;
+        assert_ok(kn_capture_run(&y, 1, capture, NULL, 0, only_ones, NULL));
+    }
+    assert_true(kn_capture_has(capture, NULL, 0));
+    {
+        KN_FRAME(.device = sim);
+        assert_false(kn_capture_has(capture, NULL, 0));
+    }
+    kn_capture_destroy(capture);
+}
+
 static void row_sparse_gradients_are_refused_by_name(void **state) {
     (void)state;
     pair p = pair_open();
@@ -504,6 +530,7 @@ int main(void) {
                      OPS_TEST(a_step_is_recorded_once_it_ran),
                      OPS_TEST(counts_below_zero_are_refused),
                      OPS_TEST(the_settings_of_a_frame_choose_the_plan),
+                     OPS_TEST(a_plan_without_inputs_is_for_its_device),
                      OPS_TEST(row_sparse_gradients_are_refused_by_name),
                      OPS_TEST(gradients_stay_where_a_plan_reads_them),
                      OPS_TEST(a_step_with_a_captured_part_is_captured),

@@ -38,7 +38,7 @@ KN_API kn_tensor *kn_ones(kn_shape shape);
 KN_API kn_tensor *kn_full(kn_shape shape, double value);
 /* start, start + step, … before stop, computed in f64, cast to the dtype (0: the frame's). */
 KN_API kn_tensor *kn_arange(double start, double stop, double step, kn_dtype dtype);
-/* n numbers at equal distances, `first` and `last` among them. */
+/* n numbers at equal distances, `first` and `last` among them, which are finite; else INVALID. */
 KN_API kn_tensor *kn_linspace(double first, double last, int64_t n);
 /* Ones on the diagonal, zeros elsewhere. */
 KN_API kn_tensor *kn_eye(int64_t rows, int64_t columns);
@@ -81,7 +81,7 @@ KN_API kn_tensor *kn_bilinear_filter(kn_shape shape);
  *               angle in 0 … 2π
  * Special:      erf erfc erfinv erfcinv erfcx: e^(x²)·erfc(x); gamma; lgamma: ln |Γ(x)|;
  *               polygamma(x, n): the n-th derivative of digamma, n <= 170; besselj(x, n)
- *               bessely(x, n): of both kinds, of integer order n, |n| <= 100,000; beyond: NaN
+ *               bessely(x, n): of both kinds; n is an integer, else INVALID; |n| > 100,000: NaN
  * Activations:  sigm relu gelu gelu_tanh silu: x·sigm(x), called swish too; mish; selu;
  *               softplus: ln(1 + e^x); logsigmoid; softsign: x/(1 + |x|);
  *               hardsigmoid: (x + 3)/6 in 0 … 1; hardswish: x·hardsigmoid(x);
@@ -154,7 +154,7 @@ KN_API kn_tensor *kn_logit(kn_tensor *x);
 KN_API kn_tensor *kn_softshrink(kn_tensor *x, double p);
 /* x·2^n, n of x's dtype. */
 KN_API kn_tensor *kn_ldexp(kn_tensor *x, kn_tensor *n);
-/* Where |a - b| <= atol + rtol·|b|, or a == b; and whether all are. KN_BOOL, no gradient. */
+/* Where |a - b| <= atol + rtol·|b|, or a == b; and whether all are. Of any dtype; no gradient. */
 KN_API kn_tensor *kn_isclose(kn_tensor *a, kn_tensor *b, double rtol, double atol);
 KN_API kn_tensor *kn_all_close(kn_tensor *a, kn_tensor *b, double rtol, double atol);
 
@@ -361,7 +361,7 @@ typedef struct kn_pooling_options {
 KN_API kn_tensor *kn_maxpool(kn_tensor *x, kn_shape window, const kn_pooling_options *options);
 KN_API kn_tensor *kn_avgpool(kn_tensor *x, kn_shape window, const kn_pooling_options *options);
 
-/* The same with the place of each maximum in its window, row-major, KN_U8; on failure both are
+/* The same with the place of each maximum in its window, row-major, KN_U8; one pointer may be
  * NULL. kn_maxunpool puts x [B,C,…] into those places of zeros of the spatial `size` (KN_SCALAR:
  * the least that has as many windows); where windows overlap values add up. Window and options are
  * those of the pooling. */
@@ -490,7 +490,7 @@ KN_API kn_tensor *kn_tril(kn_tensor *x, int64_t diagonal);
 KN_API kn_tensor *kn_diagonal(kn_tensor *x, int64_t k, int axis_row, int axis_column);
 KN_API kn_tensor *kn_diag(kn_tensor *x, int64_t k);
 KN_API kn_tensor *kn_broadcast(kn_tensor *x, kn_shape shape); /* an alias where shapes are equal */
-KN_API kn_tensor *kn_cast(kn_tensor *x, kn_dtype dtype);      /* an alias where dtypes are equal */
+KN_API kn_tensor *kn_cast(kn_tensor *x, kn_dtype dtype); /* integers saturate; alias if equal */
 /* A copy on another device; an alias of x where it is there already. */
 KN_API kn_tensor *kn_to(kn_tensor *x, kn_device *device);
 
