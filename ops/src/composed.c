@@ -1,16 +1,15 @@
 /* Public pointwise functions that are composed of rows. Names in parentheses are the functions
  * themselves: the call site is the user's. */
+#include <float.h>
+#include <math.h>
+
 #include "run.h"
 
 static const double pi = 3.1415926535897932;
 
 kn_tensor *kn__constant_like(const kn_tensor *x, double value) {
     if (!x || x == KN_NONE) return NULL;
-    kn_attr_make attr = {.a = value, .dtype = x->dtype};
-    kn_op_call call;
-    kn_op_call_init(&call, KN_OP_fill, &attr, NULL, 0);
-    call.device = x->storage->device;
-    return kn_op_run(&call);
+    return kn__filled(x, value, (kn_dtype)x->dtype, KN_SCALAR);
 }
 
 static kn_tensor *scaled(kn_tensor *x, double by) { return (kn_affine)(x, by, 0); }
@@ -100,6 +99,30 @@ COMPOSED_WIDE(log_cosh, log_cosh(x))
 kn_tensor *(kn_softshrink)(kn_tensor *x, double p) {
     KN__AS("softshrink", "x");
     return (kn_sub)(x, (kn_clamp)(x, -p, p));
+}
+
+double kn__largest(kn_dtype dtype) {
+    return dtype == KN_F64    ? DBL_MAX
+           : dtype == KN_F16  ? 65504
+           : dtype == KN_BF16 ? 0x1.FEp127
+                              : (double)FLT_MAX;
+}
+
+/* `value`, or the finite number of x's dtype nearest to it; an infinity stays. */
+static kn_tensor *in_range(const kn_tensor *x, double value) {
+    double most = kn__largest((kn_dtype)x->dtype);
+    if (isfinite(value) && fabs(value) > most) value = copysign(most, value);
+    return kn__constant_like(x, value);
+}
+
+kn_tensor *(kn_nan_to_num)(kn_tensor *x, double nan, double above, double below) {
+    KN__AS("nan_to_num", "x");
+    if (!kn__check_readable(KN_OP_isnan, &x, 1)) return NULL;
+    if (!(KN_CLASS_FLOAT >> x->dtype & 1)) return kn__op_same(x);
+    kn_tensor *end = kn__constant_like(x, INFINITY);
+    kn_tensor *y = (kn_where)((kn_isnan)(x), in_range(x, nan), x);
+    y = (kn_where)((kn_eq)(x, end), in_range(x, above), y);
+    return (kn_where)((kn_eq)(x, (kn_neg)(end)), in_range(x, below), y);
 }
 
 /* By three powers of two, none of which overflows or loses digits. The last one is as large as it

@@ -39,6 +39,18 @@ kn_tensor *(kn_linspace)(double first, double last, int64_t n) {
     return make(op, first, last, n, kn_frame_dtype());
 }
 
+kn_tensor *(kn_logspace)(double first, double last, int64_t n, double base) {
+    KN__AS("logspace");
+    if (!(base > 0 && isfinite(base)))
+        return kn_op_fail(KN_OP_linspace, KN_ERR_INVALID, "base is %g; it must be above 0", base);
+    kn_dtype dtype = kn_frame_dtype();
+    KN_FRAME(.dtype = KN_F64); /* rounded once */
+    kn_tensor *powers = (kn_linspace)(first, last, n);
+    if (!powers) return NULL;
+    kn_tensor *y = (kn_cast)((kn_pow)(kn__constant_like(powers, base), powers), dtype);
+    return y ? (kn_keep)(y) : NULL;
+}
+
 kn_tensor *(kn_eye)(int64_t rows, int64_t columns) {
     KN__AS("eye");
     if (rows < 0 || columns < 0 || kn__shape_numel(&KN_SHAPE(rows, columns)) < 0) {
@@ -54,6 +66,41 @@ kn_tensor *(kn_eye)(int64_t rows, int64_t columns) {
     kn_tensor *y = KN_CALL(strided_add, &attr, KN_NONE, ones); /* to zeros */
     kn_drop(ones);
     return y;
+}
+
+static kn_status grid_of(kn_tensor *out[], kn_tensor *const x[], int n) {
+    kn_shape all = {.n_dims = n};
+    for (int i = 0; i < n; i++) {
+        if (!kn__check_readable(KN_OP_broadcast, &x[i], 1)) return kn_check();
+        if (x[i]->n_dims == 1) {
+            all.dim[i] = x[i]->dim[0];
+            continue;
+        }
+        kn_op_fail(KN_OP_broadcast, KN_ERR_SHAPE, "x[%d] has %d dimensions, not 1", i,
+                   x[i]->n_dims);
+        return kn_check();
+    }
+    for (int i = 0; i < n; i++) {
+        kn_shape line = {.n_dims = n};
+        for (int d = 0; d < n; d++) line.dim[d] = d == i ? all.dim[i] : 1;
+        kn_tensor *along = (kn_reshape)(x[i], line);
+        out[i] = along ? (kn_broadcast)(along, all) : NULL;
+    }
+    return kn_check();
+}
+
+kn_status(kn_meshgrid)(kn_tensor *out[], kn_tensor *const x[], int n) {
+    KN__AS("meshgrid", "x");
+    KN_TRY(kn_check());
+    if (n < 1 || n > KN_DIMS_MAX || !x || !out) {
+        kn_op_fail(KN_OP_broadcast, KN_ERR_INVALID,
+                   "n is %d; it must be 1 … %d, x and out not NULL", n, KN_DIMS_MAX);
+        return kn_check();
+    }
+    for (int i = 0; i < n; i++) out[i] = NULL;
+    kn_status status = grid_of(out, x, n);
+    for (int i = 0; status < 0 && i < n; i++) out[i] = NULL;
+    return status;
 }
 
 kn_tensor *(kn_one_hot)(kn_tensor *index, int64_t n) {

@@ -208,7 +208,7 @@ static kn_status count_nonzero(int64_t *out, kn_tensor *x) {
     kn_tensor *count = kn_op_run(&call);
     if (!count) return kn_check();
     double value;
-    KN_TRY(kn_item(&value, count));
+    KN_TRY((kn_item)(&value, count));
     kn_drop(count);
     *out = (int64_t)value;
     return KN_OK;

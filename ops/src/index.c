@@ -322,7 +322,7 @@ kn_tensor *(kn_add_at)(kn_tensor *x, kn_tensor *y, int n_items, const kn_index_i
     return put(KN_OP_strided_add, x, y, n_items, items);
 }
 
-kn_status kn_set_into(kn_tensor *x, kn_tensor *y, int n_items, const kn_index_item items[]) {
+kn_status(kn_set_into)(kn_tensor *x, kn_tensor *y, int n_items, const kn_index_item items[]) {
     KN__AS("set_into");
     KN_TRY(kn_check());
     KN_FRAME(.record = KN_OFF);

@@ -10,7 +10,7 @@ static kn_tensor *orthogonal(int64_t rows, int64_t columns, double gain, kn_rng 
     bool wide = rows < columns;
     kn_tensor *x = (kn_normal)(wide ? KN_SHAPE(columns, rows) : KN_SHAPE(rows, columns), 0, 1, rng);
     kn_tensor *q, *r;
-    if (!x || kn_qr(&q, &r, x) < 0) return NULL;
+    if (!x || (kn_qr)(&q, &r, x) < 0) return NULL;
     /* R's diagonal, by columns: its signs make Q unique, and uniformly distributed. */
     kn_tensor *signs = (kn_sign)(kn_sum_mask(kn_tri_scale(r, 0, 1, 0), 1, false));
     q = (kn_affine)((kn_mul)(q, signs), gain, 0);
@@ -32,7 +32,7 @@ kn_tensor *(kn_orthogonal)(kn_shape shape, double gain, kn_rng *rng) {
     {
         KN_FRAME(.device = kn_device_host(), .dtype = kn_frame_dtype(), .record = KN_OFF);
         kn_tensor *w = orthogonal(shape.dim[0], n / shape.dim[0], gain, rng);
-        if (w) kept = kn_keep(w);
+        if (w) kept = (kn_keep)(w);
     }
     kn_tensor *w = kept ? (kn_reshape)(kept, shape) : NULL;
     return w && device != kn_device_host() ? (kn_to)(w, device) : w;

@@ -1,4 +1,5 @@
 /* Factorisations and solvers: shapes and the public functions. */
+#include <float.h>
 #include <string.h>
 
 #include "factors.h"
@@ -151,19 +152,19 @@ static kn_status several(kn_tensor **out[], int n, kn_op op, kn_tensor *a) {
     return KN_OK;
 }
 
-kn_status kn_slogdet(kn_tensor **sign, kn_tensor **logabs, kn_tensor *a) {
+kn_status(kn_slogdet)(kn_tensor **sign, kn_tensor **logabs, kn_tensor *a) {
     return several((kn_tensor **[]){logabs, sign}, 2, KN_OP_slogdet, a);
 }
 
-kn_status kn_qr(kn_tensor **q, kn_tensor **r, kn_tensor *a) {
+kn_status(kn_qr)(kn_tensor **q, kn_tensor **r, kn_tensor *a) {
     return several((kn_tensor **[]){q, r}, 2, KN_OP_qr, a);
 }
 
-kn_status kn_svd(kn_tensor **u, kn_tensor **s, kn_tensor **vt, kn_tensor *a) {
+kn_status(kn_svd)(kn_tensor **u, kn_tensor **s, kn_tensor **vt, kn_tensor *a) {
     return several((kn_tensor **[]){u, s, vt}, 3, KN_OP_svd, a);
 }
 
-kn_status kn_eigh(kn_tensor **w, kn_tensor **v, kn_tensor *a) {
+kn_status(kn_eigh)(kn_tensor **w, kn_tensor **v, kn_tensor *a) {
     kn_tensor *values = NULL; /* computed with the vectors in any case */
     return several((kn_tensor **[]){v && !w ? &values : w, v}, 2, KN_OP_eigh, a);
 }
@@ -177,16 +178,96 @@ static kn_tensor *transposed(kn_tensor *x) {
 }
 
 /* aᵀ = Q'·R': a = R'ᵀ·Q'ᵀ */
-kn_status kn_lq(kn_tensor **l, kn_tensor **q, kn_tensor *a) {
+kn_status(kn_lq)(kn_tensor **l, kn_tensor **q, kn_tensor *a) {
     KN__AS("lq");
     kn_tensor *q_t = NULL, *r = NULL;
     if (l) *l = NULL;
     if (q) *q = NULL;
     if (!kn__check_readable(KN_OP_qr, &a, 1)) return kn_check();
-    KN_TRY(kn_qr(q ? &q_t : NULL, l ? &r : NULL, transposed(a)));
+    KN_TRY((kn_qr)(q ? &q_t : NULL, l ? &r : NULL, transposed(a)));
     kn_tensor *left = transposed(r), *right = transposed(q_t);
     if ((l && !left) || (q && !right)) return kn_check();
     if (l) *l = left;
     if (q) *q = right;
     return KN_OK;
+}
+
+/* --- made of those --- */
+
+/* Whether b is [...,M,K] beside a [...,M,N]; else an error is pending. */
+static bool has_rows(kn_op op, kn_tensor *a, kn_tensor *b) {
+    kn_tensor *const in[] = {a, b};
+    if (!kn__check_readable(op, in, 2)) return false;
+    int n = a->n_dims;
+    bool fits = n >= 2 && b->n_dims == n;
+    for (int d = 0; fits && d < n - 1; d++) fits = a->dim[d] == b->dim[d];
+    if (!fits) kn__fail_shapes(op, a, "a must be [...,M,N], b [...,M,K]");
+    return fits;
+}
+
+/* a = Q·R: R·x = Qᵀ·b. Or aᵀ = Q·R: a·x = Rᵀ·(Qᵀ·x), and of all x the one in Q's span is least. */
+kn_tensor *(kn_lstsq)(kn_tensor *a, kn_tensor *b) {
+    KN__AS("lstsq", "a", "b");
+    if (!has_rows(KN_OP_solve, a, b)) return NULL;
+    bool tall = a->dim[a->n_dims - 2] >= a->dim[a->n_dims - 1];
+    kn_tensor *q = NULL, *r = NULL;
+    kn_status status = (kn_qr)(&q, &r, tall ? a : transposed(a));
+    if (status < 0) return kn_error_defer(status);
+    const kn_matmul_options trans_q = {.trans_a = 1};
+    if (tall)
+        return (kn_triangular_solve)(r, (kn_matmul)(q, b, &trans_q),
+                                     &(kn_solve_options){.upper = 1});
+    return (kn_matmul)(q, (kn_triangular_solve)(r, b, &(kn_solve_options){.upper = 1, .trans = 1}),
+                       NULL);
+}
+
+/* Where the singular values s [...,K] of a count. */
+static kn_tensor *counting(kn_tensor *s, const kn_tensor *a, double rtol) {
+    int64_t m = a->dim[a->n_dims - 2], n = a->dim[a->n_dims - 1];
+    double epsilon = a->dtype == KN_F64 ? DBL_EPSILON : FLT_EPSILON;
+    if (!(rtol >= 0)) rtol = (double)(m > n ? m : n) * epsilon;
+    if (s->dim[s->n_dims - 1] == 0) return (kn_ne)(s, s);
+    kn_tensor *largest = (kn_max)(s, KN_SHAPE(-1), true);
+    return (kn_gt)(s, (kn_affine)(largest, rtol, 0));
+}
+
+kn_tensor *(kn_pinv)(kn_tensor *a, double rtol) {
+    KN__AS("pinv", "a");
+    kn_tensor *u = NULL, *s = NULL, *vt = NULL;
+    kn_status status = (kn_svd)(&u, &s, &vt, a);
+    if (status < 0) return kn_error_defer(status);
+    kn_tensor *counts = counting(s, a, rtol), *one = kn__constant_like(s, 1);
+    /* not 1/0 in the place of one that doesn't count: its gradient would be NaN */
+    kn_tensor *inverse = (kn_reciprocal)((kn_where)(counts, s, one));
+    inverse = (kn_where)(counts, inverse, kn__constant_like(s, 0));
+    kn_tensor *scaled = inverse ? (kn_mul)(u, (kn_unsqueeze)(inverse, -2)) : NULL;
+    return (kn_matmul)(vt, scaled, &(kn_matmul_options){.trans_a = 1, .trans_b = 1});
+}
+
+kn_tensor *(kn_matrix_rank)(kn_tensor *a, double rtol) {
+    KN__AS("matrix_rank", "a");
+    KN_FRAME(.record = KN_OFF);
+    kn_tensor *s = NULL;
+    kn_status status = (kn_svd)(NULL, &s, NULL, a);
+    if (status < 0) return kn_error_defer(status);
+    kn_tensor *counts = counting(s, a, rtol);
+    kn_tensor *rank = counts ? (kn_count_nonzero)(counts, KN_SHAPE(-1), false) : NULL;
+    return rank ? (kn_keep)(rank) : NULL;
+}
+
+/* The powers a, a², a⁴, …: those whose bit is set in n. */
+kn_tensor *(kn_matrix_power)(kn_tensor *a, int64_t n) {
+    KN__AS("matrix_power", "a");
+    if (!kn__check_readable(KN_OP_matmul, &a, 1)) return NULL;
+    int d = a->n_dims;
+    if (d < 2 || a->dim[d - 1] != a->dim[d - 2])
+        return kn__fail_shapes(KN_OP_matmul, a, "a must be [...,N,N]");
+    uint64_t left = n < 0 ? 0 - (uint64_t)n : (uint64_t)n;
+    kn_tensor *power = n < 0 ? (kn_inverse)(a) : a, *y = NULL;
+    if (n == 0) return (kn_tril)((kn_triu)(kn_filled_like(a, 1), 0), 0); /* the diagonal alone */
+    for (; left && power; left >>= 1) {
+        if (left & 1) y = y ? (kn_matmul)(y, power, NULL) : power;
+        if (left > 1) power = (kn_matmul)(power, power, NULL);
+    }
+    return y == a ? kn__op_same(a) : y;
 }

@@ -144,6 +144,31 @@ kn_tensor *(kn_transpose)(kn_tensor *x, kn_shape axes) {
     return kn_op_run(&call);
 }
 
+kn_tensor *(kn_copy)(kn_tensor *x) {
+    KN__AS("copy", "x");
+    return kn__check_readable(KN_OP_transpose, &x, 1) ? kn__op_copy(x) : NULL;
+}
+
+kn_tensor *(kn_swap_axes)(kn_tensor *x, int a, int b) {
+    KN__AS("swap_axes", "x");
+    if (!kn__axis_of(&a, KN_OP_transpose, x) || !kn__axis_of(&b, KN_OP_transpose, x)) return NULL;
+    kn_shape axes = {.n_dims = x->n_dims};
+    for (int i = 0; i < x->n_dims; i++) axes.dim[i] = i == a ? b : i == b ? a : i;
+    return (kn_transpose)(x, axes);
+}
+
+kn_tensor *(kn_move_axis)(kn_tensor *x, int from, int to) {
+    KN__AS("move_axis", "x");
+    const kn_op op = KN_OP_transpose;
+    if (!kn__axis_of(&from, op, x) || !kn__axis_of(&to, op, x)) return NULL;
+    kn_shape axes = {.n_dims = x->n_dims};
+    for (int i = 0, other = 0; i < x->n_dims; i++) {
+        if (other == from) other++;
+        axes.dim[i] = i == to ? from : other++;
+    }
+    return (kn_transpose)(x, axes);
+}
+
 bool kn__infer_concat(kn_op_call *call) {
     kn_attr_concat *attr = call->attr;
     const kn_tensor *x = call->in[0];

@@ -96,13 +96,29 @@ kn_tensor *(kn_ones)(kn_shape shape) {
     return (kn_full)(shape, 1);
 }
 
-kn_tensor *kn_filled_like(const kn_tensor *like, double value) {
-    kn_shape shape = kn_tensor_shape(like);
-    kn_attr_make attr = make_attr(&shape, (kn_dtype)like->dtype, value);
+kn_tensor *kn__filled(const kn_tensor *x, double value, kn_dtype dtype, kn_shape shape) {
+    kn_attr_make attr = make_attr(&shape, dtype, value);
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_fill, &attr, NULL, 0);
-    call.device = like->storage->device;
+    call.device = x->storage->device;
     return kn_op_run(&call);
+}
+
+kn_tensor *kn_filled_like(const kn_tensor *like, double value) {
+    return kn__filled(like, value, (kn_dtype)like->dtype, kn_tensor_shape(like));
+}
+
+kn_tensor *(kn_full_like)(kn_tensor *x, double value) {
+    KN__AS("full_like", "x");
+    return kn__check_readable(KN_OP_neg, &x, 1) ? kn_filled_like(x, value) : NULL;
+}
+kn_tensor *(kn_zeros_like)(kn_tensor *x) {
+    KN__AS("zeros_like", "x");
+    return (kn_full_like)(x, 0);
+}
+kn_tensor *(kn_ones_like)(kn_tensor *x) {
+    KN__AS("ones_like", "x");
+    return (kn_full_like)(x, 1);
 }
 
 /* --- relu's and a bias's gradient in one: dx, and its sum over all axes but one --- */
@@ -120,7 +136,7 @@ bool kn__infer_relu_bias_back(kn_op_call *call) {
 
 /* --- in place --- */
 
-kn_status kn_fill_into(kn_tensor *x, double value) {
+kn_status(kn_fill_into)(kn_tensor *x, double value) {
     KN_TRY(kn_check());
     if (!kn__is_whole(x)) return kn__fail_unreadable("kn_fill_into: x", x);
     kn_shape shape = kn_tensor_shape(x);

@@ -133,8 +133,8 @@ kn_tensor *(kn_avgpool)(kn_tensor *x, kn_shape window, const kn_pooling_options 
     return pool(KN_OP_avgpool, x, &window, options);
 }
 
-kn_status kn_maxpool_index(kn_tensor **values, kn_tensor **offsets, kn_tensor *x, kn_shape window,
-                           const kn_pooling_options *options) {
+kn_status(kn_maxpool_index)(kn_tensor **values, kn_tensor **offsets, kn_tensor *x, kn_shape window,
+                            const kn_pooling_options *options) {
     KN__AS("maxpool_index");
     static const kn_pooling_options defaults = {.ceil = 0};
     kn_attr_pool attr;

@@ -152,7 +152,7 @@ kn_tensor *(kn_geam)(kn_tensor *a, kn_tensor *b, double alpha, double beta,
 }
 
 /* affine's gradient alpha·x, added to y */
-kn_status kn_axpy_into(kn_tensor *y, double alpha, kn_tensor *x) {
+kn_status(kn_axpy_into)(kn_tensor *y, double alpha, kn_tensor *x) {
     KN__AS("axpy_into", "x", "y");
     KN_TRY(kn_check());
     kn_attr_scalars attr = {alpha, 0};
@@ -232,4 +232,81 @@ kn_tensor *(kn_linear_act)(kn_tensor *x, kn_tensor *w, kn_tensor *b, kn_act act)
             return kn_op_fail(KN_OP_linear_act, KN_ERR_INVALID, "act is %d", (int)act);
     }
     return KN_CALL(linear_act, &attr, x, w, b);
+}
+
+/* --- over chosen axes --- */
+
+/* The axes of a list, in its order; -1: an error is pending. */
+static int axes_in_order(int out[KN_DIMS_MAX], kn_tensor *x, const kn_shape *axes) {
+    uint32_t mask;
+    if (axes->n_dims < 0)
+        return (void)kn__fail_shapes(KN_OP_matmul, x, "axes must be a list of axes"), -1;
+    if (!kn__axes_of(&mask, KN_OP_matmul, x, axes)) return -1;
+    for (int i = 0; i < axes->n_dims; i++)
+        out[i] = (int)(axes->dim[i] < 0 ? axes->dim[i] + x->n_dims : axes->dim[i]);
+    return axes->n_dims;
+}
+
+/* x as a matrix: the other axes as its rows, `axes` as its columns; or the reverse. *rest: the
+ * sizes of the other axes, after those that are there. */
+static kn_tensor *as_matrix(kn_tensor *x, const int axes[], int n, bool columns, kn_shape *rest) {
+    kn_shape order = {.n_dims = x->n_dims};
+    uint32_t summed = 0;
+    int64_t inner = 1, outer = 1;
+    for (int i = 0; i < n; i++) summed |= 1u << axes[i];
+    int at = columns ? x->n_dims - n : 0, other = columns ? 0 : n;
+    for (int i = 0; i < n; i++) {
+        order.dim[at + i] = axes[i];
+        inner *= x->dim[axes[i]];
+    }
+    for (int i = 0; i < x->n_dims; i++) {
+        if (summed >> i & 1) continue;
+        order.dim[other++] = i;
+        outer *= x->dim[i];
+        if (rest->n_dims < KN_DIMS_MAX) rest->dim[rest->n_dims] = x->dim[i];
+        rest->n_dims++;
+    }
+    bool in_order = true;
+    for (int i = 0; i < x->n_dims; i++) in_order = in_order && order.dim[i] == i;
+    if (!in_order) x = (kn_transpose)(x, order);
+    return (kn_reshape)(x, columns ? KN_SHAPE(outer, inner) : KN_SHAPE(inner, outer));
+}
+
+kn_tensor *(kn_tensordot)(kn_tensor *a, kn_tensor *b, kn_shape axes_a, kn_shape axes_b) {
+    KN__AS("tensordot", "a", "b");
+    int in_a[KN_DIMS_MAX], in_b[KN_DIMS_MAX];
+    kn_op_call call;
+    kn_op_call_init(&call, KN_OP_matmul, NULL, KN_LIST_(a, b), 2);
+    if (!kn__check_inputs(&call)) return NULL;
+    int n = axes_in_order(in_a, a, &axes_a), n_b = n < 0 ? -1 : axes_in_order(in_b, b, &axes_b);
+    if (n_b < 0) return NULL;
+    bool fit = n == n_b;
+    for (int i = 0; fit && i < n; i++) fit = a->dim[in_a[i]] == b->dim[in_b[i]];
+    if (!fit) {
+        kn_op_call_fail(&call, KN_ERR_SHAPE, "axes_a and axes_b don't pair axes of one size");
+        return NULL;
+    }
+    kn_shape shape = {.n_dims = 0};
+    kn_tensor *rows = as_matrix(a, in_a, n, true, &shape);
+    kn_tensor *columns = as_matrix(b, in_b, n, false, &shape);
+    if (shape.n_dims > KN_DIMS_MAX) {
+        kn_op_call_fail(&call, KN_ERR_SHAPE, "the result has %d dimensions; the limit is %d",
+                        shape.n_dims, KN_DIMS_MAX);
+        return NULL;
+    }
+    kn_tensor *c = (kn_matmul)(rows, columns, NULL);
+    return c ? (kn_reshape)(c, shape) : NULL;
+}
+
+/* c[i] = a[i + 1]·b[i + 2] - a[i + 2]·b[i + 1], counted modulo 3. */
+kn_tensor *(kn_cross)(kn_tensor *a, kn_tensor *b, int axis) {
+    KN__AS("cross", "a", "b");
+    int in_a = axis, in_b = axis;
+    if (!kn__axis_of(&in_a, KN_OP_mul, a) || !kn__axis_of(&in_b, KN_OP_mul, b)) return NULL;
+    if (a->dim[in_a] != 3 || b->dim[in_b] != 3)
+        return kn__fail_shapes(KN_OP_mul, a->dim[in_a] != 3 ? a : b,
+                               "axis %d has %lld elements, not 3", axis,
+                               (long long)(a->dim[in_a] != 3 ? a->dim[in_a] : b->dim[in_b]));
+    kn_tensor *first = (kn_mul)((kn_roll)(a, -1, in_a), (kn_roll)(b, -2, in_b));
+    return (kn_sub)(first, (kn_mul)((kn_roll)(a, -2, in_a), (kn_roll)(b, -1, in_b)));
 }

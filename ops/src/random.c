@@ -19,10 +19,10 @@ static kn_status state_make(kn_rng *rng, uint64_t seed) {
     KN_FRAME(.device = kn_device_host());
     int64_t words[2] = {0};
     memcpy(words, &seed, sizeof seed);
-    return kn_hold(&rng->state, (kn_tensor_from)(words, KN_I64, KN_SHAPE(2)));
+    return (kn_hold)(&rng->state, (kn_tensor_from)(words, KN_I64, KN_SHAPE(2)));
 }
 
-kn_status kn_rng_create(kn_rng **out, uint64_t seed) {
+kn_status(kn_rng_create)(kn_rng **out, uint64_t seed) {
     if (!out) return KN_FAIL(KN_ERR_INVALID, "kn_rng_create: out is NULL");
     *out = NULL;
     KN_TRY(kn_check());
@@ -50,7 +50,7 @@ void kn_rng_destroy(kn_rng *rng) {
     free(rng);
 }
 
-kn_status kn_rng_state_get(uint64_t *seed, uint64_t *offset, kn_rng *rng) {
+kn_status(kn_rng_state_get)(uint64_t *seed, uint64_t *offset, kn_rng *rng) {
     if (!rng || !seed || !offset)
         return KN_FAIL(KN_ERR_INVALID, "kn_rng_state_get: %s is NULL",
                        !rng    ? "rng"
@@ -58,23 +58,23 @@ kn_status kn_rng_state_get(uint64_t *seed, uint64_t *offset, kn_rng *rng) {
                                : "offset");
     KN_TRY(kn__capture_forbids(kn__ops_self, "kn_rng_state_get"));
     uint64_t words[2];
-    KN_TRY(kn_copy_out(words, sizeof words, rng->state));
+    KN_TRY((kn_copy_out)(words, sizeof words, rng->state));
     *seed = words[0];
     *offset = words[1];
     return KN_OK;
 }
 
-kn_status kn_rng_state_set(kn_rng *rng, uint64_t seed, uint64_t offset) {
+kn_status(kn_rng_state_set)(kn_rng *rng, uint64_t seed, uint64_t offset) {
     KN_TRY(kn_check());
     if (!rng) return KN_FAIL(KN_ERR_INVALID, "kn_rng_state_set: rng is NULL");
     KN_TRY(kn__capture_forbids(kn__ops_self, "kn_rng_state_set"));
     uint64_t words[2] = {seed, offset};
-    return kn_copy_into(rng->state, words, sizeof words); /* where captured steps read it */
+    return (kn_copy_into)(rng->state, words, sizeof words); /* where captured steps read it */
 }
 
 static kn_status state_move(kn_rng *rng, kn_device *device) {
     KN_FRAME(.record = KN_OFF);
-    return kn_hold(&rng->state, (kn_to)(rng->state, device));
+    return (kn_hold)(&rng->state, (kn_to)(rng->state, device));
 }
 
 static kn_status state_to(kn_rng *rng, kn_device *device) {
@@ -206,6 +206,15 @@ kn_tensor *(kn_normal)(kn_shape shape, double mean, double stddev, kn_rng *rng) 
     return draw(KN_OP_normal, &shape, mean, stddev, rng);
 }
 
+/* u is below 1. */
+kn_tensor *(kn_exponential)(kn_shape shape, double rate, kn_rng *rng) {
+    KN__AS("exponential");
+    if (!(rate > 0))
+        return kn_op_fail(KN_OP_uniform, KN_ERR_INVALID, "rate is %g; it must be above 0", rate);
+    kn_tensor *u = (kn_uniform)(shape, 0, 1, rng);
+    return u ? (kn_affine)((kn_log1p)((kn_neg)(u)), -1 / rate, 0) : NULL;
+}
+
 kn_tensor *(kn_bernoulli)(kn_shape shape, double p, kn_rng *rng) {
     if (!(p >= 0 && p <= 1))
         return kn_op_fail(KN_OP_bernoulli, KN_ERR_INVALID, "p is %g; it must be in 0 … 1", p);
@@ -240,6 +249,42 @@ kn_tensor *(kn_shuffle)(kn_tensor *x, int axis, kn_rng *rng) {
     }
     kn_tensor *order = (kn_permutation)(x->dim[axis < 0 ? axis + x->n_dims : axis], rng);
     return order ? (kn_index_select)(x, order, axis) : NULL;
+}
+
+/* --- indices in proportion to weights, which are f64 --- */
+
+/* The first index whose weight and those before it add up to more than u of their sum. In f64
+ * (1 - 2^-53)·sum is below the sum, and an index without weight is never the first. */
+static kn_tensor *with_replacement(kn_tensor *weights, kn_shape shape, kn_rng *rng) {
+    kn_tensor *sums = (kn_cumsum)(weights, -1);
+    kn_tensor *total = sums ? (kn_unsqueeze)((kn_select)(sums, -1, -1), -1) : NULL;
+    return (kn_search_sorted)(sums, (kn_mul)((kn_uniform)(shape, 0, 1, rng), total), true);
+}
+
+/* Those of the largest weight/e, e exponential. */
+static kn_tensor *without_replacement(kn_tensor *weights, int64_t n, kn_rng *rng) {
+    kn_tensor *e = (kn_exponential)(kn_tensor_shape(weights), 1, rng), *places = NULL;
+    kn_tensor *keys = (kn_div)(weights, (kn_affine)(e, 1, DBL_MIN));
+    if (!keys) return NULL;
+    kn_status status = (kn_topk)(NULL, &places, keys, n, -1, false);
+    return status < 0 ? kn_error_defer(status) : places;
+}
+
+kn_tensor *(kn_multinomial)(kn_tensor *weights, int64_t n, bool replace, kn_rng *rng) {
+    KN__AS("multinomial", "weights");
+    const kn_op op = KN_OP_uniform;
+    int last = -1;
+    if (!kn__axis_of(&last, op, weights)) return NULL;
+    int64_t classes = weights->dim[last];
+    if (n < 0 || (n > 0 && classes == 0) || (!replace && n > classes))
+        return kn__fail_shapes(op, weights, "n is %lld, of %lld indices%s", (long long)n,
+                               (long long)classes, replace ? "" : " without replacement");
+    KN_FRAME(.device = weights->storage->device, .dtype = KN_F64, .record = KN_OFF);
+    kn_shape shape = kn_tensor_shape(weights);
+    shape.dim[last] = n;
+    kn_tensor *wide = (kn_cast)(weights, KN_F64);
+    kn_tensor *y = replace ? with_replacement(wide, shape, rng) : without_replacement(wide, n, rng);
+    return y ? (kn_keep)(y) : NULL;
 }
 
 /* --- normal numbers of an interval --- */

@@ -72,15 +72,13 @@ static kn_tensor *selected(kn_tensor *x, int64_t i, int axis) {
     return kn__strided(x, &attr);
 }
 
-/* Checks x and the axis of a function that `op` stands for in messages. */
-static bool axis_of(int *axis, kn_op op, kn_tensor *x) {
+bool kn__axis_of(int *axis, kn_op op, kn_tensor *x) {
     kn_op_call call;
     kn_op_call_init(&call, op, NULL, &x, 1);
     return kn__check_readable(op, &x, 1) && kn__axis(axis, &call, x, *axis);
 }
 
-static void *fail(kn_op op, kn_tensor *x, const char *fmt, ...) KN_PRINTF(3, 4);
-static void *fail(kn_op op, kn_tensor *x, const char *fmt, ...) {
+void *kn__fail_shapes(kn_op op, kn_tensor *x, const char *fmt, ...) {
     char text[512];
     va_list args;
     va_start(args, fmt);
@@ -95,17 +93,16 @@ static void *fail(kn_op op, kn_tensor *x, const char *fmt, ...) {
 kn_tensor *(kn_select)(kn_tensor *x, int64_t index, int axis) {
     KN__AS("select");
     const kn_op op = KN_OP_strided;
-    if (!axis_of(&axis, op, x)) return NULL;
+    if (!kn__axis_of(&axis, op, x)) return NULL;
     int64_t n = x->dim[axis], i = index < 0 ? index + n : index;
     if (i < 0 || i >= n) {
-        return fail(op, x, "index %lld is outside axis %d of %lld elements", (long long)index, axis,
-                    (long long)n);
+        return kn__fail_shapes(op, x, "index %lld is outside axis %d of %lld elements",
+                               (long long)index, axis, (long long)n);
     }
     return selected(x, i, axis);
 }
 
-/* Which axes a list names, as bits; false with the error pending. */
-static bool axes_of(uint32_t *mask, kn_op op, kn_tensor *x, const kn_shape *axes) {
+bool kn__axes_of(uint32_t *mask, kn_op op, kn_tensor *x, const kn_shape *axes) {
     kn_op_call call;
     kn_op_call_init(&call, op, NULL, &x, 1);
     return kn__check_readable(op, &x, 1) && kn__axes(mask, &call, axes);
@@ -114,7 +111,7 @@ static bool axes_of(uint32_t *mask, kn_op op, kn_tensor *x, const kn_shape *axes
 kn_tensor *(kn_flip)(kn_tensor *x, kn_shape axes) {
     KN__AS("flip");
     uint32_t mask;
-    if (!axes_of(&mask, KN_OP_strided, x, &axes)) return NULL;
+    if (!kn__axes_of(&mask, KN_OP_strided, x, &axes)) return NULL;
     kn_attr_strided attr = kn__strided_whole(x);
     bool moves = false;
     for (int i = 0; i < x->n_dims; i++) {
@@ -141,8 +138,8 @@ static int64_t diagonal_size(int64_t *first_row, int64_t *first_column, int64_t 
 kn_tensor *(kn_diagonal)(kn_tensor *x, int64_t k, int axis_row, int axis_column) {
     KN__AS("diagonal");
     const kn_op op = KN_OP_strided;
-    if (!axis_of(&axis_row, op, x) || !axis_of(&axis_column, op, x)) return NULL;
-    if (axis_row == axis_column) return fail(op, x, "axis %d is named twice", axis_row);
+    if (!kn__axis_of(&axis_row, op, x) || !kn__axis_of(&axis_column, op, x)) return NULL;
+    if (axis_row == axis_column) return kn__fail_shapes(op, x, "axis %d is named twice", axis_row);
     if (k <= -INT64_MAX) k = -INT64_MAX;
     kn_attr_strided attr = kn__strided_whole(x);
     int64_t row, column, rows = attr.dim[axis_row], columns = attr.dim[axis_column];
@@ -163,10 +160,10 @@ kn_tensor *(kn_diag)(kn_tensor *x, int64_t k) {
     if (!kn__check_readable(op, &x, 1)) return NULL;
     if (x->n_dims == 2) return (kn_diagonal)(x, k, 0, 1);
     int64_t beside = k < 0 ? -k : k, n, step;
-    if (x->n_dims != 1) return fail(op, x, "x must have one or two dimensions");
+    if (x->n_dims != 1) return kn__fail_shapes(op, x, "x must have one or two dimensions");
     if (k == INT64_MIN || __builtin_add_overflow(x->n, beside, &n) ||
         __builtin_add_overflow(n, 1, &step)) {
-        return fail(op, x, "diagonal %lld is too far out", (long long)k);
+        return kn__fail_shapes(op, x, "diagonal %lld is too far out", (long long)k);
     }
     kn_attr_make make = {.dim = {n, n}, .n_dims = 2, .dtype = x->dtype};
     kn_op_call zeros;
@@ -187,14 +184,14 @@ kn_tensor *(kn_diag)(kn_tensor *x, int64_t k) {
 kn_tensor *(kn_squeeze)(kn_tensor *x, kn_shape axes) {
     KN__AS("squeeze");
     uint32_t mask;
-    if (!axes_of(&mask, KN_OP_reshape, x, &axes)) return NULL;
+    if (!kn__axes_of(&mask, KN_OP_reshape, x, &axes)) return NULL;
     kn_shape shape = {.n_dims = 0};
     for (int i = 0; i < x->n_dims; i++) {
         bool named = mask >> i & 1;
         if (named && x->dim[i] == 1) continue;
         if (named && axes.n_dims >= 0) {
-            return fail(KN_OP_reshape, x, "axis %d has %lld elements, not one", i,
-                        (long long)x->dim[i]);
+            return kn__fail_shapes(KN_OP_reshape, x, "axis %d has %lld elements, not one", i,
+                                   (long long)x->dim[i]);
         }
         shape.dim[shape.n_dims++] = x->dim[i];
     }
@@ -206,10 +203,11 @@ static bool new_axis(int *axis, kn_op op, kn_tensor *x) {
     if (!kn__check_readable(op, &x, 1)) return false;
     int at = *axis < 0 ? *axis + x->n_dims + 1 : *axis;
     if (x->n_dims == KN_DIMS_MAX) {
-        return fail(op, x, "x has %d dimensions, the most there are", KN_DIMS_MAX) != NULL;
+        return kn__fail_shapes(op, x, "x has %d dimensions, the most there are", KN_DIMS_MAX) !=
+               NULL;
     }
     if (at < 0 || at > x->n_dims) {
-        return fail(op, x, "a new axis can't be at %d", *axis) != NULL;
+        return kn__fail_shapes(op, x, "a new axis can't be at %d", *axis) != NULL;
     }
     *axis = at;
     return true;
@@ -245,7 +243,7 @@ kn_tensor *(kn_stack)(kn_tensor *const x[], int n_x, int axis) {
     if (n == n_x)
         y = (kn_concat)(with, n_x, axis);
     else if (!kn_pending())
-        fail(KN_OP_concat, x[n], "x[%d] does not fit x[0]", n);
+        kn__fail_shapes(KN_OP_concat, x[n], "x[%d] does not fit x[0]", n);
     while (n--) kn_drop(with[n]);
     free(with);
     return y;
@@ -297,10 +295,10 @@ static kn_status cuttable(kn_tensor *out[], int n, int *axis, kn_tensor *x) {
     KN_TRY(kn_check());
     if (!out && n > 0) return named_null("out");
     for (int i = 0; i < n; i++) out[i] = NULL;
-    return axis_of(axis, KN_OP_slice, x) ? KN_OK : kn_check();
+    return kn__axis_of(axis, KN_OP_slice, x) ? KN_OK : kn_check();
 }
 
-kn_status kn_split_axis(kn_tensor *out[], kn_tensor *x, const int64_t sizes[], int n, int axis) {
+kn_status(kn_split_axis)(kn_tensor *out[], kn_tensor *x, const int64_t sizes[], int n, int axis) {
     KN__AS("split_axis");
     KN_TRY(cuttable(out, n, &axis, x));
     if (!sizes && n > 0) return named_null("sizes");
@@ -309,29 +307,30 @@ kn_status kn_split_axis(kn_tensor *out[], kn_tensor *x, const int64_t sizes[], i
         if (sizes[i] < 0 || __builtin_add_overflow(total, sizes[i], &total)) total = INT64_MIN;
     }
     if (total == x->dim[axis]) return cut(out, x, axis, sizes, n, range_of);
-    fail(KN_OP_slice, x, "%d sizes don't add up to the %lld elements of axis %d", n,
-         (long long)x->dim[axis], axis);
+    kn__fail_shapes(KN_OP_slice, x, "%d sizes don't add up to the %lld elements of axis %d", n,
+                    (long long)x->dim[axis], axis);
     return kn_check();
 }
 
-kn_status kn_split_rows(kn_tensor *out[], kn_tensor *x, const int64_t sizes[], int n) {
+kn_status(kn_split_rows)(kn_tensor *out[], kn_tensor *x, const int64_t sizes[], int n) {
     KN__AS("split_rows");
-    return kn_split_axis(out, x, sizes, n, 0);
+    return (kn_split_axis)(out, x, sizes, n, 0);
 }
 
-kn_status kn_chunk(kn_tensor *out[], kn_tensor *x, int n, int axis) {
+kn_status(kn_chunk)(kn_tensor *out[], kn_tensor *x, int n, int axis) {
     KN__AS("chunk");
     KN_TRY(cuttable(out, n, &axis, x));
     if (n >= 1) return cut(out, x, axis, NULL, n, range_of);
-    fail(KN_OP_slice, x, "n is %d", n);
+    kn__fail_shapes(KN_OP_slice, x, "n is %d", n);
     return kn_check();
 }
 
-kn_status kn_unbind(kn_tensor *out[], kn_tensor *x, int n, int axis) {
+kn_status(kn_unbind)(kn_tensor *out[], kn_tensor *x, int n, int axis) {
     KN__AS("unbind");
     KN_TRY(cuttable(out, n, &axis, x));
     if (n == x->dim[axis]) return cut(out, x, axis, NULL, n, element_of);
-    fail(KN_OP_slice, x, "axis %d has %lld elements, n is %d", axis, (long long)x->dim[axis], n);
+    kn__fail_shapes(KN_OP_slice, x, "axis %d has %lld elements, n is %d", axis,
+                    (long long)x->dim[axis], n);
     return kn_check();
 }
 
@@ -340,14 +339,15 @@ kn_status kn_unbind(kn_tensor *out[], kn_tensor *x, int n, int axis) {
 kn_tensor *(kn_repeat)(kn_tensor *x, int64_t n, int axis) {
     KN__AS("repeat");
     const kn_op op = KN_OP_broadcast;
-    if (!axis_of(&axis, op, x)) return NULL;
-    if (n < 0) return fail(op, x, "n is %lld", (long long)n);
+    if (!kn__axis_of(&axis, op, x)) return NULL;
+    if (n < 0) return kn__fail_shapes(op, x, "n is %lld", (long long)n);
     if (n == 1) return kn__op_copy(x);
     int64_t outer = 1, inner = 1, dim;
     for (int i = 0; i <= axis; i++) outer *= x->dim[i];
     for (int i = axis + 1; i < x->n_dims; i++) inner *= x->dim[i];
     kn_shape shape = kn_tensor_shape(x);
-    if (__builtin_mul_overflow(x->dim[axis], n, &dim)) return fail(op, x, "n is too large");
+    if (__builtin_mul_overflow(x->dim[axis], n, &dim))
+        return kn__fail_shapes(op, x, "n is too large");
     shape.dim[axis] = dim;
     kn_tensor *y = (kn_reshape)(x, KN_SHAPE(outer, 1, inner));
     y = y ? (kn_broadcast)(y, KN_SHAPE(outer, n, inner)) : NULL;
@@ -366,7 +366,7 @@ static kn_tensor *tile_axes(kn_tensor *x, const int64_t times[], int first, int 
     for (int i = first; i < x->n_dims; i++) {
         int64_t n = i < end ? times[i] : 1, d = x->dim[i];
         if (__builtin_mul_overflow(d, n, &shape.dim[i]))
-            return fail(KN_OP_broadcast, x, "times[%d] is too large", i);
+            return kn__fail_shapes(KN_OP_broadcast, x, "times[%d] is too large", i);
         if (n == 1) {
             from.dim[from.n_dims - 1] *= d;
             to.dim[to.n_dims - 1] *= d;
@@ -384,9 +384,10 @@ kn_tensor *(kn_tile)(kn_tensor *x, kn_shape times) {
     KN__AS("tile");
     const kn_op op = KN_OP_broadcast;
     if (!kn__check_readable(op, &x, 1)) return NULL;
-    if (times.n_dims != x->n_dims) return fail(op, x, "times has %d entries", times.n_dims);
+    if (times.n_dims != x->n_dims)
+        return kn__fail_shapes(op, x, "times has %d entries", times.n_dims);
     for (int i = 0; i < x->n_dims; i++)
-        if (times.dim[i] < 0) return fail(op, x, "times[%d] is negative", i);
+        if (times.dim[i] < 0) return kn__fail_shapes(op, x, "times[%d] is negative", i);
     kn_tensor *y = NULL;
     for (int first = x->n_dims, end = first; end > 0; end = first) { /* the smallest copies first */
         int n_tiled = 0;
@@ -404,7 +405,7 @@ kn_tensor *(kn_tile)(kn_tensor *x, kn_shape times) {
 bool kn__infer_roll(kn_op_call *call) { return kn__like(call, 0, call->in[0]); }
 
 kn_tensor *(kn_roll)(kn_tensor *x, int64_t shift, int axis) {
-    if (!axis_of(&axis, KN_OP_roll, x)) return NULL;
+    if (!kn__axis_of(&axis, KN_OP_roll, x)) return NULL;
     int64_t n = x->dim[axis], by = n ? shift % n : 0;
     kn_attr_roll attr = {axis, by < 0 ? by + n : by};
     return attr.shift ? KN_CALL(roll, &attr, x) : kn__op_copy(x);

@@ -161,13 +161,13 @@ static kn_status both(kn_tensor **values, kn_tensor **indices, kn_op op, kn_tens
     return KN_OK;
 }
 
-kn_status kn_max_index(kn_tensor **values, kn_tensor **indices, kn_tensor *x, kn_shape axes,
-                       bool keep_dims) {
+kn_status(kn_max_index)(kn_tensor **values, kn_tensor **indices, kn_tensor *x, kn_shape axes,
+                        bool keep_dims) {
     kn_attr_axes attr = {.keep_dims = keep_dims};
     return both(values, indices, KN_OP_max_index, x, &axes, &attr);
 }
-kn_status kn_min_index(kn_tensor **values, kn_tensor **indices, kn_tensor *x, kn_shape axes,
-                       bool keep_dims) {
+kn_status(kn_min_index)(kn_tensor **values, kn_tensor **indices, kn_tensor *x, kn_shape axes,
+                        bool keep_dims) {
     kn_attr_axes attr = {.keep_dims = keep_dims};
     return both(values, indices, KN_OP_min_index, x, &axes, &attr);
 }
@@ -227,15 +227,15 @@ kn_tensor *(kn_argsort)(kn_tensor *x, int axis, bool descending) {
     KN__AS("argsort");
     return sorted(x, axis, descending, 1);
 }
-kn_status kn_sort_index(kn_tensor **values, kn_tensor **indices, kn_tensor *x, int axis,
-                        bool descending) {
+kn_status(kn_sort_index)(kn_tensor **values, kn_tensor **indices, kn_tensor *x, int axis,
+                         bool descending) {
     KN__AS("sort_index");
     kn_attr_sort attr = {.descending = descending};
     kn_shape axes = KN_SHAPE(axis);
     return both(values, indices, KN_OP_sort, x, &axes, &attr);
 }
-kn_status kn_topk(kn_tensor **values, kn_tensor **indices, kn_tensor *x, int64_t k, int axis,
-                  bool smallest) {
+kn_status(kn_topk)(kn_tensor **values, kn_tensor **indices, kn_tensor *x, int64_t k, int axis,
+                   bool smallest) {
     kn_attr_sort attr = {.descending = !smallest, .k = k};
     kn_shape axes = KN_SHAPE(axis);
     return both(values, indices, KN_OP_topk, x, &axes, &attr);

@@ -62,6 +62,8 @@ bool kn__reserved_fit(kn_op op, uint32_t unused, const uint64_t reserved[], int 
 kn_tensor *kn__sum_of_products(kn_tensor *a, kn_tensor *b, uint32_t mask);
 /* INVALID: "NAME [2,3] (file:line) has ended …", of a tensor that can't be read. */
 kn_status kn__fail_unreadable(const char *name, const kn_tensor *t);
+/* The largest finite number of a float dtype. */
+double kn__largest(kn_dtype dtype);
 /* NumPy's rule; false when the shapes don't fit. */
 bool kn__broadcast_shape(kn_shape *out, const kn_tensor *t);
 /* Whether x can be broadcast to the shape. */
@@ -77,6 +79,11 @@ static inline bool kn__same_shape(const kn_tensor *a, const kn_tensor *b) {
 bool kn__axis(int *out, const kn_op_call *call, const kn_tensor *x, int64_t axis);
 /* The axes of the first input as bits; false, with the error pending, when the list is wrong. */
 bool kn__axes(uint32_t *mask, const kn_op_call *call, const kn_shape *axes);
+/* The two, for functions that `op` stands for in messages: they check x as well. */
+bool kn__axis_of(int *axis, kn_op op, kn_tensor *x);
+bool kn__axes_of(uint32_t *mask, kn_op op, kn_tensor *x, const kn_shape *axes);
+/* SHAPE, with x's shape; returns NULL. */
+void *kn__fail_shapes(kn_op op, kn_tensor *x, const char *fmt, ...) KN_PRINTF(3, 4);
 
 /* --- for infer: the header of result r, if it is wanted; false: the error is pending --- */
 bool kn__like(kn_op_call *call, int r, const kn_tensor *x);
@@ -94,6 +101,8 @@ kn_tensor *kn__op_same(kn_tensor *x);
 kn_tensor *kn__op_copy(kn_tensor *x);
 /* A 0-dimensional constant of x's dtype and device; NULL where x is. */
 kn_tensor *kn__constant_like(const kn_tensor *x, double value);
+/* Of this dtype and shape, on x's device. */
+kn_tensor *kn__filled(const kn_tensor *x, double value, kn_dtype dtype, kn_shape shape);
 /* A tensor of these numbers, which an op reads: replays of a captured step read it too. */
 kn_tensor *kn__constant_from(kn_device *device, const void *data, kn_dtype dtype, kn_shape shape);
 /* The terms of a loss, joined. NULL where they are. */

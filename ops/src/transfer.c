@@ -70,7 +70,7 @@ static kn_status read_out(kn__ops_thread *self, void *out, kn_tensor *t) {
     return s->device == self->host ? KN_OK : kn_stream_sync(s->device, s->stream);
 }
 
-kn_status kn_item(double *out, kn_tensor *t) {
+kn_status(kn_item)(double *out, kn_tensor *t) {
     KN_TRY(readable("kn_item", t));
     if (!out) return KN_FAIL(KN_ERR_INVALID, "kn_item: out is NULL");
     if (t->n != 1) {
@@ -86,7 +86,7 @@ kn_status kn_item(double *out, kn_tensor *t) {
     return KN_OK;
 }
 
-kn_status kn_copy_out(void *out, size_t out_bytes, kn_tensor *t) {
+kn_status(kn_copy_out)(void *out, size_t out_bytes, kn_tensor *t) {
     KN_TRY(readable("kn_copy_out", t));
     if (!out && out_bytes) return KN_FAIL(KN_ERR_INVALID, "kn_copy_out: out is NULL");
     if (out_bytes != size_of(t)) {
@@ -99,7 +99,7 @@ kn_status kn_copy_out(void *out, size_t out_bytes, kn_tensor *t) {
     return self ? read_out(self, out, t) : kn_check();
 }
 
-kn_status kn_copy_into(kn_tensor *t, const void *data, size_t data_bytes) {
+kn_status(kn_copy_into)(kn_tensor *t, const void *data, size_t data_bytes) {
     KN_TRY(readable("kn_copy_into", t));
     if (!data && data_bytes) return KN_FAIL(KN_ERR_INVALID, "kn_copy_into: data is NULL");
     if (data_bytes != size_of(t)) {

@@ -499,6 +499,7 @@ static __attribute__((constructor)) void join_cases(void) {
     add(grad_norm_cases, n_grad_norm_cases);
     add(grad_sequence_cases, n_grad_sequence_cases);
     add(grad_image_cases, n_grad_image_cases);
+    add(grad_statistics_cases, n_grad_statistics_cases);
 }
 
 void grad_fill(kn_tensor *x[], const grad_case *c) {
@@ -564,7 +565,8 @@ kn_tensor *grad_row(void *ctx, kn_tensor *const x[]) {
     for (int i = 0; i < info->n_in; i++) {
         in[i] = info->in[i] == KN_CLASS_BOOL ? kn_gt(x[1], x[2]) : x[i];
     }
-    if (op == KN_OP_fmod || op == KN_OP_remainder) { /* they jump where a/b is a whole number */
+    if (op == KN_OP_fmod || op == KN_OP_remainder ||
+        op == KN_OP_floor_div) { /* they jump where a/b is a whole number */
         in[0] = kn_affine(x[0], 0.1, 5.3);
         in[1] = kn_affine(x[1], 0.01, 1);
     }

@@ -29,6 +29,8 @@ extern const int n_grad_sequence_cases;
 
 extern const grad_case grad_image_cases[];
 extern const int n_grad_image_cases;
+extern const grad_case grad_statistics_cases[];
+extern const int n_grad_statistics_cases;
 
 #define F(name) static kn_tensor *name(void *ctx, kn_tensor *const x[])
 #define CTX (void)ctx

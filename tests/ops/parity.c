@@ -72,6 +72,14 @@ static double rotated_at(const parity_operand *o, int64_t i, double unit) {
     return column == (row + 1) % n ? 1 + unit : (2 * unit - 1) / (double)n;
 }
 
+static double rising_at(const parity_operand *o, int64_t i) {
+    int64_t n = o->shape.dim[o->shape.n_dims - 1], k = i % n;
+    if (o->dtype == KN_BOOL) return k >= n / 2;
+    bool is_float = !o->dtype || (o->dtype >= KN_F32 && o->dtype <= KN_BF16);
+    if (is_float && n > 4 && k >= n - 2) return k == n - 1 ? NAN : INFINITY;
+    return (double)(k / 2) * 0.5 - 2;
+}
+
 static double value_at(uint64_t seed, const parity_case *c, const parity_operand *o, int64_t i) {
     static const double hyper[] = {0.01, 3, 0.5, 0};
     uint64_t r = mix(seed + (uint64_t)i);
@@ -97,6 +105,8 @@ static double value_at(uint64_t seed, const parity_case *c, const parity_operand
             return definite_at(seed, o, i);
         case FILL_ROTATED:
             return rotated_at(o, i, unit);
+        case FILL_RISING:
+            return rising_at(o, i);
         case FILL_OFFSET:
             return 1e6 + 2 * unit;
         case FILL_INDEX:

@@ -27,7 +27,9 @@ typedef enum parity_fill {
     FILL_TIES,       /* few values, zero among them */
     FILL_SPECIAL,    /* the same, with NaN and infinities */
     FILL_WIDE,       /* up to 1e10 in size, NaN and infinities too: for casts and overflows */
-    FILL_OFFSET,     /* a million and up to two: the maximum is far larger than the differences */
+    FILL_RISING, /* lines of the last axis in order, equal neighbours among them; floats end with
+                  * an infinity and a NaN */
+    FILL_OFFSET, /* a million and up to two: the maximum is far larger than the differences */
     FILL_ZERO,
     FILL_DEFINITE, /* matrices: symmetric, positive definite, well conditioned */
     FILL_ROTATED,  /* the same without symmetry; solving it exchanges each row with the next */

@@ -267,6 +267,63 @@ static void scans(void) {
     }
 }
 
+/* --- places of extremes so far, and in sorted lines --- */
+
+static void scan_places_of(int axis, parity_operand x) {
+    for (int min = 0; min < 2; min++) {
+        parity_case *c = parity_add(min ? KN_OP_cummin_index : KN_OP_cummax_index, COMPARE_EXACT);
+        c->n_in = 1, c->in[0] = x;
+        c->out[0] = of_dtype(like(x, FILL_GUARD), KN_I64);
+        ATTR(c, kn_attr_scan, 1u << axis, 0, 0);
+    }
+}
+
+static void scan_places(void) {
+    scan_places_of(0, U(1));
+    scan_places_of(0, OPERAND(TIES, 70001));
+    scan_places_of(1, U(7, 1300));
+    scan_places_of(1, OPERAND(TIES, 2, 5377));
+    scan_places_of(1, OPERAND(SPECIAL, 3, 41, 5));
+    scan_places_of(0, U(19, 700));
+    scan_places_of(0, OPERAND(SPECIAL, 300, 2));
+    scan_places_of(1, OPERAND(TIES, 2, 1000, 3));
+    scan_places_of(1, U(4, 0));
+    static const kn_dtype dtypes[] = {KN_F16, KN_BF16, KN_I64, KN_I32, KN_U8, KN_BOOL};
+    for (int t = 0; t < 6; t++) {
+        parity_operand x = of_dtype(OPERAND(INDEX, 3, 700), dtypes[t]);
+        x.limit = dtypes[t] == KN_BOOL ? 2 : 50;
+        if (t < 2) x = like(x, FILL_SPECIAL);
+        scan_places_of(1, x);
+        scan_places_of(0, x);
+    }
+}
+
+static void search_of(parity_operand sorted, parity_operand values) {
+    for (int right = 0; right < 2; right++) {
+        parity_case *c = parity_add(KN_OP_search_sorted, COMPARE_EXACT);
+        c->n_in = 2, c->in[0] = sorted, c->in[1] = values;
+        c->out[0] = of_dtype(like(values, FILL_GUARD), KN_I64);
+        ATTR(c, kn_attr_scalars, right, 0);
+    }
+}
+
+static void searches(void) {
+    search_of(OPERAND(RISING, 1), U(3));
+    search_of(OPERAND(RISING, 9), OPERAND(SPECIAL, 7, 5));
+    search_of(OPERAND(RISING, 16), OPERAND(TIES, 9000));
+    search_of(OPERAND(RISING, 0), U(4, 3));
+    search_of(OPERAND(RISING, 12), SCALAR(UNIFORM));
+    search_of(OPERAND(RISING, 12), U(0));
+    search_of(OPERAND(RISING, 3, 17), OPERAND(SPECIAL, 3, 40));
+    search_of(OPERAND(RISING, 2, 3, 8), OPERAND(TIES, 2, 3, 1));
+    static const kn_dtype dtypes[] = {KN_F16, KN_BF16, KN_I64, KN_I32, KN_U8, KN_BOOL};
+    for (int t = 0; t < 6; t++) {
+        parity_operand values = of_dtype(OPERAND(INDEX, 300), dtypes[t]);
+        values.limit = dtypes[t] == KN_BOOL ? 2 : 9;
+        search_of(of_dtype(OPERAND(RISING, 31), dtypes[t]), values);
+    }
+}
+
 /* --- sorts --- */
 
 static void sort_of(int axis, int64_t k, parity_operand x) {
@@ -333,5 +390,7 @@ void parity_reduce_cases(void) {
     reductions();
     places();
     scans();
+    scan_places();
+    searches();
     sorts();
 }

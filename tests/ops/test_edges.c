@@ -38,7 +38,9 @@ typedef struct operands {
     C(bessely1, kn_bessely1(o->x)) C(tanhshrink, kn_tanhshrink(o->x)) C(relu6, kn_relu6(o->x))     \
     C(log_cosh, kn_log_cosh(o->x)) C(logit, kn_logit(o->x)) C(trace, kn_trace(o->x))               \
     C(cholesky, kn_cholesky(o->x)) C(inverse, kn_inverse(o->x)) C(det, kn_det(o->x))               \
-    C(logdet, kn_logdet(o->x)) C(flatten, kn_flatten(o->x)) C(nonzero, kn_nonzero(o->x))           \
+    C(logdet, kn_logdet(o->x)) C(copy, kn_copy(o->x)) C(cov, kn_cov(o->x))               \
+    C(corrcoef, kn_corrcoef(o->x)) C(zeros_like, kn_zeros_like(o->x)) C(ones_like, kn_ones_like(o->x)) \
+    C(flatten, kn_flatten(o->x)) C(nonzero, kn_nonzero(o->x))           \
     C(global_avgpool, kn_global_avgpool(o->x)) C(global_maxpool, kn_global_maxpool(o->x))          \
     C(transpose_all, kn_transpose(o->x, KN_ALL)) C(squeeze_all, kn_squeeze(o->x, KN_ALL))
 /* Of x and numbers. */
@@ -55,6 +57,18 @@ typedef struct operands {
     C(all, kn_all(o->x, o->axes, KEEP)) C(argmax, kn_argmax(o->x, o->axes, KEEP))                  \
     C(argmin, kn_argmin(o->x, o->axes, KEEP)) C(cumsum, kn_cumsum(o->x, AXIS))                     \
     C(cumprod, kn_cumprod(o->x, AXIS)) C(sort, kn_sort(o->x, AXIS, KEEP))                          \
+    C(median, kn_median(o->x, o->axes, KEEP)) C(quantile, kn_quantile(o->x, o->p, o->axes, KEEP))  \
+    C(nan_sum, kn_nan_sum(o->x, o->axes, KEEP)) C(nan_mean, kn_nan_mean(o->x, o->axes, KEEP))      \
+    C(nan_max, kn_nan_max(o->x, o->axes, KEEP)) C(nan_min, kn_nan_min(o->x, o->axes, KEEP))        \
+    C(cummax, kn_cummax(o->x, AXIS)) C(cummin, kn_cummin(o->x, AXIS))                              \
+    C(logcumsumexp, kn_logcumsumexp(o->x, AXIS)) C(diff, kn_diff(o->x, o->n, 0))                   \
+    C(diff_axis, kn_diff(o->x, 1, AXIS)) C(histogram, kn_histogram(o->x, o->n % 50, 0, o->p))      \
+    C(bincount, kn_bincount(o->x, o->n % 50, KN_NONE))                                             \
+    C(full_like, kn_full_like(o->x, o->p)) C(nan_to_num, kn_nan_to_num(o->x, o->p, 1, o->p))       \
+    C(swap_axes, kn_swap_axes(o->x, AXIS, 0)) C(move_axis, kn_move_axis(o->x, 0, AXIS))            \
+    C(pinv, kn_pinv(o->x, o->p)) C(matrix_rank, kn_matrix_rank(o->x, o->p))                        \
+    C(matrix_power, kn_matrix_power(o->x, o->n))                                                   \
+    C(multinomial, kn_multinomial(o->x, o->n % 50, KEEP, o->rng))                                  \
     C(argsort, kn_argsort(o->x, AXIS, KEEP)) C(softmax, kn_softmax(o->x, AXIS))                    \
     C(logsoftmax, kn_logsoftmax(o->x, AXIS)) C(dropout, kn_dropout(o->x, o->p, o->rng))            \
     C(reshape, kn_reshape(o->x, o->axes)) C(slice, kn_slice(o->x, o->axes, o->axes))               \
@@ -117,6 +131,9 @@ typedef struct operands {
     C(mae, kn_mae(o->x, o->y, KN_REDUCE_NONE)) C(kl_div, kn_kl_div(o->x, o->y, 0, KN_REDUCE_BATCH))\
     C(huber, kn_huber(o->x, o->y, -1, KN_REDUCE_SUM)) C(bce, kn_bce(o->x, o->y, (kn_reduction)7))  \
     C(conv, kn_conv(o->x, o->y, KN_NONE, NULL)) C(deconv, kn_deconv(o->x, o->y, o->z, NULL))       \
+    C(weighted, kn_bincount(o->y, 3, o->x)) C(search_sorted, kn_search_sorted(o->x, o->y, true))   \
+    C(is_in, kn_is_in(o->x, o->y)) C(lstsq, kn_lstsq(o->x, o->y)) C(cross, kn_cross(o->x, o->y, -1)) \
+    C(tensordot, kn_tensordot(o->x, o->y, KN_SHAPE(0), KN_SHAPE(-1)))                              \
     C(topk_accuracy, kn_topk_accuracy(o->x, o->y, 2)) C(where_x, kn_where(o->z, o->x, o->y))
 /* Of two results: the first is returned. */
 #define SEVERAL(C)                                                                                 \
@@ -127,6 +144,9 @@ typedef struct operands {
     C(slogdet, kn_slogdet(&a, &b, o->x)) C(qr, kn_qr(&a, &b, o->x)) C(lq, kn_lq(&a, &b, o->x))     \
     C(svd, kn_svd(&a, &b, &c, o->x)) C(eigh, kn_eigh(&a, &b, o->x))                                \
     C(maxpool_index, kn_maxpool_index(&a, &b, o->x, o->axes, NULL))                                \
+    C(cummax_index, kn_cummax_index(&a, &b, o->x, AXIS))                                           \
+    C(cummin_index, kn_cummin_index(&a, &b, o->x, AXIS)) C(unique, kn_unique(&a, &b, &c, o->x))    \
+    C(meshgrid, kn_meshgrid((kn_tensor *[1]){0}, &o->x, 1))                                        \
     C(chunk, kn_chunk((kn_tensor *[1]){0}, o->x, 1, AXIS))                                         \
     C(unbind, kn_unbind((kn_tensor *[1]){0}, o->x, 1, AXIS))                                       \
     C(split, kn_split_axis((kn_tensor *[2]){0}, o->x,                                              \
@@ -141,6 +161,8 @@ typedef struct operands {
     C(normal, kn_normal(o->axes, 0, o->p, o->rng)) C(bernoulli, kn_bernoulli(o->axes, o->p, o->rng))\
     C(integers, kn_integers(o->axes, o->n, 3, o->rng)) C(permutation, kn_permutation(o->n, o->rng))\
     C(orthogonal, kn_orthogonal(o->axes, o->p, o->rng)) C(bilinear, kn_bilinear_filter(o->axes))   \
+    C(exponential, kn_exponential(o->axes, o->p, o->rng))                                          \
+    C(logspace, kn_logspace(0, o->p, o->n % 50, 2)) C(logspace_base, kn_logspace(0, 1, 3, o->p))   \
     C(truncated, kn_truncated_normal(o->axes, 0, 1, -1, o->p, o->rng))
 
 #define CALL(name, expr) static kn_tensor *call_##name(const operands *o) { return expr; }

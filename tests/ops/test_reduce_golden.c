@@ -4,8 +4,7 @@
 
 #include "golden/reduce.h"
 
-#include "convert.h"
-#include "kernels_test.h"
+#include "golden_values.h"
 
 enum { D0 = 4, D1 = 5, D2 = 6, N = D0 * D1 * D2 };
 
@@ -22,40 +21,6 @@ static kn_tensor *with_nan(kn_dtype dtype) {
     x[3 * D1 * D2] = INFINITY;
     return kn_cast(from_doubles(x, KN_F64, KN_SHAPE(D0, D1, D2)), dtype);
 }
-
-static double at(kn_tensor *t, int64_t i) {
-    kn_dtype dtype = kn_tensor_dtype(t);
-    const char *data = kn_data(t);
-    assert_non_null(data);
-    return kn__as_double(data + (size_t)i * kn_dtype_bytes(dtype), dtype);
-}
-
-static double tolerance_of(kn_tensor *t) {
-    switch (kn_tensor_dtype(t)) {
-        case KN_F32:
-            return 1e-5;
-        case KN_F16:
-            return 2e-3;
-        case KN_BF16:
-            return 1.6e-2;
-        default:
-            return 1e-12;
-    }
-}
-
-static void check(kn_tensor *t, const double *want, size_t n, const char *name) {
-    if (!t) print_error("%s: %s\n", name, kn_last_error()->message);
-    assert_non_null(t);
-    assert_int_equal(kn_tensor_numel(t), n);
-    for (size_t i = 0; i < n; i++) {
-        double got = at(t, (int64_t)i);
-        bool same = got == want[i] || (isnan(got) && isnan(want[i])) ||
-                    fabs(got - want[i]) <= tolerance_of(t) * (fabs(want[i]) + 1);
-        if (!same) fail_msg("%s: element %zu is %.17g, expected %.17g", name, i, got, want[i]);
-    }
-}
-#define GOLDEN(expr, name)                                                                         \
-    check((expr), golden_##name, sizeof golden_##name / sizeof *golden_##name, #name)
 
 static void reductions(kn_tensor *x) {
     const kn_var_options population = {.population = 1};
@@ -138,8 +103,8 @@ static void integers_give_what_pytorch_gives(void **state) {
     assert_int_equal(kn_tensor_dtype(kn_any(x, KN_ALL, false)), KN_BOOL);
     kn_tensor *mean = kn_mean(x, KN_ALL, false);
     assert_int_equal(kn_tensor_dtype(mean), KN_F64);
-    assert_true(at(mean, 0) == 5.5 && at(kn_max(x, KN_ALL, false), 0) == 10);
-    assert_true(at(kn_prod(x, KN_ALL, false), 0) == 3628800);
+    assert_true(golden_at(mean, 0) == 5.5 && golden_at(kn_max(x, KN_ALL, false), 0) == 10);
+    assert_true(golden_at(kn_prod(x, KN_ALL, false), 0) == 3628800);
     kn_tensor *wide = I64(KN_SHAPE(3), INT64_MIN, INT64_MAX, 5);
     const int64_t *total = kn_data(kn_sum(wide, KN_ALL, false)),
                   *most = kn_data(kn_max(wide, KN_ALL, false)),
@@ -200,9 +165,10 @@ static void a_sort_is_a_stable_order_of_all_elements(void **state) {
                 x = kn_cast(kn_cast(kn_affine(x, 100, 0), KN_I32), dtype); /* with ties */
                 assert_ok(kn_sort_index(&values, &places, x, 0, descending));
                 const int64_t *p = kn_data(places);
-                for (int64_t i = 0; i < n; i++) assert_true(at(values, i) == at(x, p[i]));
+                for (int64_t i = 0; i < n; i++)
+                    assert_true(golden_at(values, i) == golden_at(x, p[i]));
                 for (int64_t i = 1; i < n; i++) {
-                    double a = at(values, i - 1), b = at(values, i);
+                    double a = golden_at(values, i - 1), b = golden_at(values, i);
                     assert_true((descending ? a > b : a < b) || (a == b && p[i - 1] < p[i]));
                 }
                 static const int64_t wanted[] = {1, 3, 7, 40};
@@ -228,8 +194,8 @@ static void zeros_are_equal_and_nans_above_all_whatever_their_signs(void **state
         x = kn_cast(x, dtypes[t]);
         kn_tensor *up = kn_argsort(x, 0, false), *down = kn_argsort(x, 0, true);
         for (int i = 0; i < 8; i++) {
-            assert_true(at(up, i) == rising[i]);
-            assert_true(at(down, i) == falling[i]);
+            assert_true(golden_at(up, i) == rising[i]);
+            assert_true(golden_at(down, i) == falling[i]);
         }
     }
 }
@@ -338,7 +304,8 @@ static void results_of_no_elements(void **state) {
     assert_values(kn_logsumexp(x, last, false), -INFINITY, -INFINITY);
     assert_values(kn_var(x, last, false, NULL), NAN, NAN);
     assert_values(kn_var(kn_ones(KN_SHAPE(1, 2)), KN_SHAPE(0), false, NULL), NAN, NAN);
-    assert_true(at(kn_all(x, last, false), 0) == 1 && at(kn_any(x, last, false), 0) == 0);
+    assert_true(golden_at(kn_all(x, last, false), 0) == 1 &&
+                golden_at(kn_any(x, last, false), 0) == 0);
     assert_shape(kn_cumsum(x, 1), KN_SHAPE(2, 0));
     assert_shape(kn_sort(x, 1, false), KN_SHAPE(2, 0));
     assert_op_fails(kn_norm(x, INFINITY, last, false), KN_ERR_SHAPE,
@@ -378,12 +345,12 @@ static void the_first_of_equal_extremes_is_taken(void **state) {
         line = kn_cast(line, dtypes[t / 3]);
         kn_tensor *columns = kn_reshape(line, KN_SHAPE(LENGTH / 3, 3));
         if (t % 3 != 1) {
-            assert_true(at(kn_argmax(line, KN_ALL, false), 0) == FIRST);
-            assert_true(at(kn_argmax(columns, KN_SHAPE(0), false), FIRST % 3) == FIRST / 3);
+            assert_true(golden_at(kn_argmax(line, KN_ALL, false), 0) == FIRST);
+            assert_true(golden_at(kn_argmax(columns, KN_SHAPE(0), false), FIRST % 3) == FIRST / 3);
         }
         if (t % 3 != 0) {
-            assert_true(at(kn_argmin(line, KN_ALL, false), 0) == FIRST);
-            assert_true(at(kn_argmin(columns, KN_SHAPE(0), false), FIRST % 3) == FIRST / 3);
+            assert_true(golden_at(kn_argmin(line, KN_ALL, false), 0) == FIRST);
+            assert_true(golden_at(kn_argmin(columns, KN_SHAPE(0), false), FIRST % 3) == FIRST / 3);
         }
     }
 }

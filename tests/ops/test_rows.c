@@ -173,6 +173,12 @@ static wide mod_exact(wide a, wide b) {
     return (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
+static wide floor_exact(wide a, wide b) {
+    if (b == 0) return a / b;
+    wide rest = fmodl(a, b), q = nearbyintl((a - rest) / b);
+    return copysignl(rest != 0 && (rest < 0) != (b < 0) ? q - 1 : q, a / b);
+}
+
 typedef struct function2 {
     kn_op op;
     wide (*exact)(wide, wide);
@@ -183,7 +189,8 @@ typedef struct function2 {
 static const function2 functions2[] = {{KN_OP_pow, powl, 0.51},
                                        {KN_OP_hypot, hypotl, 0.501},
                                        {KN_OP_fmod, fmodl, 0.501},
-                                       {KN_OP_remainder, mod_exact, 0.501}};
+                                       {KN_OP_remainder, mod_exact, 0.501},
+                                       {KN_OP_floor_div, floor_exact, 0.501}};
 enum { FUNCTIONS2 = sizeof functions2 / sizeof *functions2, N2 = N / 8 };
 
 /* Special values beside each other; any bits; numbers of one size; whole ones. */
@@ -449,6 +456,7 @@ static void rounding_and_signs(void **state) {
     kn_tensor *divisor = kn_tensor_from(by, KN_U8, KN_SHAPE(3));
     assert_memory_equal(kn_data(kn_fmod(small, divisor)), ((uint8_t[]){7, 0, 0}), 3);
     assert_memory_equal(kn_data(kn_remainder(small, divisor)), ((uint8_t[]){7, 0, 0}), 3);
+    assert_memory_equal(kn_data(kn_floor_div(small, divisor)), ((uint8_t[]){0, 1, 0}), 3);
     const int64_t *rest = kn_data(kn_fmod(I64(KN_SHAPE(2), -7, 7), I64(KN_SHAPE(1), 3)));
     assert_true(rest[0] == -1 && rest[1] == 1);
 }

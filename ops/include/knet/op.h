@@ -81,8 +81,9 @@ typedef struct kn_attr_var {
     uint32_t mask, keep_dims;
     double correction;
 } kn_attr_var;
-/* cumsum, cumprod, recur: y[i] = b[i] + a[i]·y[i - 1], along the one axis of the mask. reverse:
- * from the end; exclusive: y[i] is what the elements before i make. */
+/* cummax_index, cummin_index: the mask alone. cumsum, cumprod, recur: y[i] = b[i] + a[i]·y[i - 1],
+ * along the one axis of the mask. reverse: from the end; exclusive: y[i] is what the elements
+ * before i make. */
 typedef struct kn_attr_scan {
     uint32_t mask;
     uint16_t reverse, exclusive;

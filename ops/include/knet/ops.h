@@ -14,8 +14,10 @@
 
 #include <knet/frame.h>
 #include <knet/image.h>
+#include <knet/linalg.h>
 #include <knet/norm.h>
 #include <knet/sequence.h>
+#include <knet/statistics.h>
 #include <knet/tensor.h>
 
 #ifdef __cplusplus
@@ -36,10 +38,19 @@ KN_API KN_MUST_CHECK kn_status kn_rng_state_set(kn_rng *rng, uint64_t seed, uint
 KN_API kn_tensor *kn_zeros(kn_shape shape);
 KN_API kn_tensor *kn_ones(kn_shape shape);
 KN_API kn_tensor *kn_full(kn_shape shape, double value);
+/* The same with the shape, dtype and device of x. */
+KN_API kn_tensor *kn_zeros_like(kn_tensor *x);
+KN_API kn_tensor *kn_ones_like(kn_tensor *x);
+KN_API kn_tensor *kn_full_like(kn_tensor *x, double value);
 /* start, start + step, … before stop, computed in f64, cast to the dtype (0: the frame's). */
 KN_API kn_tensor *kn_arange(double start, double stop, double step, kn_dtype dtype);
 /* n numbers at equal distances, `first` and `last` among them, which are finite; else INVALID. */
 KN_API kn_tensor *kn_linspace(double first, double last, int64_t n);
+/* base to the powers kn_linspace(first, last, n); base > 0. */
+KN_API kn_tensor *kn_logspace(double first, double last, int64_t n, double base);
+/* Coordinates of a grid: out[i] has the sizes of all n vectors as dimensions and x[i]'s elements
+ * along dimension i ("ij" in NumPy). n is 1 … 8. On failure `out` holds NULLs. */
+KN_API KN_MUST_CHECK kn_status kn_meshgrid(kn_tensor *out[], kn_tensor *const x[], int n);
 /* Ones on the diagonal, zeros elsewhere. */
 KN_API kn_tensor *kn_eye(int64_t rows, int64_t columns);
 /* index [N…], i64, i32 or u8 → [N…,n]: 1 at the index, else 0; all zeros for one out of range. */
@@ -49,6 +60,12 @@ KN_API kn_tensor *kn_uniform(kn_shape shape, double lo, double hi, kn_rng *rng);
 KN_API kn_tensor *kn_normal(kn_shape shape, double mean, double stddev, kn_rng *rng);
 /* 1 with probability p, else 0; p in 0 … 1, exact to 2^-32. */
 KN_API kn_tensor *kn_bernoulli(kn_shape shape, double p, kn_rng *rng);
+/* Exponential: -ln(1 - u)/rate with u uniform; rate > 0. */
+KN_API kn_tensor *kn_exponential(kn_shape shape, double rate, kn_rng *rng);
+/* weights [...,C], finite and not negative → [...,n]: indices 0 … C-1 in proportion to the weights,
+ * KN_I64. replace: an index may come again; else each once at most, n <= C, the weightless ones
+ * last. A row without any weight has no meaning. Source: Efraimidis and Spirakis 2006. */
+KN_API kn_tensor *kn_multinomial(kn_tensor *weights, int64_t n, bool replace, kn_rng *rng);
 /* Integers lo … hi - 1 as KN_I64, all equally likely; lo < hi, both at most 2^53 in size. */
 KN_API kn_tensor *kn_integers(kn_shape shape, int64_t lo, int64_t hi, kn_rng *rng);
 /* The numbers 0 … n - 1 in random order, KN_I64 [n]; n at most 2^31. Source: a keyed bijection with
@@ -89,7 +106,8 @@ KN_API kn_tensor *kn_bilinear_filter(kn_shape shape);
  *               celu(x, p): p·(e^(x/p) - 1) below 0; hardshrink(x, p): 0 where |x| <= p;
  *               hardtanh(x, lo, hi): clamp, but for its slope at lo and hi
  * Two inputs:   add sub mul div pow; maximum minimum (kn_max and kn_min reduce);
- *               fmod: with the sign of a; remainder: with the sign of b; hypot: √(a² + b²);
+ *               fmod: with the sign of a; remainder: with the sign of b; floor_div: ⌊a/b⌋;
+ *               hypot: √(a² + b²);
  *               atan2(y, x); copysign(a, b); xlogy: a·ln b, 0 where a is 0;
  *               logaddexp: ln(e^a + e^b); gate(a, b): a·sigm(b); axpby(a, b, p, q): p·a + q·b
  * Losses:       of a prediction x and its target y, element by element; kn_mse and its kin have
@@ -104,8 +122,8 @@ KN_API kn_tensor *kn_bilinear_filter(kn_shape shape);
  * is shared. Slopes at the ends are PyTorch's: 1 for clamp; 0 for relu, hardtanh and hardsigmoid,
  * of which the last one alone has none at NaN. hardswish has those of its middle, -0.5 and 1.5;
  * PyTorch's is 1 or 1.5 at 3, by the number of elements. Integers wrap: neg abs sign square relu
- * clamp hardtanh add sub mul fmod remainder maximum minimum and comparisons are for integers too. A
- * remainder of an integer by 0 is 0. */
+ * clamp hardtanh add sub mul fmod remainder floor_div maximum minimum and comparisons are for
+ * integers too. A remainder or quotient of an integer by 0 is 0. */
 #define KN_PARAMS_0_
 #define KN_PARAMS_1_ , double p
 #define KN_PARAMS_2_ , double p, double q
@@ -152,6 +170,9 @@ KN_API kn_tensor *kn_log_cosh(kn_tensor *x);
 KN_API kn_tensor *kn_logit(kn_tensor *x);
 /* Toward 0 by p, 0 where |x| <= p. */
 KN_API kn_tensor *kn_softshrink(kn_tensor *x, double p);
+/* x with these numbers in place of NaN, +∞ and -∞; a finite one beyond the dtype's range counts as
+ * its largest: (x, 0, DBL_MAX, -DBL_MAX) is NumPy's default. Integers have none of the three. */
+KN_API kn_tensor *kn_nan_to_num(kn_tensor *x, double nan, double above, double below);
 /* x·2^n, n of x's dtype. */
 KN_API kn_tensor *kn_ldexp(kn_tensor *x, kn_tensor *n);
 /* Where |a - b| <= atol + rtol·|b|, or a == b; and whether all are. Of any dtype; no gradient. */
@@ -215,6 +236,18 @@ KN_API KN_MUST_CHECK kn_status kn_min_index(kn_tensor **values, kn_tensor **indi
 /* Sums and products of the elements up to each one, with sum's dtypes. */
 KN_API kn_tensor *kn_cumsum(kn_tensor *x, int axis);
 KN_API kn_tensor *kn_cumprod(kn_tensor *x, int axis);
+/* The largest or smallest element up to each one, in x's dtype, and its index (KN_I64), of equals
+ * the last one's, as PyTorch's; a NaN stays. */
+KN_API kn_tensor *kn_cummax(kn_tensor *x, int axis);
+KN_API kn_tensor *kn_cummin(kn_tensor *x, int axis);
+KN_API KN_MUST_CHECK kn_status kn_cummax_index(kn_tensor **values, kn_tensor **indices,
+                                               kn_tensor *x, int axis);
+KN_API KN_MUST_CHECK kn_status kn_cummin_index(kn_tensor **values, kn_tensor **indices,
+                                               kn_tensor *x, int axis);
+/* ln Σ e^x of the elements up to each one, of floats. */
+KN_API kn_tensor *kn_logcumsumexp(kn_tensor *x, int axis);
+/* Differences of neighbours, n times one after the other; of bools, whether they differ. */
+KN_API kn_tensor *kn_diff(kn_tensor *x, int64_t n, int axis);
 /* The elements in order, and their indices (KN_I64). Equal elements keep their order; a NaN counts
  * as larger than all others. kn_argsort gives the indices alone. */
 KN_API kn_tensor *kn_sort(kn_tensor *x, int axis, bool descending);
@@ -270,52 +303,6 @@ KN_API kn_tensor *kn_linear(kn_tensor *x, kn_tensor *w, kn_tensor *b);
  * cache, on CUDA in cublasLt's epilogue. Recorded, relu keeps its result alone; gelu runs as an op
  * of its own, since its gradient reads what came before it. */
 KN_API kn_tensor *kn_linear_act(kn_tensor *x, kn_tensor *w, kn_tensor *b, kn_act act);
-
-/* --- factorisations and solvers: f32 and f64; all but the last two dimensions count matrices ---
- *
- * On the host Cholesky, LU, QR and the triangular solver are the library's own; svd and eigh call
- * LAPACK, loaded when it is first needed (Debian: liblapack3, better libopenblas0-openmp); without
- * it they are an UNSUPPORTED error, and of infinities or NaNs they give NaN. On CUDA those of more
- * than 64 rows call cuSOLVER. Nothing is read back: a matrix that is singular, or not positive
- * definite, gives infinities or NaNs and no error. One without elements gives an empty result.
- *
- * Gradients of all but svd and eigh exist for any order. Those of svd and eigh need different
- * singular values or eigenvalues (and none zero, where svd's matrix is not square): otherwise they
- * are infinite or NaN, as the derivative does not exist. Gradients of eigenvectors and singular
- * vectors are those of a loss that does not depend on the vectors' signs. qr's needs M >= N. */
-/* a = L·Lᵀ, positive definite → L, zero above the diagonal; the upper half of a is not read. All of
- * L is NaN where a is not positive definite. Gradient: Murray 2016, of a symmetric a. */
-KN_API kn_tensor *kn_cholesky(kn_tensor *a);
-/* Options of kn_solve and kn_triangular_solve. */
-typedef struct kn_solve_options {
-    int trans;            /* 1: with the transpose of a */
-    int upper;            /* kn_triangular_solve: 1: the upper half of a is read, else the lower */
-    int unit;             /* kn_triangular_solve: 1: the diagonal counts as ones and is not read */
-    uint64_t reserved[4]; /* zero */
-} kn_solve_options;
-/* x [...,N,K] with op(a)·x = b, a [...,N,N], b [...,N,K]; the leading dimensions are alike. The
- * first is for a triangular, the second by LU with partial pivoting. NULL options: the defaults. */
-KN_API kn_tensor *kn_triangular_solve(kn_tensor *a, kn_tensor *b, const kn_solve_options *options);
-KN_API kn_tensor *kn_solve(kn_tensor *a, kn_tensor *b, const kn_solve_options *options);
-/* a [...,N,N] → [...,N,N] */
-KN_API kn_tensor *kn_inverse(kn_tensor *a);
-/* a [...,N,N] → [...]; the determinant, and the logarithm of its size (-inf where it is 0). Where a
- * is singular their gradients are NaN. */
-KN_API kn_tensor *kn_det(kn_tensor *a);
-KN_API kn_tensor *kn_logdet(kn_tensor *a);
-/* The same with the determinant's sign: -1, 0 or 1; logabs has the gradient. */
-KN_API KN_MUST_CHECK kn_status kn_slogdet(kn_tensor **sign, kn_tensor **logabs, kn_tensor *a);
-/* a [...,M,N] = Q·R, Q [...,M,K] with orthonormal columns, R [...,K,N] upper triangular,
- * K = min(M, N). Signs are LAPACK's: R's diagonal may be negative. */
-KN_API KN_MUST_CHECK kn_status kn_qr(kn_tensor **q, kn_tensor **r, kn_tensor *a);
-/* a [...,M,N] = L·Q, L [...,M,K] lower triangular, Q [...,K,N] with orthonormal rows. */
-KN_API KN_MUST_CHECK kn_status kn_lq(kn_tensor **l, kn_tensor **q, kn_tensor *a);
-/* a [...,M,N] = U·diag(s)·Vᵀ, U [...,M,K], s [...,K] descending, Vt [...,K,N]. u and vt may both be
- * NULL: the singular values alone, which is faster. */
-KN_API KN_MUST_CHECK kn_status kn_svd(kn_tensor **u, kn_tensor **s, kn_tensor **vt, kn_tensor *a);
-/* a symmetric [...,N,N] = V·diag(w)·Vᵀ: w [...,N] ascending, V [...,N,N] with the eigenvectors as
- * columns. The lower half of a is read. v may be NULL: the eigenvalues alone. */
-KN_API KN_MUST_CHECK kn_status kn_eigh(kn_tensor **w, kn_tensor **v, kn_tensor *a);
 
 /* --- convolution and pooling: x [B,C,spatial…], one to three spatial dimensions --- */
 /* Options of kn_conv. */
@@ -445,6 +432,11 @@ KN_API kn_tensor *kn_flatten(kn_tensor *x);                 /* [B,…] → [B,re
 KN_API kn_tensor *kn_slice(kn_tensor *x, kn_shape start, kn_shape stop);
 /* The result's dimension i is x's dimension axes[i]; KN_ALL reverses them. */
 KN_API kn_tensor *kn_transpose(kn_tensor *x, kn_shape axes);
+/* Two axes of x change places; one moves to another place among the others. */
+KN_API kn_tensor *kn_swap_axes(kn_tensor *x, int a, int b);
+KN_API kn_tensor *kn_move_axis(kn_tensor *x, int from, int to);
+/* A copy of x's elements, which shares nothing with x. */
+KN_API kn_tensor *kn_copy(kn_tensor *x);
 /* Joins tensors along an axis. */
 KN_API kn_tensor *kn_concat(kn_tensor *const x[], int n_x, int axis);
 /* Joins tensors of one shape along a new axis. */
@@ -589,9 +581,11 @@ KN_API kn_tensor *kn_gather(kn_tensor *x, kn_tensor *index, int axis);
 KN_API kn_tensor *kn_scatter(kn_tensor *x, kn_tensor *index, kn_tensor *y, int axis);
 KN_API kn_tensor *kn_scatter_add(kn_tensor *x, kn_tensor *index, kn_tensor *y, int axis);
 
-/* Not for users: adds the call site to an error. */
+/* Not for users: add the call site to an error. */
 KN_API kn_tensor *kn_located(kn_tensor *t, const char *file, int line);
+KN_API KN_MUST_CHECK kn_status kn_located_status(kn_status status, const char *file, int line);
 #define KN_LOCATED(call) kn_located(call, __FILE__, __LINE__)
+#define KN_LOCATED_STATUS(call) kn_located_status(call, __FILE__, __LINE__)
 #include <knet/ops_sites.h>
 
 #ifdef __cplusplus

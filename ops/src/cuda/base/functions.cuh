@@ -66,6 +66,7 @@
 #define T_ATAN2(x, y) kn_dev::atan2_(x, y)
 #define T_FMOD(x, y) kn_dev::fmod_(x, y)
 #define T_MOD(x, y) kn_dev::mod_(x, y)
+#define T_FLOOR_DIV(x, y) kn_dev::floor_div_(x, y)
 #define T_POLYGAMMA(n, k, x) (T) kn__polygamma((n) + (k), x) /* k: constant */
 #define T_BESSELJ(n, x) (T) kn_dev::besselj(n, x)
 #define T_BESSELY(n, x) (T) kn_dev::bessely(n, x)
@@ -141,6 +142,14 @@ __device__ T mod_(T x, T y) {  // with the sign of y
     T rest = fmod_(x, y);
     if (rest == 0) return copysign_(T(0), y);
     return (rest < 0) != (y < 0) ? rest + y : rest;
+}
+template <class T>
+__device__ T floor_div_(T x, T y) {  // without the rest, which has x's sign, the quotient is whole
+    T rest = fmod_(x, y), sign = x / y;
+    if (y == 0) return sign;
+    double q = rint(((double)x - (double)rest) / (double)y);
+    if (rest != 0 && (rest < 0) != (y < 0)) q -= 1;
+    return copysign_(T(q), sign);
 }
 template <class T>
 __device__ T mod2pi_(T x) {  // by functions that reduce any x to the last places

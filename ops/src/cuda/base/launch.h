@@ -177,7 +177,7 @@ cudaError_t kn__launch_place(const kn__place_args *p, cudaStream_t stream);
 
 /* --- scan.cu: along the middle of [outer, n, inner] --- */
 typedef struct kn__scan {
-    int kind; /* 0: sums, 1: products, 2: y = b + x·y */
+    int kind; /* 0: sums, 1: products, 2: y = b + x·y, 3, 4: places of maxima, minima */
     bool reverse, exclusive;
     kn_dtype dtype;
     kn__lines lines;
@@ -189,6 +189,16 @@ typedef struct kn__scan {
 /* How many chunks a line is cut into, from its shape alone. */
 void kn__scan_plan(kn__scan *p);
 cudaError_t kn__launch_scan(const kn__scan *p, cudaStream_t stream);
+
+/* --- search.cu: places of `count` values, `each` of them in one of the lines of n elements --- */
+typedef struct kn__search_args {
+    kn_dtype dtype;
+    bool right;
+    const void *sorted, *values;
+    int64_t *places;
+    int64_t n, each, count;
+} kn__search_args;
+cudaError_t kn__launch_search(const kn__search_args *p, cudaStream_t stream);
 
 /* --- sort.cu: along the middle of [outer, n, inner] --- */
 typedef struct kn__sort_args {

@@ -58,6 +58,14 @@ __device__ wrapped<I> mod_(wrapped<I> x, wrapped<I> y) {
     const wrapped<I> zero(0);
     return rest != zero && (rest < zero) != (y < zero) ? rest + y : rest;
 }
+template <class I>
+__device__ wrapped<I> floor_div_(wrapped<I> x, wrapped<I> y) {
+    const wrapped<I> zero(0);
+    if (y.v == 0) return zero;
+    if ((I)-1 < (I)1 && y.v == (I)-1) return -x;  // of the least number the quotient overflows
+    const wrapped<I> q((I)(x.v / y.v)), rest((I)(x.v % y.v));
+    return rest != zero && (rest < zero) != (y < zero) ? q - wrapped<I>(1) : q;
+}
 
 // How an element S is loaded, and a result stored.
 template <class S>

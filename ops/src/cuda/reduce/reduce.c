@@ -83,9 +83,11 @@ kn_status kn__cuda_place(kn_op_call *call) {
 kn_status kn__cuda_scan(kn_op_call *call) {
     const kn_attr_scan *attr = call->attr;
     const kn_tensor *x = call->in[0];
-    kn__scan p = {.kind = call->op == KN_OP_cumsum    ? 0
-                          : call->op == KN_OP_cumprod ? 1
-                                                      : 2,
+    kn__scan p = {.kind = call->op == KN_OP_cumsum         ? 0
+                          : call->op == KN_OP_cumprod      ? 1
+                          : call->op == KN_OP_recur        ? 2
+                          : call->op == KN_OP_cummax_index ? 3
+                                                           : 4,
                   .reverse = attr->reverse != 0,
                   .exclusive = attr->exclusive != 0,
                   .dtype = (kn_dtype)x->dtype,
@@ -96,6 +98,22 @@ kn_status kn__cuda_scan(kn_op_call *call) {
     kn__scan_plan(&p);
     KN_TRY(chunks_for(&p.totals, call, p.lines, p.n_chunks));
     return KN__CUDA_NAMED("scan_kernel", kn__launch_scan(&p, call->stream));
+}
+
+kn_status kn__cuda_scan_place(kn_op_call *call) { return kn__cuda_scan(call); }
+
+kn_status kn__cuda_search_sorted(kn_op_call *call) {
+    const kn_attr_scalars *attr = call->attr;
+    const kn_tensor *sorted = call->in[0], *values = call->in[1];
+    kn__search_args p = {.dtype = (kn_dtype)sorted->dtype,
+                         .right = attr->a != 0,
+                         .sorted = sorted->data,
+                         .values = values->data,
+                         .places = call->out[0]->data,
+                         .n = sorted->dim[sorted->n_dims - 1],
+                         .each = sorted->n_dims > 1 ? values->dim[values->n_dims - 1] : values->n,
+                         .count = values->n};
+    return KN__CUDA_NAMED("search_kernel", kn__launch_search(&p, call->stream));
 }
 
 kn_status kn__cuda_sort(kn_op_call *call) {

@@ -24,7 +24,7 @@ struct sums {
     __device__ static A value(state s) { return s; }
     __device__ static state up(state s, int d) { return __shfl_up_sync(0xffffffffu, s, d); }
     template <class T>
-    __device__ static state of(const T *x, const T *, int64_t i) {
+    __device__ static state of(const T *x, const T *, int64_t i, int64_t) {
         return load_as(x[i]);
     }
 };
@@ -51,8 +51,33 @@ struct steps {
         return {__shfl_up_sync(0xffffffffu, s.a, d), __shfl_up_sync(0xffffffffu, s.b, d)};
     }
     template <class T>
-    __device__ static state of(const T *x, const T *b, int64_t i) {
+    __device__ static state of(const T *x, const T *b, int64_t i, int64_t) {
         return {load_as(x[i]), load_as(b[i])};
+    }
+};
+
+// The place of the extreme so far, of equals the last one; a NaN stays. at < 0: none yet.
+template <class A>
+struct extreme {
+    A v;
+    int64_t at;
+};
+template <class A, bool MAX>
+struct places {
+    using state = extreme<A>;
+    __device__ static state identity() { return {A(0), -1}; }
+    __device__ static state then(state f, state g) {
+        bool reaches = MAX ? g.v >= f.v : g.v <= f.v;
+        bool later = f.at < 0 || (g.at >= 0 && ((reaches && f.v == f.v) || g.v != g.v));
+        return later ? g : f;
+    }
+    __device__ static int64_t value(state s) { return s.at; }
+    __device__ static state up(state s, int d) {
+        return {__shfl_up_sync(0xffffffffu, s.v, d), __shfl_up_sync(0xffffffffu, s.at, d)};
+    }
+    template <class T>
+    __device__ static state of(const T *x, const T *, int64_t i, int64_t k) {
+        return {load_as(x[i]), k};
     }
 };
 
@@ -71,7 +96,7 @@ struct scan_job {
 template <class S, class T>
 __device__ typename S::state state_at(const T *x, const T *b, int64_t k, int64_t end, int64_t at) {
     if (k >= end) return S::identity();
-    typename S::state s = S::of(x, b, at);
+    typename S::state s = S::of(x, b, at, k);
     return k > 0 ? s : S::then(S::identity(), s);
 }
 
@@ -230,6 +255,9 @@ cudaError_t kn__launch_scan(const kn__scan *p, cudaStream_t stream) {
         kn_dtype out = std::is_same<A, int64_t>::value ? KN_I64 : p->dtype;
         scan_job j = {p->reverse, p->exclusive, false,  p->lines, p->n_chunks,
                       p->chunk,   p->totals,    p->out, out};
+        if (p->kind > 2) j.out_dtype = KN_I64;
+        if (p->kind == 3) return launch<places<A, true>, T>(p, j, stream);
+        if (p->kind == 4) return launch<places<A, false>, T>(p, j, stream);
         if (p->kind == 0) return launch<sums<A>, T>(p, j, stream);
         if (p->kind == 1) return launch<products<A>, T>(p, j, stream);
         return launch<steps<A>, T>(p, j, stream);

@@ -6,6 +6,7 @@
 
 #include "convert.h"
 #include "host/base/chunks.h"
+#include "run.h"
 
 enum { GRAIN_BYTES = 1 << 17, ENOUGH_ROWS = 8 };
 
@@ -35,11 +36,12 @@ kn_status kn__indexed_check(kn__indexed *j, const kn_op_call *call) {
     int64_t bad = atomic_load(&j->bad);
     if (bad == INT64_MAX) return KN_OK;
     char text[256];
-    return KN_FAIL(
-        KN_ERR_INVALID, "kn_%s: index %lld is outside %lld elements (element %lld of %s)",
-        kn_op_name((kn_op)call->op), (long long)kn__index_read(j->index, j->index_dtype, bad),
-        (long long)j->size, (long long)bad,
-        kn_shape_text(text, sizeof text, kn_tensor_shape(call->in[call->n_in > 1])));
+    return KN_FAIL(KN_ERR_INVALID,
+                   "kn_%s: index %lld is outside %lld elements (element %lld of %s)",
+                   kn__name_in_errors((kn_op)call->op),
+                   (long long)kn__index_read(j->index, j->index_dtype, bad), (long long)j->size,
+                   (long long)bad,
+                   kn_shape_text(text, sizeof text, kn_tensor_shape(call->in[call->n_in > 1])));
 }
 
 /* --- reading --- */

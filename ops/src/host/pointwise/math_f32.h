@@ -355,6 +355,15 @@ KN_MATH float kn__mod_f32(float a, float b, bool far) {
     return (float)(rest == 0 ? copysign(0, y) : other);
 }
 
+/* floor(a/b): without the rest, which has a's sign, the quotient is whole. */
+KN_MATH float kn__floor_div_f32(float a, float b, bool far) {
+    double y = (double)b, rest = kn__wide_fmod_f32(a, b, far);
+    double whole = nearbyint(((double)a - rest) / y);
+    double below = (rest < 0) != (b < 0) ? whole - 1 : whole;
+    double q = rest == 0 ? whole : below, sign = (double)(a / b);
+    return b == 0 ? a / b : (float)copysign(q, sign);
+}
+
 /* a^b = 2^(b·log2 |a|), with the signs and the ends of C's powf. */
 KN_MATH float kn__pow_f32(float a, float b) {
     float size = fabsf(a), half = 0.5f * b;

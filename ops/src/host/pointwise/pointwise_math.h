@@ -72,6 +72,7 @@
 /* In rows of domain QUOTIENT. */
 #define T_FMOD(x, y) kn__fmod_f32(x, y, kn__far)
 #define T_MOD(x, y) kn__mod_f32(x, y, kn__far)
+#define T_FLOOR_DIV(x, y) kn__floor_div_f32(x, y, kn__far)
 #define KN_QUOTIENT_IS_FAR(x, y) kn__quotient_is_far_f32(x, y)
 /* In rows of domain ABOVE_ZERO. */
 #define T_LGAMMA(x) (kn__far && !(x > 0) ? (T)kn__lgamma(x) : kn__lgamma_f32(x))
@@ -92,6 +93,7 @@
 #define T_ERFINV(x) kn__erfinv(x)
 #define T_FMOD(x, y) fmod(x, y)
 #define T_MOD(x, y) kn__mod(x, y)
+#define T_FLOOR_DIV(x, y) kn__floor_div(x, y)
 #define KN_QUOTIENT_IS_FAR(x, y) false
 #define T_LGAMMA(x) kn__lgamma(x)
 #define T_POLYGAMMA(n, k, x) kn__polygamma((n) + (k), x)

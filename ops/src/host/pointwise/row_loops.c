@@ -19,10 +19,12 @@
 #define T_ABS(x) ((x) < 0 ? -(x) : (x))
 #undef T_FMOD
 #undef T_MOD
+#undef T_FLOOR_DIV
 #undef KN_QUOTIENT_IS_FAR
 #define KN_QUOTIENT_IS_FAR(x, y) false
 #define T_FMOD(x, y) integer_fmod(x, y)
 #define T_MOD(x, y) integer_mod(x, y)
+#define T_FLOOR_DIV(x, y) integer_floor_div(x, y)
 #define HAS_REALS 0
 #define NAME KN_ROW_NAME
 static inline T integer_fmod(T x, T y) {
@@ -32,6 +34,12 @@ static inline T integer_fmod(T x, T y) {
 static inline T integer_mod(T x, T y) {
     T rest = integer_fmod(x, y);
     return rest != 0 && (rest < 0) != (y < 0) ? (T)(rest + y) : rest;
+}
+static inline T integer_floor_div(T x, T y) {
+    if (y == 0) return 0;
+    if (KN_ROW_MIN < 0 && y == (T)-1) return (T)(0 - (uint64_t)x);
+    T q = (T)(x / y), rest = (T)(x % y);
+    return rest != 0 && (rest < 0) != (y < 0) ? (T)(q - 1) : q;
 }
 static inline T scalar(double v) { /* the nearest */
     if (v != v) return 0;

@@ -11,6 +11,13 @@ double kn__mod(double x, double y) {
     return (rest < 0) != (y < 0) ? rest + y : rest;
 }
 
+/* Without the rest, which has x's sign, the quotient is whole. */
+double kn__floor_div(double x, double y) {
+    double rest = fmod(x, y), q = nearbyint((x - rest) / y);
+    if (rest != 0 && (rest < 0) != (y < 0)) q -= 1;
+    return y == 0 ? x / y : copysign(q, x / y);
+}
+
 double kn__mod2pi(double x) {
     double s = sin(x), angle = fabs(x) < 3 ? x : atan2(s, cos(x)); /* sin and cos reduce exactly */
     return angle < 0 ? angle + 2 * pi : angle;

@@ -7,7 +7,8 @@
 #include "polygamma.h"
 
 double kn__mod(double x, double y); /* x - n*y with the sign of y */
-double kn__mod2pi(double x);        /* in [0, 2π], of any x to the last places */
+double kn__floor_div(double x, double y);
+double kn__mod2pi(double x); /* in [0, 2π], of any x to the last places */
 double kn__erfinv(double x);
 double kn__erfcinv(double x);
 double kn__erfcx(double x); /* e^(x²)*erfc(x) */

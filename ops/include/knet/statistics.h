@@ -1,0 +1,58 @@
+/* Statistics, searches and sets. Part of ops.h, whose rules hold.
+ *
+ *     kn_tensor *middle = kn_median(x, KN_SHAPE(0), false);    // x [N,C] → [C]
+ */
+#ifndef KNET_STATISTICS_H
+#define KNET_STATISTICS_H
+
+#include <knet/tensor.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --- over axes, as kn_sum (KN_ALL: all; KN_SCALAR: none) --- */
+/* The number below which the share q, in 0 … 1, of the elements lies: of n in order that of place
+ * q·(n - 1), between two neighbours on the line through them. NumPy's and PyTorch's default.
+ * Integers and bools in KN_F64. A NaN among the elements makes NaN; of no elements: a SHAPE error.
+ */
+KN_API kn_tensor *kn_quantile(kn_tensor *x, double q, kn_shape axes, bool keep_dims);
+/* q = 1/2: of an even number the mean of the middle two, as NumPy's; PyTorch's is the lower one. */
+KN_API kn_tensor *kn_median(kn_tensor *x, kn_shape axes, bool keep_dims);
+/* Without the NaNs: 0, NaN, NaN and NaN where there is nothing else. */
+KN_API kn_tensor *kn_nan_sum(kn_tensor *x, kn_shape axes, bool keep_dims);
+KN_API kn_tensor *kn_nan_mean(kn_tensor *x, kn_shape axes, bool keep_dims);
+KN_API kn_tensor *kn_nan_max(kn_tensor *x, kn_shape axes, bool keep_dims);
+KN_API kn_tensor *kn_nan_min(kn_tensor *x, kn_shape axes, bool keep_dims);
+/* x [V,N], a row for each of V variables → [V,V]: covariances, divided by N - 1, and Pearson's
+ * correlations, in -1 … 1. x [N] → 0-dim. Of floats. */
+KN_API kn_tensor *kn_cov(kn_tensor *x);
+KN_API kn_tensor *kn_corrcoef(kn_tensor *x);
+
+/* --- counts: KN_I64, no gradient --- */
+/* x, i64, i32 or u8 → [n]: how often each of 0 … n - 1 occurs; with weights (of x's shape; else
+ * KN_NONE) their sums, in their dtype, with gradient. Elements outside are an error as in kn_index.
+ */
+KN_API kn_tensor *kn_bincount(kn_tensor *x, int64_t n, kn_tensor *weights);
+/* The elements in each of `bins` ranges of equal width from lo to hi, which belongs to the last
+ * one; kn_linspace(lo, hi, bins + 1) are their ends. Others, and NaNs, are not counted. */
+KN_API kn_tensor *kn_histogram(kn_tensor *x, int64_t bins, double lo, double hi);
+
+/* --- searches and sets: any dtype, no gradient unless said --- */
+/* sorted [...,N] ascending, values [...,M] with the same leading dimensions, or of any shape if
+ * sorted is [N] → KN_I64 like values: where each would be inserted, before equal elements, or after
+ * them (right). A NaN counts as larger than all others. */
+KN_API kn_tensor *kn_search_sorted(kn_tensor *sorted, kn_tensor *values, bool right);
+/* Whether each element of x is among the values: KN_BOOL like x. NaN is not. */
+KN_API kn_tensor *kn_is_in(kn_tensor *x, kn_tensor *values);
+/* The different elements of x in ascending order [U]; for each element of x its place among them,
+ * like x; how often each occurs [U]; KN_I64. Any of the three may be NULL, if it is not wanted. All
+ * NaNs count as equal. values have a gradient: it goes to the first of the equal elements. Waits
+ * for the device, as kn_nonzero does. On failure all are NULL. */
+KN_API KN_MUST_CHECK kn_status kn_unique(kn_tensor **values, kn_tensor **inverse,
+                                         kn_tensor **counts, kn_tensor *x);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,392 @@
+/* Quantiles, sums without NaNs, counts, searches and sets: made of other ops, but for the search
+ * and the places of extremes so far. Names in parentheses are the functions themselves: the call
+ * site is the user's. */
+#include <math.h>
+#include <string.h>
+
+#include "run.h"
+
+static kn_tensor *constant(const kn_tensor *x, double value) { return kn__constant_like(x, value); }
+static bool is_float(const kn_tensor *x) { return KN_CLASS_FLOAT >> x->dtype & 1; }
+
+/* --- quantiles --- */
+
+/* x [kept…, n]: the axes of the mask as one, the last. */
+static kn_tensor *lines_of(kn_tensor *x, uint32_t mask, int64_t n) {
+    kn_shape axes = {.n_dims = x->n_dims}, shape = {.n_dims = 1};
+    int at = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < x->n_dims; i++)
+            if ((int)(mask >> i & 1) == pass) axes.dim[at++] = i;
+    shape.n_dims = x->n_dims - __builtin_popcount(mask) + 1;
+    for (int i = 0; i < shape.n_dims - 1; i++) shape.dim[i] = x->dim[axes.dim[i]];
+    shape.dim[shape.n_dims - 1] = n;
+    bool in_order = true;
+    for (int i = 0; i < x->n_dims; i++) in_order = in_order && axes.dim[i] == i;
+    return (kn_reshape)(in_order ? x : (kn_transpose)(x, axes), shape);
+}
+
+/* y with the axes of the mask kept as dimensions of 1, if that is wished. */
+static kn_tensor *kept(kn_tensor *y, const kn_tensor *x, uint32_t mask, bool keep_dims) {
+    if (!keep_dims || !mask) return y;
+    kn_shape shape = kn_tensor_shape(x);
+    for (int i = 0; i < x->n_dims; i++)
+        if (mask >> i & 1) shape.dim[i] = 1;
+    return (kn_reshape)(y, shape);
+}
+
+/* The number at `place` of n sorted ones; the last one, if it is NaN, which counts as largest. */
+static kn_tensor *at_place(kn_tensor *sorted, double place, int64_t n) {
+    int64_t low = (int64_t)place;
+    double share = place - (double)low;
+    kn_tensor *y = (kn_select)(sorted, low, -1);
+    if (share > 0) y = (kn_lerp)(y, (kn_select)(sorted, low + 1, -1), constant(sorted, share));
+    kn_tensor *last = (kn_select)(sorted, n - 1, -1);
+    return (kn_where)((kn_isnan)(last), last, y);
+}
+
+static kn_tensor *quantile(kn_tensor *x, double q, const kn_shape *axes, bool keep_dims) {
+    const kn_op op = KN_OP_sort;
+    uint32_t mask;
+    if (!kn__axes_of(&mask, op, x, axes)) return NULL;
+    int64_t n = 1;
+    for (int i = 0; i < x->n_dims; i++)
+        if (mask >> i & 1) n *= x->dim[i];
+    if (n == 0) return kn__fail_shapes(op, x, "there are no elements over the axes");
+    const kn_tensor *given = x;
+    if (!is_float(x)) x = (kn_cast)(x, KN_F64);
+    kn_tensor *lines = x ? lines_of(x, mask, n) : NULL;
+    kn_tensor *sorted = lines ? (kn_sort)(lines, -1, false) : NULL;
+    kn_tensor *y = sorted ? at_place(sorted, q * (double)(n - 1), n) : NULL;
+    return y ? kept(y, given, mask, keep_dims) : NULL;
+}
+
+kn_tensor *(kn_quantile)(kn_tensor *x, double q, kn_shape axes, bool keep_dims) {
+    KN__AS("quantile", "x");
+    if (!(q >= 0 && q <= 1))
+        return kn_op_fail(KN_OP_sort, KN_ERR_INVALID, "q is %g; it must be in 0 … 1", q);
+    return quantile(x, q, &axes, keep_dims);
+}
+
+kn_tensor *(kn_median)(kn_tensor *x, kn_shape axes, bool keep_dims) {
+    KN__AS("median", "x");
+    return quantile(x, 0.5, &axes, keep_dims);
+}
+
+/* --- without NaNs --- */
+
+static kn_tensor *replaced(kn_tensor *x, double value) {
+    return is_float(x) ? (kn_where)((kn_isnan)(x), constant(x, value), x) : x;
+}
+
+kn_tensor *(kn_nan_sum)(kn_tensor *x, kn_shape axes, bool keep_dims) {
+    KN__AS("nan_sum", "x");
+    if (!kn__check_readable(KN_OP_sum, &x, 1)) return NULL;
+    return (kn_sum)(replaced(x, 0), axes, keep_dims);
+}
+
+kn_tensor *(kn_nan_mean)(kn_tensor *x, kn_shape axes, bool keep_dims) {
+    KN__AS("nan_mean", "x");
+    if (!kn__check_readable(KN_OP_mean, &x, 1)) return NULL;
+    if (!is_float(x)) return (kn_mean)(x, axes, keep_dims);
+    kn_tensor *sum = (kn_sum)(replaced(x, 0), axes, keep_dims);
+    kn_tensor *there = (kn_sum)((kn_eq)(x, x), axes, keep_dims);
+    if (!there) return NULL;
+    bool wide = x->dtype == KN_F32 || x->dtype == KN_F64; /* f16 ends at 65504 */
+    if (wide) return (kn_div)(sum, (kn_cast)(there, (kn_dtype)x->dtype));
+    return (kn_cast)((kn_div)((kn_cast)(sum, KN_F32), (kn_cast)(there, KN_F32)),
+                     (kn_dtype)x->dtype);
+}
+
+/* Of lines without numbers NaN, not the infinity in the place of each NaN. */
+static kn_tensor *extreme(kn_tensor *x, const kn_shape *axes, bool keep_dims, bool max) {
+    if (!kn__check_readable(max ? KN_OP_max : KN_OP_min, &x, 1)) return NULL;
+    kn_tensor *other = replaced(x, max ? -INFINITY : INFINITY);
+    kn_tensor *y = max ? (kn_max)(other, *axes, keep_dims) : (kn_min)(other, *axes, keep_dims);
+    if (!y || !is_float(x)) return y;
+    return (kn_where)((kn_all)((kn_isnan)(x), *axes, keep_dims), constant(x, NAN), y);
+}
+
+kn_tensor *(kn_nan_max)(kn_tensor *x, kn_shape axes, bool keep_dims) {
+    KN__AS("nan_max", "x");
+    return extreme(x, &axes, keep_dims, true);
+}
+kn_tensor *(kn_nan_min)(kn_tensor *x, kn_shape axes, bool keep_dims) {
+    KN__AS("nan_min", "x");
+    return extreme(x, &axes, keep_dims, false);
+}
+
+/* --- covariances --- */
+
+kn_tensor *(kn_cov)(kn_tensor *x) {
+    KN__AS("cov", "x");
+    const kn_op op = KN_OP_matmul;
+    if (!kn__check_readable(op, &x, 1)) return NULL;
+    if (x->n_dims < 1 || x->n_dims > 2) return kn__fail_shapes(op, x, "x must be [V,N] or [N]");
+    bool one = x->n_dims == 1;
+    kn_tensor *rows = one ? (kn_unsqueeze)(x, 0) : x;
+    kn_tensor *centred = rows ? (kn_sub)(rows, (kn_mean)(rows, KN_SHAPE(1), true)) : NULL;
+    const kn_matmul_options by_itself = {.trans_b = 1};
+    kn_tensor *products = (kn_matmul)(centred, centred, &by_itself);
+    if (!products) return NULL;
+    kn_tensor *y = (kn_div)(products, constant(products, (double)(rows->dim[1] - 1)));
+    return one && y ? (kn_reshape)(y, KN_SCALAR) : y;
+}
+
+kn_tensor *(kn_corrcoef)(kn_tensor *x) {
+    KN__AS("corrcoef", "x");
+    kn_tensor *y = (kn_cov)(x);
+    if (!y) return NULL;
+    if (y->n_dims == 0) return (kn_div)(y, y);
+    kn_tensor *deviation = (kn_sqrt)((kn_diagonal)(y, 0, 0, 1));
+    if (!deviation) return NULL;
+    kn_tensor *by_rows = (kn_div)(y, (kn_unsqueeze)(deviation, 1));
+    return (kn_clamp)((kn_div)(by_rows, deviation), -1, 1);
+}
+
+/* --- counts --- */
+
+static kn_tensor *counted(kn_tensor *x, int64_t n, kn_tensor *weights) {
+    kn_tensor *flat = (kn_reshape)(x, KN_SHAPE(x->n));
+    kn_tensor *sums = kn__filled(x, 0, weights ? (kn_dtype)weights->dtype : KN_I64, KN_SHAPE(n));
+    weights =
+        weights ? (kn_reshape)(weights, KN_SHAPE(x->n)) : kn__filled(x, 1, KN_I64, KN_SHAPE(x->n));
+    return weights && sums ? (kn_index_add)(sums, flat, weights, 0) : NULL;
+}
+
+kn_tensor *(kn_bincount)(kn_tensor *x, int64_t n, kn_tensor *weights) {
+    KN__AS("bincount", "sums", "x", "weights");
+    const kn_op op = KN_OP_index_add;
+    bool weighted = weights != KN_NONE;
+    if (kn_pending()) return NULL;
+    if (!kn__is_whole(x)) return kn_error_defer(kn__fail_unreadable("kn_bincount: x", x));
+    if (!(KN_CLASS_INDEX >> x->dtype & 1))
+        return kn_op_fail(op, KN_ERR_DTYPE, "x is %s; it must be i64, i32 or u8",
+                          kn_dtype_name((kn_dtype)x->dtype));
+    if (weighted && !kn__is_whole(weights))
+        return kn_error_defer(kn__fail_unreadable("kn_bincount: weights", weights));
+    if (weighted && !kn__same_shape(weights, x))
+        return kn__fail_shapes(op, weights, "weights must have x's shape");
+    if (n < 0) return kn_op_fail(op, KN_ERR_INVALID, "n is %lld", (long long)n);
+    return counted(x, n, weighted ? weights : NULL);
+}
+
+/* n + 1 ends of n ranges. */
+static kn_tensor *ends(const kn_tensor *x, double lo, double hi, int64_t n) {
+    kn_attr_make attr = {.a = lo, .b = hi, .dim = {n + 1}, .n_dims = 1, .dtype = x->dtype};
+    kn_op_call call;
+    kn_op_call_init(&call, KN_OP_linspace, &attr, NULL, 0);
+    call.device = x->storage->device;
+    return kn_op_run(&call);
+}
+
+/* The ends before an element, 0 … bins + 1, are counted. Those before hi and what is beyond it, all
+ * of them, are one number too many; elements equal to hi come back to the last range. */
+kn_tensor *(kn_histogram)(kn_tensor *x, int64_t bins, double lo, double hi) {
+    KN__AS("histogram", "x");
+    const kn_op op = KN_OP_search_sorted;
+    if (!kn__check_readable(op, &x, 1)) return NULL;
+    if (bins < 1 || bins > INT32_MAX || !(lo < hi) || !isfinite(lo) || !isfinite(hi))
+        return kn_op_fail(op, KN_ERR_INVALID,
+                          "bins is %lld, lo is %g, hi is %g; lo must be below hi, both finite",
+                          (long long)bins, lo, hi);
+    KN_FRAME(.record = KN_OFF);
+    if (!is_float(x)) x = (kn_cast)(x, KN_F64);
+    if (x && x->dtype != KN_F64) x = (kn_cast)(x, KN_F32);
+    if (!x) return NULL;
+    kn_tensor *before = (kn_search_sorted)(ends(x, lo, hi, bins), x, true);
+    kn_tensor *counts = before ? counted(before, bins + 2, NULL) : NULL;
+    kn_tensor *inside = counts ? (kn_slice)(counts, KN_SHAPE(1), KN_SHAPE(bins + 1)) : NULL;
+    kn_tensor *at_end = (kn_count_nonzero)((kn_eq)(x, constant(x, hi)), KN_ALL, false);
+    kn_tensor *y = at_end ? (kn_add_at)(inside, at_end, KN_ITEMS(KN_AT(-1))) : NULL;
+    return y ? (kn_keep)(y) : NULL;
+}
+
+/* --- searches and sets --- */
+
+bool kn__infer_search_sorted(kn_op_call *call) {
+    const kn_tensor *sorted = call->in[0], *values = call->in[1];
+    int n = sorted->n_dims;
+    bool fits = n == 1 || (n > 1 && values->n_dims == n);
+    for (int i = 0; fits && i < n - 1; i++) fits = sorted->dim[i] == values->dim[i];
+    if (!fits)
+        return kn_op_call_fail(call, KN_ERR_SHAPE,
+                               "sorted must be [N], or have values' leading dimensions");
+    return kn__like(call, 0, values);
+}
+
+kn_tensor *(kn_search_sorted)(kn_tensor *sorted, kn_tensor *values, bool right) {
+    kn_attr_scalars attr = {right, 0};
+    return KN_CALL(search_sorted, &attr, sorted, values);
+}
+
+kn_tensor *(kn_is_in)(kn_tensor *x, kn_tensor *values) {
+    KN__AS("is_in", "x", "values");
+    kn_op_call call;
+    kn_op_call_init(&call, KN_OP_eq, NULL, KN_LIST_(x, values), 2);
+    if (!kn__check_inputs(&call)) return NULL;
+    int64_t n = values->n;
+    if (n == 0) return kn__filled(x, 0, KN_BOOL, kn_tensor_shape(x));
+    kn_tensor *sorted = (kn_sort)((kn_reshape)(values, KN_SHAPE(n)), 0, false);
+    kn_tensor *places = sorted ? (kn_search_sorted)(sorted, x, false) : NULL;
+    kn_tensor *inside = places ? (kn_clamp)(places, 0, (double)(n - 1)) : NULL;
+    return inside ? (kn_eq)((kn_index_select)(sorted, inside, 0), x) : NULL;
+}
+
+/* Whether each of n sorted elements differs from the one before; the first does. */
+static kn_tensor *begins(kn_tensor *sorted, int64_t n) {
+    kn_tensor *first = kn__filled(sorted, 1, KN_BOOL, KN_SHAPE(1));
+    kn_tensor *before = (kn_slice)(sorted, KN_SHAPE(0), KN_SHAPE(n - 1));
+    kn_tensor *differ = (kn_ne)((kn_slice)(sorted, KN_SHAPE(1), KN_SHAPE(n)), before);
+    if (differ && is_float(sorted)) differ = (kn_logical_and)(differ, (kn_eq)(before, before));
+    return first && differ ? (kn_concat)(KN_LIST_(first, differ), 2, 0) : NULL;
+}
+
+/* The lengths of runs that begin at `starts` in n elements. */
+static kn_tensor *lengths(kn_tensor *starts, int64_t n) {
+    kn_tensor *end = kn__filled(starts, (double)n, KN_I64, KN_SHAPE(1));
+    kn_tensor *later = (kn_slice)(starts, KN_SHAPE(1), KN_SHAPE(starts->dim[0]));
+    return end && later ? (kn_sub)((kn_concat)(KN_LIST_(later, end), 2, 0), starts) : NULL;
+}
+
+/* For each element the number of its run, less one. */
+static kn_tensor *inverse_of(kn_tensor *begin, kn_tensor *order, const kn_tensor *x) {
+    kn_tensor *number = (kn_sub)((kn_cumsum)(begin, 0), kn__filled(x, 1, KN_I64, KN_SCALAR));
+    kn_tensor *zeros = kn__filled(x, 0, KN_I64, KN_SHAPE(x->n));
+    kn_tensor *y = number && zeros ? (kn_scatter)(zeros, order, number, 0) : NULL;
+    return y ? (kn_reshape)(y, kn_tensor_shape(x)) : NULL;
+}
+
+/* The results that are wanted of x with elements. */
+static kn_status unique_of(kn_tensor *out[3], const bool want[3], kn_tensor *x) {
+    int64_t n = x->n;
+    kn_tensor *sorted = NULL, *order = NULL;
+    kn_tensor *flat = (kn_reshape)(x, KN_SHAPE(n));
+    KN_TRY((kn_sort_index)(&sorted, want[1] ? &order : NULL, flat, 0, false));
+    kn_tensor *begin = begins(sorted, n), *starts = begin ? (kn_nonzero)(begin) : NULL;
+    if (starts) starts = (kn_reshape)(starts, KN_SHAPE(starts->dim[0]));
+    if (!starts) return kn_check();
+    if (want[0]) out[0] = (kn_index_select)(sorted, starts, 0);
+    if (want[1]) out[1] = inverse_of(begin, order, x);
+    if (want[2]) out[2] = lengths(starts, n);
+    return kn_check();
+}
+
+kn_status(kn_unique)(kn_tensor **values, kn_tensor **inverse, kn_tensor **counts, kn_tensor *x) {
+    KN__AS("unique", "x");
+    kn_tensor **const to[] = {values, inverse, counts};
+    kn_tensor *out[3] = {NULL, NULL, NULL};
+    const bool want[] = {values, inverse, counts};
+    for (int r = 0; r < 3; r++)
+        if (to[r]) *to[r] = NULL;
+    KN_TRY(kn_check());
+    if (!values && !inverse && !counts)
+        return KN_FAIL(KN_ERR_INVALID, "kn_unique: every result is NULL");
+    if (!kn__check_readable(KN_OP_sort, &x, 1)) return kn_check();
+    if (x->n > 0) {
+        KN_TRY(unique_of(out, want, x));
+    } else {
+        if (want[0]) out[0] = kn__filled(x, 0, (kn_dtype)x->dtype, KN_SHAPE(0));
+        if (want[1]) out[1] = kn__filled(x, 0, KN_I64, kn_tensor_shape(x));
+        if (want[2]) out[2] = kn__filled(x, 0, KN_I64, KN_SHAPE(0));
+        KN_TRY(kn_check());
+    }
+    for (int r = 0; r < 3; r++)
+        if (to[r]) *to[r] = out[r];
+    return KN_OK;
+}
+
+/* --- along one axis --- */
+
+bool kn__infer_scan_place(kn_op_call *call) { return kn__like(call, 0, call->in[0]); }
+
+static kn_tensor *places_of(kn_op op, kn_tensor *x, int *axis) {
+    if (!kn__axis_of(axis, op, x)) return NULL;
+    kn_attr_scan attr = {.mask = 1u << *axis};
+    return kn_op_call_run(op, &attr, &x, 1);
+}
+
+static kn_tensor *extremes(kn_op op, kn_tensor *x, int axis) {
+    kn_tensor *places = places_of(op, x, &axis);
+    return places ? (kn_gather)(x, places, axis) : NULL;
+}
+
+kn_tensor *(kn_cummax)(kn_tensor *x, int axis) {
+    KN__AS("cummax", "x");
+    return extremes(KN_OP_cummax_index, x, axis);
+}
+kn_tensor *(kn_cummin)(kn_tensor *x, int axis) {
+    KN__AS("cummin", "x");
+    return extremes(KN_OP_cummin_index, x, axis);
+}
+
+static kn_status with_places(kn_tensor **values, kn_tensor **indices, kn_op op, kn_tensor *x,
+                             int axis) {
+    if (values) *values = NULL;
+    if (indices) *indices = NULL;
+    KN_TRY(kn_check());
+    if (!values && !indices) {
+        kn_op_fail(op, KN_ERR_INVALID, "values and indices are NULL");
+        return kn_check();
+    }
+    kn_tensor *places = places_of(op, x, &axis);
+    kn_tensor *y = places && values ? (kn_gather)(x, places, axis) : NULL;
+    if (!places || (values && !y)) return kn_check();
+    if (values) *values = y;
+    if (indices) *indices = places;
+    return KN_OK;
+}
+
+kn_status(kn_cummax_index)(kn_tensor **values, kn_tensor **indices, kn_tensor *x, int axis) {
+    return with_places(values, indices, KN_OP_cummax_index, x, axis);
+}
+kn_status(kn_cummin_index)(kn_tensor **values, kn_tensor **indices, kn_tensor *x, int axis) {
+    return with_places(values, indices, KN_OP_cummin_index, x, axis);
+}
+
+/* m, near the largest element so far, is whole, so that it has no gradient. With it no exponential
+ * overflows: Σ e^(x - m) follows from the sum before by s[i] = e^(x - m[i]) + e^(m[i-1] - m[i])·s.
+ */
+static kn_tensor *logcumsumexp(kn_tensor *x, int axis) {
+    double most = kn__largest((kn_dtype)x->dtype);
+    kn_tensor *m = (kn_floor)((kn_clamp)(extremes(KN_OP_cummax_index, x, axis), -most, most));
+    if (!m) return NULL;
+    kn_shape start = {.n_dims = m->n_dims}, end = kn_tensor_shape(m);
+    end.dim[axis] = 1;
+    kn_tensor *first = (kn_slice)(m, start, end); /* beside a sum of 0 it counts for nothing */
+    end.dim[axis] = m->dim[axis] - 1;
+    kn_tensor *before = (kn_concat)(KN_LIST_(first, (kn_slice)(m, start, end)), 2, axis);
+    kn_tensor *fades = (kn_exp)((kn_sub)(before, m)), *terms = (kn_exp)((kn_sub)(x, m));
+    kn_attr_scan attr = {.mask = 1u << axis};
+    kn_tensor *sums = fades && terms ? KN_CALL(recur, &attr, fades, terms) : NULL;
+    return (kn_add)((kn_log)(sums), m);
+}
+
+kn_tensor *(kn_logcumsumexp)(kn_tensor *x, int axis) {
+    KN__AS("logcumsumexp", "x");
+    kn_op_call call;
+    kn_op_call_init(&call, KN_OP_recur, NULL, KN_LIST_(x, x), 2);
+    if (!kn__check_inputs(&call) || !kn__axis_of(&axis, KN_OP_recur, x)) return NULL;
+    if (x->n == 0) return kn__op_copy(x);
+    bool narrow = x->dtype == KN_F16 || x->dtype == KN_BF16;
+    kn_tensor *y = logcumsumexp(narrow ? (kn_cast)(x, KN_F32) : x, axis);
+    return narrow && y ? (kn_cast)(y, (kn_dtype)x->dtype) : y;
+}
+
+static kn_tensor *difference(kn_tensor *x, int axis) {
+    kn_shape start = {.n_dims = x->n_dims}, stop = kn_tensor_shape(x);
+    stop.dim[axis] = stop.dim[axis] > 0 ? stop.dim[axis] - 1 : 0;
+    kn_tensor *before = (kn_slice)(x, start, stop);
+    start.dim[axis] = x->dim[axis] > 0 ? 1 : 0;
+    kn_tensor *after = (kn_slice)(x, start, kn_tensor_shape(x));
+    return x->dtype == KN_BOOL ? (kn_ne)(after, before) : (kn_sub)(after, before);
+}
+
+kn_tensor *(kn_diff)(kn_tensor *x, int64_t n, int axis) {
+    KN__AS("diff", "x");
+    if (!kn__axis_of(&axis, KN_OP_sub, x)) return NULL;
+    if (n < 0) return kn_op_fail(KN_OP_sub, KN_ERR_INVALID, "n is %lld", (long long)n);
+    if (n == 0) return kn__op_same(x);
+    for (int64_t i = 0; x && i < n && (i == 0 || x->dim[axis] > 0); i++) x = difference(x, axis);
+    return x;
+}

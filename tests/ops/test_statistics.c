@@ -1,0 +1,388 @@
+/* Quantiles, counts, searches, sets, scans of extremes and what linear algebra is made of: against
+ * NumPy's and PyTorch's numbers, with odd input, and with what they refuse. */
+#include <float.h>
+#include <math.h>
+
+#include "golden/statistics.h"
+
+#include "golden_values.h"
+
+enum { D0 = 4, D1 = 5, D2 = 6, N = D0 * D1 * D2 };
+
+static double element(int i) { return (i * 7 + 3) % 23 / 8.0 - 1.25; }
+
+static kn_tensor *made(kn_dtype dtype, int first, kn_shape shape) {
+    double x[N];
+    int64_t n = 1;
+    for (int d = 0; d < shape.n_dims; d++) n *= shape.dim[d];
+    for (int i = 0; i < n; i++) x[i] = element(first + i);
+    return kn_cast(from_doubles(x, KN_F64, shape), dtype);
+}
+
+static kn_tensor *array(kn_dtype dtype) { return made(dtype, 0, KN_SHAPE(D0, D1, D2)); }
+
+static kn_tensor *with_nan(kn_dtype dtype) {
+    double x[N];
+    for (int i = 0; i < N; i++) x[i] = element(i);
+    x[D1 * D2 + 2 * D2 + 3] = NAN;
+    x[3 * D1 * D2] = INFINITY;
+    for (int i = 0; i < D1; i++) x[(2 * D1 + i) * D2 + 1] = NAN;
+    return kn_cast(from_doubles(x, KN_F64, KN_SHAPE(D0, D1, D2)), dtype);
+}
+
+static void over_axes(kn_dtype dtype) {
+    kn_tensor *x = array(dtype), *nan = with_nan(dtype);
+    GOLDEN(kn_median(x, KN_SHAPE(1), false), median);
+    GOLDEN(kn_median(x, KN_SHAPE(-1, 0), true), median_two);
+    assert_shape(kn_median(x, KN_SHAPE(-1, 0), true), KN_SHAPE(1, D1, 1));
+    assert_shape(kn_median(x, KN_ALL, false), KN_SCALAR);
+    assert_shape(kn_median(x, KN_SCALAR, false), KN_SHAPE(D0, D1, D2));
+    GOLDEN(kn_quantile(x, 0.3, KN_SHAPE(2), false), quantile);
+    GOLDEN(kn_quantile(x, 0.77, KN_ALL, false), quantile_all);
+    GOLDEN(kn_median(nan, KN_SHAPE(1), false), nan_median);
+    GOLDEN(kn_nan_sum(nan, KN_SHAPE(1), false), nan_sum);
+    GOLDEN(kn_nan_mean(nan, KN_SHAPE(1, 2), false), nan_mean);
+    GOLDEN(kn_nan_max(nan, KN_SHAPE(0, 1), false), nan_max);
+    GOLDEN(kn_nan_min(nan, KN_SHAPE(1), false), nan_min);
+    GOLDEN(kn_nan_to_num(nan, 7, 8, 9), nan_to_num);
+    GOLDEN(kn_cummax(x, 1), cummax);
+    GOLDEN(kn_cummin(x, -1), cummin);
+    GOLDEN(kn_diff(x, 1, 1), diff);
+    GOLDEN(kn_diff(x, 2, 0), diff_twice);
+    GOLDEN(kn_move_axis(x, 0, -1), move_axis);
+    GOLDEN(kn_move_axis(x, -1, 1), move_axis_back);
+    GOLDEN(kn_swap_axes(x, 0, 2), swap_axes);
+    GOLDEN(kn_histogram(x, 7, -1.25, 1.5), histogram);
+    GOLDEN(kn_histogram(x, 5, -0.5, 0.75), histogram_narrow);
+    kn_tensor *places = NULL, *values = NULL;
+    assert_ok(kn_cummax_index(&values, &places, x, 1));
+    GOLDEN(values, cummax);
+    GOLDEN(places, cummax_places);
+    assert_ok(kn_cummin_index(NULL, &places, x, 2));
+    GOLDEN(places, cummin_places);
+}
+
+static void arrays_agree_with_numpy(void **state) {
+    (void)state;
+    static const kn_dtype dtypes[] = {KN_F64, KN_F32, KN_F16, KN_BF16};
+    for (int t = 0; t < 4; t++)
+        for (int threads = 1; threads <= 3; threads += 2) {
+            KN_FRAME(.threads = threads);
+            over_axes(dtypes[t]);
+        }
+}
+
+static void sets_and_searches_agree_with_numpy(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype) {
+        KN_FRAME();
+        kn_tensor *x = array(dtype), *line = kn_sort(kn_reshape(x, KN_SHAPE(N)), 0, false);
+        line = kn_index(line, KN_ITEMS(KN_RANGE(KN_BEGIN, KN_END, 2)));
+        kn_tensor *values = kn_arange(-1.5, 2, 0.125, dtype);
+        GOLDEN(kn_search_sorted(line, values, false), search_left);
+        GOLDEN(kn_search_sorted(line, values, true), search_right);
+        kn_tensor *unique, *inverse, *counts;
+        assert_ok(kn_unique(&unique, &inverse, &counts, with_nan(dtype)));
+        GOLDEN(unique, unique);
+        GOLDEN(inverse, inverse);
+        assert_shape(inverse, KN_SHAPE(D0, D1, D2));
+        GOLDEN(counts, counts);
+        const double wanted[] = {0, 0.25, -1.25, 9};
+        GOLDEN(kn_is_in(x, from_doubles(wanted, dtype, KN_SHAPE(4))), is_in);
+        GOLDEN(kn_logcumsumexp(kn_affine(x, 300, 0), 1), logcumsumexp);
+    }
+}
+
+static void counts_agree_with_numpy(void **state) {
+    (void)state;
+    static const kn_dtype dtypes[] = {KN_I64, KN_I32, KN_U8};
+    for (int t = 0; t < 3; t++) {
+        KN_FRAME();
+        kn_tensor *line = kn_affine(kn_arange(0, 60, 1, KN_F64), 7, 3);
+        kn_tensor *whole = kn_remainder(line, kn_full_like(line, 11));
+        whole = kn_reshape(kn_cast(whole, dtypes[t]), KN_SHAPE(12, 5));
+        kn_tensor *counts = kn_bincount(whole, 13, KN_NONE);
+        GOLDEN(counts, bincount);
+        assert_int_equal(kn_tensor_dtype(counts), KN_I64);
+        kn_tensor *weights = kn_reshape(kn_arange(0, 7.5, 0.125, KN_F64), KN_SHAPE(12, 5));
+        GOLDEN(kn_bincount(whole, 13, weights), bincount_weights);
+    }
+}
+
+static void linear_algebra_agrees_with_numpy(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype) {
+        KN_FRAME(.dtype = dtype);
+        kn_tensor *x = array(dtype), *rows = kn_reshape(x, KN_SHAPE(D0, D1 * D2));
+        GOLDEN(kn_cov(rows), cov);
+        GOLDEN(kn_corrcoef(rows), corrcoef);
+        kn_tensor *part = kn_slice(x, KN_SHAPE(0, 1, 0), KN_SHAPE(D0, 4, D2));
+        GOLDEN(kn_tensordot(x, part, KN_SHAPE(2, 0), KN_SHAPE(-1, 0)), tensordot);
+        assert_shape(kn_tensordot(x, part, KN_SHAPE(2, 0), KN_SHAPE(-1, 0)), KN_SHAPE(D1, 3));
+        kn_tensor *a = kn_slice(x, KN_SHAPE(0, 0, 0), KN_SHAPE(D0, 3, D2));
+        kn_tensor *b = kn_slice(x, KN_SHAPE(0, 2, 0), KN_SHAPE(D0, 5, D2));
+        GOLDEN(kn_cross(a, b, 1), cross);
+        kn_tensor *tall = kn_add(made(dtype, 0, KN_SHAPE(2, 6, 4)), kn_affine(kn_eye(6, 4), 3, 0));
+        kn_tensor *right = made(dtype, 40, KN_SHAPE(2, 6, 3)), *wide = kn_swap_axes(tall, 1, 2);
+        GOLDEN(kn_lstsq(tall, right), lstsq_tall);
+        kn_tensor *upper = kn_slice(right, KN_SHAPE(0, 0, 0), KN_SHAPE(2, 4, 3));
+        GOLDEN(kn_lstsq(wide, upper), lstsq_wide);
+        kn_tensor *square = made(dtype, 0, KN_SHAPE(2, 5, 5));
+        square = kn_add(square, kn_affine(kn_eye(5, 5), 2, 0));
+        GOLDEN(kn_matrix_power(square, 5), power_5);
+        GOLDEN(kn_matrix_power(square, -3), power_minus_3);
+        GOLDEN(kn_logspace(-2, 3, 7, 2.5), logspace);
+        kn_tensor *p = from_doubles((double[]){-7.5, 7.5, -7.5, 7.5, 0, 1e-3}, dtype, KN_SHAPE(6));
+        kn_tensor *q = from_doubles((double[]){2, -2, -2, 2, 3, -5}, dtype, KN_SHAPE(6));
+        GOLDEN(kn_floor_div(p, q), floor_div);
+    }
+}
+
+/* Where LAPACK is there. */
+static void inverses_of_low_rank_agree_with_numpy(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype) {
+        KN_FRAME(.dtype = dtype);
+        kn_tensor *tall = kn_add(made(dtype, 0, KN_SHAPE(2, 6, 4)), kn_affine(kn_eye(6, 4), 3, 0));
+        kn_tensor *y = kn_pinv(tall, -1);
+        if (!y && kn_check() == KN_ERR_UNSUPPORTED) skip();
+        GOLDEN(y, pinv);
+        kn_tensor *of_second = kn_index(tall, KN_ITEMS(KN_AT(1)));
+        kn_tensor *c0 = kn_select(of_second, 0, 1), *c1 = kn_select(of_second, 1, 1);
+        kn_tensor *low =
+            kn_set_at(tall, kn_axpby(c0, c1, 1, 2), KN_ITEMS(KN_AT(1), KN_EVERY, KN_AT(3)));
+        GOLDEN(kn_pinv(low, dtype == KN_F64 ? 1e-10 : 1e-5), pinv_low);
+        GOLDEN(kn_matrix_rank(low, -1), matrix_rank);
+    }
+}
+
+/* --- edges --- */
+
+static void assert_all(kn_tensor *t, size_t n, const double want[]) {
+    golden_check(t, want, n, "a tensor");
+}
+#define VALUES(t, ...)                                                                             \
+    assert_all(t, sizeof((double[]){__VA_ARGS__}) / sizeof(double), (const double[]){__VA_ARGS__})
+#define X(...) F32(KN_SHAPE(sizeof((float[]){__VA_ARGS__}) / sizeof(float)), __VA_ARGS__)
+#define INF INFINITY
+
+static void odd_numbers_have_places(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *nan = X(NAN, NAN), *p, *q, *r;
+    VALUES(kn_median(X(1, NAN), KN_ALL, false), NAN);
+    VALUES(kn_median(X(7), KN_ALL, true), 7);
+    VALUES(kn_quantile(X(-INF, 3, INF), 0.5, KN_ALL, false), 3);
+    VALUES(kn_quantile(X(2, 1), 0, KN_ALL, false), 1);
+    VALUES(kn_quantile(X(2, 1), 1, KN_ALL, false), 2);
+    VALUES(kn_median(kn_cast(X(3, 4), KN_U8), KN_ALL, false), 3.5);
+    assert_int_equal(kn_tensor_dtype(kn_median(kn_cast(X(3, 4), KN_I64), KN_ALL, false)), KN_F64);
+    VALUES(kn_nan_sum(nan, KN_ALL, false), 0);
+    VALUES(kn_nan_mean(nan, KN_ALL, false), NAN);
+    VALUES(kn_nan_max(nan, KN_ALL, false), NAN);
+    VALUES(kn_nan_min(X(NAN, INF), KN_ALL, false), INF);
+    VALUES(kn_nan_max(X(NAN, -INF), KN_ALL, false), -INF);
+    VALUES(kn_nan_sum(kn_cast(X(3, 4), KN_I32), KN_ALL, false), 7);
+    VALUES(kn_nan_mean(kn_cast(X(3, 4), KN_I32), KN_ALL, false), 3.5);
+    VALUES(kn_nan_max(kn_cast(X(3, 4), KN_I32), KN_ALL, false), 4);
+    VALUES(kn_nan_to_num(X(NAN, INF, -INF, 1), 0, DBL_MAX, -DBL_MAX), 0, FLT_MAX, -FLT_MAX, 1);
+    VALUES(kn_nan_to_num(kn_cast(X(NAN, INF), KN_F16), INF, DBL_MAX, 0), INF, 65504);
+    VALUES(kn_nan_to_num(kn_cast(X(3, 4), KN_I64), 9, 9, 9), 3, 4);
+    VALUES(kn_cummax(X(1, 1, 3, NAN, 9, NAN), 0), 1, 1, 3, NAN, NAN, NAN);
+    assert_ok(kn_cummax_index(&p, &q, X(1, 1, 0, NAN, 9, NAN, 2), 0));
+    VALUES(q, 0, 1, 1, 3, 3, 5, 5);
+    VALUES(kn_cummin(X(INF, INF, -INF), 0), INF, INF, -INF);
+    VALUES(kn_logcumsumexp(X(-INF, -INF, 2, 2), 0), -INF, -INF, 2, 2 + log(2));
+    VALUES(kn_logcumsumexp(X(1, INF, -INF), 0), 1, INF, INF);
+    VALUES(kn_logcumsumexp(X(1, NAN, 1), 0), 1, NAN, NAN);
+    VALUES(kn_logcumsumexp(X(1e4F, -1e4F, 1e4F), 0), 1e4, 1e4, 1e4 + log(2));
+    VALUES(kn_search_sorted(X(1, 2, INF, NAN), X(NAN, INF, -INF, 2), false), 3, 2, 0, 1);
+    VALUES(kn_search_sorted(X(1, 2, INF, NAN), X(NAN, INF, -INF, 2), true), 4, 3, 0, 2);
+    VALUES(kn_is_in(X(NAN, 1, 5), X(NAN, 5, -INF)), 0, 0, 1);
+    VALUES(kn_is_in(X(1, 2), kn_zeros(KN_SHAPE(0))), 0, 0);
+    assert_ok(kn_unique(&p, &q, &r, X(NAN, 2, NAN, -0.0F, 0)));
+    VALUES(p, 0, 2, NAN);
+    VALUES(q, 2, 1, 2, 0, 0);
+    VALUES(r, 2, 1, 2);
+    assert_ok(kn_unique(&p, NULL, NULL, kn_gt(X(1, 2), X(2, 1))));
+    VALUES(p, 0, 1);
+    VALUES(kn_histogram(X(0, 1, 2, 3, 4, NAN, INF, -INF, -1, 5), 2, 0, 4), 2, 3);
+    VALUES(kn_histogram(kn_cast(X(0, 1, 4), KN_U8), 4, 0, 4), 1, 1, 0, 1);
+    VALUES(kn_diff(kn_gt(X(1, 2, 2), X(2, 1, 1)), 1, 0), 1, 0);
+    VALUES(kn_floor_div(X(5, -5, 0, 1), X(INF, INF, 0, 0)), 0, -1, NAN, INF);
+    VALUES(
+        kn_floor_div(I64(KN_SHAPE(5), 7, -7, 7, INT64_MIN, 5), I64(KN_SHAPE(5), 2, 2, -2, -1, 0)),
+        3, -4, -4, -0x1p63, 0);
+}
+
+static void empty_arrays_have_results(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *none = kn_zeros(KN_SHAPE(0)), *p, *q, *r;
+    assert_ok(kn_unique(&p, &q, &r, kn_zeros(KN_SHAPE(2, 0))));
+    assert_shape(p, KN_SHAPE(0));
+    assert_shape(q, KN_SHAPE(2, 0));
+    assert_shape(r, KN_SHAPE(0));
+    assert_shape(kn_diff(none, 3, 0), KN_SHAPE(0));
+    assert_shape(kn_diff(X(1), 2, 0), KN_SHAPE(0));
+    assert_shape(kn_cummax(kn_zeros(KN_SHAPE(3, 0)), 1), KN_SHAPE(3, 0));
+    assert_shape(kn_logcumsumexp(none, 0), KN_SHAPE(0));
+    VALUES(kn_bincount(kn_cast(none, KN_I64), 2, KN_NONE), 0, 0);
+    assert_shape(kn_bincount(kn_cast(none, KN_I64), 0, KN_NONE), KN_SHAPE(0));
+    VALUES(kn_histogram(none, 2, 0, 1), 0, 0);
+    VALUES(kn_nan_sum(none, KN_ALL, false), 0);
+    VALUES(kn_tensordot(none, none, KN_SHAPE(0), KN_SHAPE(0)), 0);
+    assert_shape(kn_tensordot(X(1, 2), X(1, 2, 3), KN_SCALAR, KN_SCALAR), KN_SHAPE(2, 3));
+    VALUES(kn_matrix_power(F32(KN_SHAPE(2, 2), 5, NAN, 7, 8), 0), 1, 0, 0, 1);
+    assert_shape(kn_zeros_like(kn_cast(none, KN_I32)), KN_SHAPE(0));
+    assert_shape(kn_logspace(0, 1, 0, 10), KN_SHAPE(0));
+}
+
+static void results_like_others_keep_dtype_and_share_nothing(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = kn_cast(X(1, 2), KN_I32), *y = kn_copy(x), *grid[2];
+    assert_int_equal(kn_tensor_dtype(kn_full_like(x, 7)), KN_I32);
+    VALUES(kn_full_like(x, 7), 7, 7);
+    VALUES(kn_ones_like(kn_gt(x, y)), 1, 1);
+    VALUES(kn_zeros_like(x), 0, 0);
+    assert_ok(kn_fill_into(y, 5));
+    VALUES(x, 1, 2);
+    assert_ok(kn_meshgrid(grid, (kn_tensor *const[]){x, kn_cast(X(3, 4, 5), KN_I32)}, 2));
+    assert_shape(grid[0], KN_SHAPE(2, 3));
+    VALUES(grid[0], 1, 1, 1, 2, 2, 2);
+    VALUES(grid[1], 3, 4, 5, 3, 4, 5);
+    VALUES(kn_cross(kn_cast(X(1, 2, 3), KN_I64), kn_cast(X(4, 5, 6), KN_I64), 0), -3, 6, -3);
+    VALUES(kn_cov(X(1, 2, 6)), 7);
+    VALUES(kn_corrcoef(X(1, 2, 6)), 1);
+}
+
+static void what_does_not_fit_is_refused(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = kn_zeros(KN_SHAPE(2, 3)), *v = X(1, 2, 3), *i = I64(KN_SHAPE(2), 0, 1), *out[2];
+    assert_op_fails(kn_quantile(x, 1.5, KN_ALL, false), KN_ERR_INVALID, "kn_quantile: q is 1.5");
+    assert_op_fails(kn_median(kn_zeros(KN_SHAPE(0)), KN_ALL, false), KN_ERR_SHAPE,
+                    "kn_median: there are no elements");
+    assert_op_fails(kn_median(x, KN_SHAPE(2), false), KN_ERR_SHAPE, "kn_median");
+    assert_op_fails(kn_nan_max(kn_zeros(KN_SHAPE(0)), KN_ALL, false), KN_ERR_SHAPE, "kn_nan_max");
+    assert_op_fails(kn_bincount(v, 2, KN_NONE), KN_ERR_DTYPE, "kn_bincount: x is f32");
+    assert_op_fails(kn_bincount(i, -1, KN_NONE), KN_ERR_INVALID, "kn_bincount: n is -1");
+    assert_op_fails(kn_bincount(i, 2, v), KN_ERR_SHAPE, "weights must have x's shape");
+    assert_op_fails(kn_bincount(i, 1, KN_NONE), KN_ERR_INVALID, "kn_bincount");
+    assert_op_fails(kn_bincount(NULL, 1, KN_NONE), KN_ERR_INVALID, "kn_bincount: x is NULL");
+    assert_op_fails(kn_histogram(v, 0, 0, 1), KN_ERR_INVALID, "kn_histogram: bins is 0");
+    assert_op_fails(kn_histogram(v, 3, 1, 1), KN_ERR_INVALID, "lo is 1, hi is 1");
+    assert_op_fails(kn_search_sorted(x, v, false), KN_ERR_SHAPE, "kn_search_sorted: sorted must");
+    assert_op_fails(kn_search_sorted(v, i, false), KN_ERR_DTYPE, "kn_search_sorted");
+    assert_op_fails(kn_is_in(v, i), KN_ERR_DTYPE, "kn_is_in");
+    assert_fails(kn_unique(NULL, NULL, NULL, v), KN_ERR_INVALID, "every result is NULL");
+    assert_fails(kn_unique(&out[0], NULL, NULL, NULL), KN_ERR_INVALID, "kn_unique: x is NULL");
+    assert_fails(kn_cummax_index(NULL, NULL, v, 0), KN_ERR_INVALID, "kn_cummax_index");
+    assert_op_fails(kn_cummax(v, 1), KN_ERR_SHAPE, "kn_cummax");
+    assert_op_fails(kn_logcumsumexp(i, 0), KN_ERR_DTYPE, "kn_logcumsumexp");
+    assert_op_fails(kn_diff(v, -1, 0), KN_ERR_INVALID, "kn_diff: n is -1");
+    assert_op_fails(kn_cov(kn_zeros(KN_SHAPE(2, 2, 2))), KN_ERR_SHAPE, "kn_cov: x must be [V,N]");
+    assert_op_fails(kn_corrcoef(i), KN_ERR_DTYPE, "kn_corrcoef");
+    assert_op_fails(kn_tensordot(x, v, KN_SHAPE(0), KN_SHAPE(0)), KN_ERR_SHAPE,
+                    "axes_a and axes_b don't pair");
+    assert_op_fails(kn_tensordot(x, v, KN_ALL, KN_SHAPE(0)), KN_ERR_SHAPE, "kn_tensordot");
+    assert_op_fails(kn_cross(x, v, 0), KN_ERR_SHAPE, "axis 0 has 2 elements, not 3");
+    assert_op_fails(kn_lstsq(x, v), KN_ERR_SHAPE, "kn_lstsq: a must be [...,M,N], b [...,M,K]");
+    assert_op_fails(kn_matrix_power(x, 2), KN_ERR_SHAPE, "kn_matrix_power: a must be [...,N,N]");
+    assert_op_fails(kn_logspace(0, 1, 3, -2), KN_ERR_INVALID, "kn_logspace: base is -2");
+    assert_op_fails(kn_logspace(0, 1, -3, 2), KN_ERR_INVALID, "kn_logspace: n is -3");
+    assert_op_fails(kn_swap_axes(x, 0, 2), KN_ERR_SHAPE, "kn_swap_axes");
+    assert_op_fails(kn_move_axis(x, 5, 0), KN_ERR_SHAPE, "kn_move_axis");
+    assert_op_fails(kn_copy(NULL), KN_ERR_INVALID, "kn_copy: x is NULL");
+    assert_fails(kn_meshgrid(out, (kn_tensor *const[]){v, x}, 2), KN_ERR_SHAPE,
+                 "kn_meshgrid: x[1] has 2 dimensions");
+    assert_null(out[0]);
+    assert_fails(kn_meshgrid(out, &v, 0), KN_ERR_INVALID, "kn_meshgrid: n is 0");
+}
+
+/* --- random numbers --- */
+
+static void exponential_numbers_have_their_distribution(void **state) {
+    (void)state;
+    enum { MANY = 100000 };
+    kn_rng *rng;
+    assert_ok(kn_rng_create(&rng, 5));
+    KN_FRAME();
+    kn_tensor *x = kn_exponential(KN_SHAPE(MANY), 2.5, rng);
+    double sum = 0, above = 0;
+    for (int i = 0; i < MANY; i++) {
+        double v = golden_at(x, i);
+        assert_true(v >= 0 && isfinite(v));
+        sum += v;
+        above += v > 0.4;
+    }
+    assert_true(fabs(sum / MANY * 2.5 - 1) < 0.02);
+    assert_true(fabs(above / MANY - exp(-1)) < 0.01);
+    assert_op_fails(kn_exponential(KN_SHAPE(2), 0, rng), KN_ERR_INVALID, "kn_exponential: rate is");
+    kn_rng_destroy(rng);
+}
+
+/* The shares of three rows of weights among draws. */
+static void draws_follow_the_weights(void **state) {
+    (void)state;
+    enum { ROWS = 3, CLASSES = 4, MANY = 20000 };
+    const float w[ROWS][CLASSES] = {{1, 0, 3, 0}, {0, 0, 0, 5}, {0.5F, 0.25F, 0.25F, 1}};
+    kn_rng *rng;
+    assert_ok(kn_rng_create(&rng, 8));
+    KN_FRAME();
+    kn_tensor *weights = kn_tensor_from(w, KN_F32, KN_SHAPE(ROWS, CLASSES));
+    kn_tensor *y = kn_multinomial(weights, MANY, true, rng);
+    assert_shape(y, KN_SHAPE(ROWS, MANY));
+    for (int r = 0; r < ROWS; r++) {
+        double count[CLASSES] = {0}, total = 0;
+        for (int i = 0; i < MANY; i++) count[(int)golden_at(y, r * MANY + i)]++;
+        for (int k = 0; k < CLASSES; k++) total += (double)w[r][k];
+        for (int k = 0; k < CLASSES; k++) {
+            assert_true(fabs(count[k] / MANY - (double)w[r][k] / total) < 0.015);
+            if (w[r][k] == 0) assert_true(count[k] == 0);
+        }
+    }
+    kn_rng_destroy(rng);
+}
+
+/* Each index once; the first one in proportion to the weights. */
+static void draws_without_replacement_differ(void **state) {
+    (void)state;
+    enum { MANY = 20000, CLASSES = 3 };
+    kn_rng *rng;
+    assert_ok(kn_rng_create(&rng, 9));
+    KN_FRAME();
+    kn_tensor *weights = kn_broadcast(X(1, 2, 5), KN_SHAPE(MANY, CLASSES));
+    kn_tensor *y = kn_multinomial(weights, 2, false, rng);
+    double first[CLASSES] = {0}, second_of_last = 0;
+    for (int i = 0; i < MANY; i++) {
+        int a = (int)golden_at(y, 2 * i), b = (int)golden_at(y, 2 * i + 1);
+        assert_true(a != b && a >= 0 && a < CLASSES && b >= 0 && b < CLASSES);
+        first[a]++;
+        second_of_last += a == 2 && b == 1;
+    }
+    assert_true(fabs(first[2] / MANY - 5.0 / 8) < 0.015);
+    assert_true(fabs(first[0] / MANY - 1.0 / 8) < 0.015);
+    assert_true(fabs(second_of_last / first[2] - 2.0 / 3) < 0.02);
+    VALUES(kn_sort(kn_multinomial(X(0, 1, 0, 2), 2, false, rng), 0, false), 1, 3);
+    assert_op_fails(kn_multinomial(X(1, 2), 3, false, rng), KN_ERR_SHAPE,
+                    "n is 3, of 2 indices without replacement");
+    assert_op_fails(kn_multinomial(kn_zeros(KN_SHAPE(2, 0)), 1, true, rng), KN_ERR_SHAPE,
+                    "kn_multinomial");
+    assert_op_fails(kn_multinomial(X(1, 2), 1, true, NULL), KN_ERR_INVALID,
+                    "kn_multinomial: rng is NULL");
+    kn_rng_destroy(rng);
+}
+
+int main(void) {
+    return RUN_TESTS(
+        OPS_TEST(arrays_agree_with_numpy), OPS_TEST(sets_and_searches_agree_with_numpy),
+        OPS_TEST(counts_agree_with_numpy), OPS_TEST(linear_algebra_agrees_with_numpy),
+        OPS_TEST(inverses_of_low_rank_agree_with_numpy), OPS_TEST(odd_numbers_have_places),
+        OPS_TEST(empty_arrays_have_results),
+        OPS_TEST(results_like_others_keep_dtype_and_share_nothing),
+        OPS_TEST(what_does_not_fit_is_refused),
+        OPS_TEST(exponential_numbers_have_their_distribution), OPS_TEST(draws_follow_the_weights),
+        OPS_TEST(draws_without_replacement_differ));
+}
