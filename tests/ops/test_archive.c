@@ -24,8 +24,9 @@ static void read_what_opens(const uint8_t *bytes, size_t n) {
 
 static void cut_and_changed_archives_are_errors_not_crashes(void **state) {
     (void)state;
-    static const char *const paths[] = {DATA "stored.npz", DATA "deflated.npz",
-                                        DATA "all.safetensors", DATA "f32.npy"};
+    static const char *const paths[] = {
+        DATA "stored.npz", DATA "deflated.npz", DATA "all.safetensors",     DATA "f32.npy",
+        DATA "u2.npy",     DATA "u8.npy",       DATA "integers.safetensors"};
     static uint8_t whole[1 << 14];
     for (size_t k = 0; k < sizeof paths / sizeof *paths; k++) {
         size_t n = read_all(whole, sizeof whole, paths[k]);

@@ -133,6 +133,25 @@ def npz(folder):
         file_close(f)
 
 
+def integers(folder):
+    """Those that no kn_dtype has are read as wider ones."""
+    rng = np.random.default_rng(3)
+    for theirs, ours in {"i1": "i4", "i2": "i4", "u2": "i4", "u4": "i8", "u8": "i8"}.items():
+        info = np.iinfo(theirs)
+        for shape in ((), (0,), (7,), (2, 0, 3), (40, 75), (5, 3, 401), (1,) * 8):
+            a = np.asarray(rng.integers(info.min, min(int(info.max), 2**63 - 1), shape, theirs, endpoint=True))
+            path = f"{folder}/integers.npy"
+            for b in (a, np.asfortranarray(a), a.astype(a.dtype.newbyteorder(">"))):
+                np.save(path, b)
+                same(array(npy_load(path.encode())), b.astype(ours))
+                for save in (np.savez, np.savez_compressed):
+                    save(path + ".npz", b=b)
+                    f = P()
+                    must(file_open(c.byref(f), (path + ".npz").encode()) == 0)
+                    same(array(file_read(f, b"b")), b.astype(ours))
+                    file_close(f)
+
+
 def strangers(folder):
     """Arrays that no tensor holds leave the others of a file readable."""
     path, w = f"{folder}/strangers.npz", np.arange(3, dtype="f4")
@@ -247,7 +266,7 @@ def dlpack(_):
 def main():
     frame = begin(None)
     with tempfile.TemporaryDirectory() as folder:
-        for test in (npy, npz, strangers, printing, dlpack):
+        for test in (npy, npz, integers, strangers, printing, dlpack):
             test(folder)
             assert check() == 0
             print("ok", test.__name__)

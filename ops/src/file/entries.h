@@ -18,8 +18,10 @@ typedef struct kn__bytes {
 enum { KN__DTYPE_TEXT_BYTES = 24 };
 
 typedef struct kn__entry {
-    char *name; /* owned */
-    kn_dtype dtype;
+    char *name;            /* owned */
+    kn_dtype dtype;        /* of the tensor; 0: no kn_dtype fits */
+    uint8_t element_bytes; /* in the file; fewer than the dtype's: reading widens the integers */
+    bool is_unsigned;      /* of integers */
     char dtype_text[KN__DTYPE_TEXT_BYTES]; /* the file's word for it */
     kn_shape shape;
     bool is_deep;                /* more dimensions than a shape has: no shape, no dtype */
@@ -49,6 +51,11 @@ kn_status kn__file_bad(const char *file, int line, const kn_file *f, const char 
     KN_PRINTF(4, 5);
 /* A new entry, zeroed but for its name, which it takes; NULL: no memory, the error is recorded. */
 kn__entry *kn__file_add(kn_file *f, char *name);
+/* Converts the entry's elements at `from` to `n_bytes` of its dtype. `from` may be the last bytes
+ * of `out`. */
+void kn__elements_copy(uint8_t *out, size_t n_bytes, const uint8_t *from, const kn__entry *e);
+/* Checks converted elements: FORMAT for a bool above 1, INVALID for an integer above INT64_MAX. */
+kn_status kn__elements_check(const kn_file *f, const kn__entry *e, const uint8_t *at);
 /* Elements times bytes of one; false: negative, or too large for memory. */
 bool kn__file_size(size_t *out, kn_shape shape, size_t element_bytes);
 

@@ -188,30 +188,12 @@ const char *kn_file_metadata(const kn_file *f, const char *key) {
 
 /* --- reading --- */
 
-static void swap_elements(uint8_t *at, size_t n_bytes, size_t size) {
-    for (size_t i = 0; i + size <= n_bytes; i += size)
-        for (size_t k = 0; k < size / 2; k++) {
-            uint8_t byte = at[i + k];
-            at[i + k] = at[i + size - 1 - k];
-            at[i + size - 1 - k] = byte;
-        }
-}
-
-static kn_status check_bools(const kn_file *f, const kn__entry *e, const uint8_t *at) {
-    for (size_t i = 0; e->dtype == KN_BOOL && i < e->size_bytes; i++)
-        if (at[i] > 1)
-            return KN__BAD(f, "tensor '%.100s': element %zu is %d; a bool is 0 or 1", e->name, i,
-                           at[i]);
-    return KN_OK;
-}
-
-static kn_status fill(uint8_t *out, const kn_file *f, const kn__entry *e) {
-    if (f->is_zip)
-        KN_TRY(kn__zip_read(out, f, e));
-    else
-        memcpy(out, f->bytes->at + e->offset, e->size_bytes);
-    if (e->swapped) swap_elements(out, e->size_bytes, kn_dtype_bytes(e->dtype));
-    return check_bools(f, e, out);
+static kn_status fill(kn_tensor *t, const kn_file *f, const kn__entry *e) {
+    size_t n_bytes = (size_t)t->n * kn_dtype_bytes(e->dtype);
+    uint8_t *out = t->data, *tail = out + (n_bytes - e->size_bytes);
+    if (f->is_zip) KN_TRY(kn__zip_read(tail, f, e));
+    kn__elements_copy(out, n_bytes, f->is_zip ? tail : f->bytes->at + e->offset, e);
+    return kn__elements_check(f, e, out);
 }
 
 static kn_shape reversed(kn_shape shape) {
@@ -225,7 +207,7 @@ static kn_tensor *read_copy(const kn_file *f, const kn__entry *e) {
     kn_shape shape = e->fortran ? reversed(e->shape) : e->shape;
     kn_tensor *t = kn_tensor_new(kn_device_host(), e->dtype, shape);
     if (!t) return NULL;
-    kn_status status = t->n ? fill(t->data, f, e) : KN_OK;
+    kn_status status = t->n ? fill(t, f, e) : KN_OK;
     if (status == KN_OK) return t;
     kn_drop(t);
     return kn_error_defer(status);
@@ -234,7 +216,7 @@ static kn_tensor *read_copy(const kn_file *f, const kn__entry *e) {
 /* On the file's own pages. */
 static kn_tensor *read_mapped(const kn_file *f, const kn__entry *e) {
     void *at = (void *)(uintptr_t)(f->bytes->at + e->offset);
-    kn_status status = check_bools(f, e, at);
+    kn_status status = kn__elements_check(f, e, at);
     if (status < 0) return kn_error_defer(status);
     atomic_fetch_add(&f->bytes->refs, 1);
     kn_owner owner = {bytes_drop, f->bytes};
@@ -251,7 +233,9 @@ static kn_tensor *read_entry(const kn_file *f, const kn__entry *e) {
         return KN_FAIL_NULL(KN_ERR_DTYPE, "%s: tensor '%.100s' has dtype %s, which has no kn_dtype",
                             f->path, e->name, e->dtype_text);
     kn_device *device = kn_frame_device();
-    bool plain = !e->fortran && !e->swapped && e->offset % kn_dtype_bytes(e->dtype) == 0;
+    size_t element = kn_dtype_bytes(e->dtype);
+    bool plain =
+        !e->fortran && !e->swapped && e->element_bytes == element && e->offset % element == 0;
     kn_tensor *t = f->is_mapped && plain && e->size_bytes ? read_mapped(f, e) : read_copy(f, e);
     if (t && e->fortran && e->shape.n_dims > 1) t = kn_transpose(t, KN_ALL);
     return !t || device == kn_device_host() ? t : kn_to(t, device);
@@ -261,6 +245,7 @@ static kn_tensor *read_raw(const kn_file *f, const kn__entry *e) {
     kn__entry raw = *e;
     raw.dtype = KN_U8;
     raw.shape = KN_SHAPE((int64_t)e->size_bytes);
+    raw.element_bytes = 1;
     raw.fortran = raw.swapped = false;
     return read_copy(f, &raw);
 }

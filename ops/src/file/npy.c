@@ -14,10 +14,11 @@ static const struct {
     char bytes; /* as a digit */
     kn_dtype dtype;
     const char *name;
-} dtypes[] = {{'f', '4', KN_F32, "float32"}, {'f', '8', KN_F64, "float64"},
-              {'f', '2', KN_F16, "float16"}, {'i', '8', KN_I64, "int64"},
-              {'i', '4', KN_I32, "int32"},   {'u', '1', KN_U8, "uint8"},
-              {'b', '1', KN_BOOL, "bool"}};
+} dtypes[] = /* those that are widened come last: the writer takes the first with a dtype */
+    {{'f', '4', KN_F32, "float32"}, {'f', '8', KN_F64, "float64"}, {'f', '2', KN_F16, "float16"},
+     {'i', '8', KN_I64, "int64"},   {'i', '4', KN_I32, "int32"},   {'u', '1', KN_U8, "uint8"},
+     {'b', '1', KN_BOOL, "bool"},   {'u', '8', KN_I64, "uint64"},  {'u', '4', KN_I64, "uint32"},
+     {'i', '1', KN_I32, "int8"},    {'i', '2', KN_I32, "int16"},   {'u', '2', KN_I32, "uint16"}};
 enum { N_DTYPES = sizeof dtypes / sizeof *dtypes };
 
 /* --- reading --- */
@@ -124,8 +125,10 @@ static kn_status take_dtype(literal *l, kn__entry *e) {
     e->swapped = text[0] == '>' && text[2] != '1';
     for (int i = 0; i < N_DTYPES; i++) {
         const char code[] = {dtypes[i].kind, dtypes[i].bytes, 0};
-        if (strcmp(word, code) == 0 || strcmp(text, dtypes[i].name) == 0)
-            e->dtype = dtypes[i].dtype;
+        if (strcmp(word, code) != 0 && strcmp(text, dtypes[i].name) != 0) continue;
+        e->dtype = dtypes[i].dtype;
+        e->element_bytes = (uint8_t)(dtypes[i].bytes - '0');
+        e->is_unsigned = dtypes[i].kind == 'u';
     }
     return KN_OK;
 }
@@ -201,7 +204,7 @@ kn_status kn__npy_open(kn_file *f) {
     if (!e->dtype) return KN_OK;
     char shape[256];
     kn_shape_text(shape, sizeof shape, e->shape);
-    if (!kn__file_size(&e->size_bytes, e->shape, kn_dtype_bytes(e->dtype)))
+    if (!kn__file_size(&e->size_bytes, e->shape, e->element_bytes))
         return KN__BAD(f, "shape %s is too large", shape);
     if (e->size_bytes != e->stored_bytes)
         return KN__BAD(f, "%zu bytes follow the header; %s %s takes %zu", e->stored_bytes, shape,

@@ -11,11 +11,11 @@ enum { LENGTH_BYTES = 8, HEADER_MAX = 100000000 };
 static const struct {
     const char *text;
     kn_dtype dtype; /* 0: we have none */
-    uint8_t bits;
-} dtypes[] = {{"F32", KN_F32, 32}, {"F64", KN_F64, 64}, {"F16", KN_F16, 16}, {"BF16", KN_BF16, 16},
-              {"I64", KN_I64, 64}, {"I32", KN_I32, 32}, {"U8", KN_U8, 8},    {"BOOL", KN_BOOL, 8},
-              {"I8", 0, 8},        {"I16", 0, 16},      {"U16", 0, 16},      {"U32", 0, 32},
-              {"U64", 0, 64},      {"F8_E4M3", 0, 8},   {"F8_E5M2", 0, 8},   {"C64", 0, 64}};
+    uint8_t bytes;
+} dtypes[] = {{"F32", KN_F32, 4}, {"F64", KN_F64, 8}, {"F16", KN_F16, 2}, {"BF16", KN_BF16, 2},
+              {"I64", KN_I64, 8}, {"I32", KN_I32, 4}, {"U8", KN_U8, 1},   {"BOOL", KN_BOOL, 1},
+              {"I8", KN_I32, 1},  {"I16", KN_I32, 2}, {"U16", KN_I32, 2}, {"U32", KN_I64, 4},
+              {"U64", KN_I64, 8}, {"F8_E4M3", 0, 1},  {"F8_E5M2", 0, 1},  {"C64", 0, 8}};
 enum { N_DTYPES = sizeof dtypes / sizeof *dtypes };
 
 typedef struct reader {
@@ -107,7 +107,7 @@ static kn_status check_size(const kn_file *f, kn__entry *e, const fields *t, int
     size_t bytes = 0;
     char shape[256] = "[more than 8 sizes]";
     if (!t->is_deep) kn_shape_text(shape, sizeof shape, t->shape);
-    if (!kn__file_size(&bytes, t->shape, dtypes[which].bits / 8u))
+    if (!kn__file_size(&bytes, t->shape, dtypes[which].bytes))
         return KN__BAD(f, "tensor '%.100s': shape %s is too large", e->name, shape);
     if (bytes != e->size_bytes)
         return KN__BAD(f,
@@ -137,6 +137,8 @@ static kn_status make_entry(reader *r, kn__entry *e, const fields *t) {
     for (int i = 0; i < N_DTYPES; i++) {
         if (strcmp(dtypes[i].text, t->dtype) != 0) continue;
         e->dtype = t->is_deep ? 0 : dtypes[i].dtype;
+        e->element_bytes = dtypes[i].bytes;
+        e->is_unsigned = t->dtype[0] == 'U';
         return check_size(r->f, e, t, i);
     }
     return KN_OK; /* its size is not known */

@@ -247,7 +247,7 @@ static kn_status add_member(kn_file *f, const member *m, const directory *d) {
     if (!e->dtype) return KN_OK;
     char shape[256];
     kn_shape_text(shape, sizeof shape, e->shape);
-    if (!kn__file_size(&e->size_bytes, e->shape, kn_dtype_bytes(e->dtype)) ||
+    if (!kn__file_size(&e->size_bytes, e->shape, e->element_bytes) ||
         e->size_bytes != m->size - e->skip)
         return KN__BAD(f, "%s%llu bytes; %s %s does not take as many", place,
                        (unsigned long long)(m->size - e->skip), shape, e->dtype_text);

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes the files of this folder with NumPy, and the safetensors file from the format's description:
-/usr/bin/python3 tests/data/arrays/make.py. Every array holds 0, 1, 2 … in row-major order, bools 0, 1, 0, …"""
+/usr/bin/python3 tests/data/arrays/make.py. Every array holds 0, 1, 2 … in row-major order, bools 0, 1, 0, …; those of
+integers.* hold the ends of their dtype's range too."""
 import json
 import os
 import struct
@@ -32,7 +33,47 @@ for name, word in WORDS.items():
     header[name] = {"dtype": word, "shape": list(ARRAYS[name].shape), "data_offsets": [len(data), len(data) + len(raw)]}
     data += raw
 header["u16"] = {"dtype": "U16", "shape": [2], "data_offsets": [len(data), len(data) + 4]}
-text = json.dumps(header).encode()
-text += b" " * (-len(text) % 8)
-with open("all.safetensors", "wb") as out:
-    out.write(struct.pack("<Q", len(text)) + text + data + bytes(4))
+
+
+def write_safetensors(path, header, data):
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as out:
+        out.write(struct.pack("<Q", len(text)) + text + data)
+
+
+write_safetensors("all.safetensors", header, data + bytes(4))
+
+# --- integers that no kn_dtype has ---
+
+
+def ends(dtype):
+    """The least two, two between, the greatest two; of uint64 the greatest that int64 has too."""
+    least, most = int(np.iinfo(dtype).min), min(int(np.iinfo(dtype).max), 2**63 - 1)
+    return np.array([[least, least + 1, 2], [3, most - 1, most]], dtype)
+
+
+INTEGERS = {}
+for name, word in {"u8": "U64", "u4": "U32", "i2": "I16", "u2": "U16", "i1": "I8"}.items():
+    INTEGERS[name] = ends(name)
+    INTEGERS[name + "_fortran"] = np.asfortranarray(ends(name))
+    INTEGERS[name + "_big"] = ends(name).astype(">" + name)
+    INTEGERS[name + "_one"] = np.array(7, name)
+    INTEGERS[name + "_none"] = np.zeros((2, 0), name)
+    WORDS[name] = word
+INTEGERS["above"] = np.array([1, 2**63], "u8")
+INTEGERS["above_big"] = np.array([1, 2**64 - 1], ">u8")
+WORDS["above"] = "U64"
+
+np.savez("integers.npz", **INTEGERS)
+np.savez_compressed("integers_deflated.npz", **INTEGERS, long_i1=(np.arange(2500) % 256 - 128).astype("i1"),
+                    long_u4=np.arange(2500, dtype="u4") + 2**31, long_u2_big=(np.arange(2500) + 63000).astype(">u2"))
+np.save("u2.npy", INTEGERS["u2"])
+np.save("u8.npy", INTEGERS["u8"])
+header, data = {}, b""
+for name, array in INTEGERS.items():
+    word, raw = WORDS[name.split("_")[0]], array.tobytes()
+    if "big" not in name and "fortran" not in name:
+        header[name] = {"dtype": word, "shape": list(array.shape), "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+write_safetensors("integers.safetensors", header, data)
