@@ -121,6 +121,9 @@ static void integers_above_i64_are_an_error_with_the_value(void **state) {
                             "element 1 is 18446744073709551615 (>u8)");
         kn_file_close(f);
     }
+    KN_FRAME();
+    assert_op_fails(kn_npy_load(DATA "above.npy"), KN_ERR_INVALID,
+                    "above.npy: tensor '': element 1 is 9223372036854775808 (<u8)");
 }
 
 /* On pages of the file: u64 that fits has the bytes of i64. */

@@ -558,6 +558,26 @@ static void arrays_of_files_become_samples(void **state) {
     files_remove(dir);
 }
 
+static void labels_of_files_have_any_integer_dtype(void **state) {
+    (void)state;
+    static const char header[] =
+        "{\"x\":{\"dtype\":\"F32\",\"shape\":[3,1],\"data_offsets\":[0,12]},"
+        "\"y\":{\"dtype\":\"U16\",\"shape\":[3,1],\"data_offsets\":[12,18]}}";
+    enum { N = sizeof header - 1 };
+    char dir[FILES_PATH_MAX], path[2 * FILES_PATH_MAX];
+    uint8_t bytes[8 + N + 18] = {N};
+    kn_dataset *data = NULL;
+    memcpy(bytes + 8, header, N);
+    memcpy(bytes + 8 + N + 12, "\0\0\x90\1\2\0", 6); /* 0, 400, 2 */
+    files_dir_make(dir);
+    files_write(dir, "data.st", bytes, sizeof bytes, true);
+    snprintf(path, sizeof path, "%s/data.st", dir);
+    assert_ok(kn_dataset_read_npz(&data, path, "x", "y"));
+    assert_int_equal(kn_dataset_classes(data), 401);
+    kn_dataset_destroy(data);
+    files_remove(dir);
+}
+
 int main(void) {
     return RUN_TESTS(
         TEST(arrays_of_any_dtype_become_batches), TEST(other_data_has_another_hash),
@@ -573,5 +593,5 @@ int main(void) {
         TEST(a_part_has_the_length_of_its_own_longest_sequence),
         TEST(a_prefetching_loader_works_in_a_child_of_fork),
         TEST_LONG(the_thread_of_a_loader_keeps_no_process), TEST(made_up_samples_have_any_shape),
-        TEST(arrays_of_files_become_samples));
+        TEST(arrays_of_files_become_samples), TEST(labels_of_files_have_any_integer_dtype));
 }

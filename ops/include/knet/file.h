@@ -8,6 +8,9 @@
  *     kn_tensor *w = kn_file_read(f, "layer1.weight");
  *     kn_file_close(f);                                  // w stays
  *
+ * Reading converts integers that no kn_dtype fits: int8, int16 and uint16 become KN_I32; uint32 and
+ * uint64 become KN_I64. It also swaps the bytes of big-endian NPY arrays.
+ *
  * A file is checked as a whole before any tensor of it is read: sizes, offsets, overlaps, gaps,
  * names that occur twice. A FORMAT error names the file, the place and the values. Files are
  * written beside an older one, which they replace when they are complete. Threads: one at a time
@@ -35,8 +38,9 @@ KN_API KN_MUST_CHECK kn_status kn_file_open_bytes(kn_file **out, const void *byt
 KN_API void kn_file_close(kn_file *f);
 
 /* The number of tensors; the name, shape and dtype of each. Names are borrowed until the file is
- * closed. A dtype is 0 if no kn_dtype fits, as for NumPy's records, and for more than
- * 8 dimensions, where the shape is []. */
+ * closed. The dtype is the one that kn_file_read returns: KN_I32 for uint16. It is 0 if
+ * kn_file_read has none to return, as for complex numbers and NumPy's records, and for more than 8
+ * dimensions, where the shape is []. */
 KN_API int kn_file_count(const kn_file *f);
 KN_API const char *kn_file_name(const kn_file *f, int i);
 KN_API kn_shape kn_file_shape(const kn_file *f, int i);
@@ -49,12 +53,14 @@ KN_API const char *kn_file_metadata(const kn_file *f, const char *key);
 
 /* Reads a tensor to the frame's device. On the host a tensor of a safetensors or NPY file is
  * mapped: pages are read when they are used, and writes stay in memory. Such a file must not be
- * shortened while its tensors live; replacing it is safe. Errors: INVALID for a name that the file
- * lacks, DTYPE for elements that no kn_dtype fits, SHAPE for more than 8 dimensions, FORMAT for a
- * wrong checksum or damaged compression. */
+ * shortened while its tensors live; replacing it is safe. Elements that are converted, not aligned
+ * or in Fortran order are copied. Errors: INVALID for a name that the file lacks, and for a uint64
+ * above INT64_MAX; DTYPE for complex numbers, texts, objects, 8-bit floats and other elements that
+ * no kn_dtype fits; SHAPE for more than 8 dimensions; FORMAT for a wrong checksum or damaged
+ * compression. */
 KN_API kn_tensor *kn_file_read(kn_file *f, const char *name);
-/* The bytes of a tensor as they are in the file, KN_U8 [bytes] on the host: for dtypes that no
- * kn_dtype fits, such as the pickled objects of an NPZ file. */
+/* The bytes of a tensor as they are in the file, KN_U8 [bytes] on the host: for elements that
+ * kn_file_read rejects, such as the pickled objects of an NPZ file. */
 KN_API kn_tensor *kn_file_read_bytes(kn_file *f, const char *name);
 
 /* Reads an NPY file. */

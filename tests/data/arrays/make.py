@@ -70,6 +70,7 @@ np.savez_compressed("integers_deflated.npz", **INTEGERS, long_i1=(np.arange(2500
                     long_u4=np.arange(2500, dtype="u4") + 2**31, long_u2_big=(np.arange(2500) + 63000).astype(">u2"))
 np.save("u2.npy", INTEGERS["u2"])
 np.save("u8.npy", INTEGERS["u8"])
+np.save("above.npy", INTEGERS["above"])
 header, data = {}, b""
 for name, array in INTEGERS.items():
     word, raw = WORDS[name.split("_")[0]], array.tobytes()

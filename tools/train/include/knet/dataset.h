@@ -86,8 +86,7 @@ typedef struct kn_folder_options {
 KN_API KN_MUST_CHECK kn_status kn_dataset_read_folder(kn_dataset **out, const char *dir,
                                                       const kn_folder_options *options);
 /* Reads two arrays of an NPZ or safetensors file, as kn_dataset_create. y_name NULL: no labels.
- * Labels of KN_I32, KN_U8 and KN_BOOL become KN_I64. Errors: as kn_file_read, with DTYPE for
- * arrays of dtypes that tensors don't have, such as integers of 16 bits. */
+ * Labels of every integer dtype and of KN_BOOL become KN_I64. Errors: as kn_file_read. */
 KN_API KN_MUST_CHECK kn_status kn_dataset_read_npz(kn_dataset **out, const char *path,
                                                    const char *x_name, const char *y_name);
 /* Options of kn_dataset_read_csv; may be NULL. */
