@@ -151,7 +151,8 @@ static void the_bytes_of_an_integer_array_stay_as_they_are(void **state) {
 static kn_status npy_open(kn_file **f, const char *dtype, size_t data_bytes) {
     static char bytes[256];
     memset(bytes, 0, sizeof bytes);
-    memcpy(bytes, "\x93NUMPY\1", 7);
+    memcpy(bytes, "\x93NUMPY", 6);
+    bytes[6] = 1;
     int n = snprintf(bytes + 10, sizeof bytes - 10,
                      "{'descr': '%s', 'fortran_order': False, 'shape': (2,)}", dtype);
     bytes[8] = (char)n;
@@ -194,7 +195,7 @@ static void other_dtypes_are_an_error_with_their_name(void **state) {
     }
 }
 
-/* With the length of the header before it and zeros behind it. */
+/* The length of the header, the header, zeros. */
 static kn_status safetensors_open(kn_file **f, const char *header, size_t data_bytes) {
     static char bytes[256];
     memset(bytes, 0, sizeof bytes);
@@ -217,7 +218,7 @@ static void safetensors_without_a_kn_dtype_are_an_error_with_their_name(void **s
                  KN_ERR_FORMAT, "hold 12 bytes; [3] U16 takes 6");
 }
 
-/* Of a file of 250 bytes that names 2^59 - 1 of them: 4 bytes each are no size of memory. */
+/* The largest number of elements of a shape: their bytes in memory do not overflow. */
 static void sizes_are_checked_as_the_file_has_them(void **state) {
     (void)state;
     kn_file *f = NULL;

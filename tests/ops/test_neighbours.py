@@ -134,7 +134,7 @@ def npz(folder):
 
 
 def integers(folder):
-    """Those that no kn_dtype has are read as wider ones."""
+    """Integers that no kn_dtype fits are read as wider ones."""
     rng = np.random.default_rng(3)
     for theirs, ours in {"i1": "i4", "i2": "i4", "u2": "i4", "u4": "i8", "u8": "i8"}.items():
         info = np.iinfo(theirs)

@@ -9,7 +9,6 @@ enum { CHUNK = 1024 };
 /* A copy of some elements: loops that read and write different memory become vector code. */
 typedef union chunk {
     uint8_t bytes[4 * CHUNK];
-    int8_t i8[CHUNK];
     int16_t i16[CHUNK];
     uint16_t u16[CHUNK];
     uint32_t u32[CHUNK];
@@ -30,7 +29,7 @@ static void widen(void *out, const chunk *in, size_t n, const kn__entry *e) {
     if (e->element_bytes == 4)
         for (size_t i = 0; i < n; i++) i64[i] = in->u32[i];
     else if (e->element_bytes == 1)
-        for (size_t i = 0; i < n; i++) i32[i] = in->i8[i];
+        for (size_t i = 0; i < n; i++) i32[i] = (in->bytes[i] ^ 0x80) - 0x80; /* the sign */
     else if (e->is_unsigned)
         for (size_t i = 0; i < n; i++) i32[i] = in->u16[i];
     else

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the files of this folder with NumPy, and the safetensors file from the format's description:
 /usr/bin/python3 tests/data/arrays/make.py. Every array holds 0, 1, 2 … in row-major order, bools 0, 1, 0, …; those of
-integers.* hold the ends of their dtype's range too."""
+integers* have the least and the greatest numbers of their dtype too."""
 import json
 import os
 import struct
@@ -44,7 +44,7 @@ def write_safetensors(path, header, data):
 
 write_safetensors("all.safetensors", header, data + bytes(4))
 
-# --- integers that no kn_dtype has ---
+# --- integers that no kn_dtype fits ---
 
 
 def ends(dtype):
