@@ -1,40 +1,21 @@
 #!/usr/bin/env python3
 """docs/from-knet.md has one entry for each name of tests/data/knet_names.txt, and names of ours
 that <knet.h> declares."""
-import glob
-import os
 import re
 import sys
 
-os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
+sys.dont_write_bytecode = True
+import pages  # noqa: E402
+
 PAGE, NAMES = "docs/from-knet.md", "tests/data/knet_names.txt"
 bad = []
 
-
-def read(path):
-    with open(path, encoding="utf-8") as file:
-        return file.read()
-
-
-paths = glob.glob("*/include/knet/*.h") + glob.glob("tools/*/include/knet/*.h")
-headers = {path[path.index("include/") + 8:]: read(path) for path in paths}
-reached, todo = set(), ["knet.h"]
-headers["knet.h"] = read("tools/train/include/knet.h")
-while todo:
-    name = todo.pop()
-    if name in headers and name not in reached:
-        reached.add(name)
-        todo += re.findall(r"#include <([^>]+)>", headers[name])
-ours = set(re.findall(r"\bkn_\w+", "".join(headers[name] for name in reached)))
-ours |= {"kn_" + name for name in re.findall(r"^KN_\w+\((\w+)", read("ops/include/knet/ops.def"), re.M)}
-
-page = read(PAGE)
+page = pages.read(PAGE)
 entries = {}
-for line in page.splitlines():
-    cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-    if len(cells) != 3 or not cells[0].startswith("`"):
+for there, here, why in pages.table_rows(page, 3):
+    if not there.startswith("`"):
         continue
-    names, here, why = re.findall(r"`([^`]+)`", cells[0]), cells[1], cells[2]
+    names = pages.quoted(there)
     if not re.fullmatch(r"`kn_\w+`(, `kn_\w+`)*", here) and not (here in ("*later*", "*out*") and why):
         bad.append(f"{', '.join(names)}: neither functions of ours, nor *later* or *out* with a reason")
     for name in names:
@@ -42,10 +23,11 @@ for line in page.splitlines():
             bad.append(f"{name} has two entries")
         entries[name] = here
 
-wanted = set(read(NAMES).split("\n")) - {""}
+wanted = set(pages.read(NAMES).split("\n")) - {""}
 bad += [f"{name} has no entry" for name in sorted(wanted - set(entries))]
 bad += [f"{name} is not in {NAMES}" for name in sorted(set(entries) - wanted)]
-bad += [f"{name} is in no header that <knet.h> includes" for name in sorted(set(re.findall(r"\bkn_\w+", page)) - ours)]
+bad += [f"{name} is in no header that <knet.h> includes"
+        for name in sorted(set(re.findall(r"\bkn_\w+", page)) - pages.names())]
 for line in bad:
     print(f"{PAGE}: {line}")
 sys.exit(bool(bad))
