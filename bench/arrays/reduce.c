@@ -10,6 +10,19 @@ static kn_tensor *sort(kn_tensor *x) {
     return kn_sort_index(&values, &indices, x, -1, false) < 0 ? NULL : values;
 }
 
+static kn_tensor *places(kn_tensor *x) {
+    kn_tensor *values, *indices;
+    return kn_cummax_index(&values, &indices, x, 1) < 0 ? NULL : values;
+}
+static kn_tensor *unique(kn_tensor *x) {
+    kn_tensor *values, *inverse;
+    return kn_unique(&values, &inverse, NULL, x) < 0 ? NULL : values;
+}
+
+static kn_tensor *line;
+static kn_status make_line(void) { return kn_hold(&line, kn_linspace(-3, 3, 10000)); }
+static void drop_line(void) { kn_unhold(&line); }
+
 /* clang-format off */
 CASE(ops20, logsumexp,   kn_logsumexp(x[0], KN_SHAPE(0), false), .in = {N(1000, 32)}, .both = true)
 CASE(ops20, sum,         kn_sum(x[0], KN_ALL, false),         .in = {N(32, 1000)}, .both = true)
@@ -52,3 +65,13 @@ CASE(arrays, sort_rows,  sort(x[0]),                          .in = {N(1000, 100
 CASE(arrays, argsort_rows, kn_argsort(x[0], 1, false),        .in = {N(1000, 1000)})
 CASE(arrays, topk_1m,    topk(x[0], 100),                     .in = {N(1000000)})
 CASE(arrays, topk_rows,  topk(x[0], 10),                      .in = {N(1000, 1000)})
+CASE(arrays, median_rows, kn_median(x[0], KN_SHAPE(1), false), .in = {N(1000, 1000)})
+CASE(arrays, quantile_all, kn_quantile(x[0], 0.9, KN_ALL, false), .in = {N(1000000)})
+CASE(arrays, nan_sum_rows, kn_nan_sum(x[0], KN_SHAPE(1), false), .in = {N(1000, 1000)})
+CASE(arrays, cummax_rows, places(x[0]),                       .in = {N(1000, 1000)})
+CASE(arrays, logcumsumexp_rows, kn_logcumsumexp(x[0], 1),     .in = {N(1000, 1000)})
+CASE(arrays, diff_rows,  kn_diff(x[0], 1, 1),                 .in = {N(1000, 1000)})
+CASE(arrays, bincount_1m, kn_bincount(x[0], 1000, KN_NONE),   .in = {I(0, 1000, 1000000)})
+CASE(arrays, histogram_1m, kn_histogram(x[0], 100, -3, 3),    .in = {N(1000000)})
+CASE(arrays, search_sorted, kn_search_sorted(line, x[0], false), .in = {N(1000000)}, .setup = make_line, .teardown = drop_line)
+CASE(arrays, unique_100k, unique(x[0]),                       .in = {I(0, 1000, 100000)})
