@@ -246,6 +246,34 @@ static void pooling_checks_windows(void **state) {
 }
 
 /* Not the op, or the part, that found it. */
+static void assert_site(int line) {
+    kn_status pending = kn_check();
+    assert_true(pending == KN_OK || pending == kn_last_error()->status);
+    assert_non_null(strstr(kn_last_error()->file, "test_checks.c"));
+    assert_int_equal(kn_last_error()->line, line);
+}
+
+/* Of a function made of ops, of rows of each kind, and of functions that return a status, also one
+ * that another function of the library calls. */
+static void errors_have_the_line_of_the_call(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = kn_zeros(KN_SHAPE(2, 3)), *out[2];
+    double value;
+    kn_kron(x, NULL), assert_site(__LINE__);
+    kn_relu(NULL), assert_site(__LINE__);
+    kn_atan2(x, NULL), assert_site(__LINE__);
+    kn_besselj(NULL, 1), assert_site(__LINE__);
+    kn_lt(x, NULL), assert_site(__LINE__);
+    kn_pinv(NULL, 0), assert_site(__LINE__);
+    assert_int_not_equal(kn_item(&value, x), KN_OK), assert_site(__LINE__);
+    assert_int_not_equal(kn_topk(&out[0], NULL, x, 9, 0, false), KN_OK), assert_site(__LINE__);
+    assert_int_not_equal(kn_unbind(out, x, 3, 0), KN_OK), assert_site(__LINE__);
+    assert_int_not_equal(kn_copy_out(&value, 1, x), KN_OK), assert_site(__LINE__);
+    kn_matmul(x, x, NULL);
+    assert_int_not_equal(kn_item(&value, x), KN_OK), assert_site(__LINE__ - 1);
+}
+
 static void errors_name_the_function_that_was_called(void **state) {
     (void)state;
     KN_FRAME();
@@ -506,7 +534,7 @@ int main(void) {
         OPS_TEST(a_stride_beyond_the_input_takes_one_window),
         OPS_TEST(an_average_counts_more_elements_than_64_bits_hold),
         OPS_TEST(gradients_of_an_empty_batch_are_zero), OPS_TEST(pooling_checks_windows),
-        TEST(errors_name_the_function_that_was_called), OPS_TEST(losses_check_scores_and_labels),
-        OPS_TEST(random_ops_check_their_numbers), OPS_TEST(optimiser_steps_check_their_parts),
-        OPS_TEST(shapes_are_written_as_text));
+        TEST(errors_name_the_function_that_was_called), OPS_TEST(errors_have_the_line_of_the_call),
+        OPS_TEST(losses_check_scores_and_labels), OPS_TEST(random_ops_check_their_numbers),
+        OPS_TEST(optimiser_steps_check_their_parts), OPS_TEST(shapes_are_written_as_text));
 }
