@@ -1,5 +1,6 @@
 /* Elements by a tensor of indices, along one axis: whole slices (index_…), or one index for each
  * element (gather, scatter). */
+#include <stdio.h>
 #include <string.h>
 
 #include "capture.h"
@@ -218,7 +219,9 @@ static kn_status count_nonzero(int64_t *out, kn_tensor *x) {
  * element. */
 kn_tensor *(kn_nonzero)(kn_tensor *x) {
     if (!kn__check_readable(KN_OP_nonzero, &x, 1)) return NULL;
-    kn_status status = kn__capture_forbids(kn__ops_self, "kn_nonzero"); /* it reads the count */
+    char name[64];
+    snprintf(name, sizeof name, "kn_%s", kn__name_in_errors(KN_OP_nonzero));
+    kn_status status = kn__capture_forbids(kn__ops_self, name); /* it reads the count */
     int64_t count = 0;
     if (status == KN_OK) status = count_nonzero(&count, x);
     if (status < 0) return kn_error_defer(status);

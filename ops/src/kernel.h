@@ -26,21 +26,26 @@
  *                                     of x; a NaN wins
  * max_index min_index  x              the extreme itself, and its place; either may be unwanted
  * cumsum cumprod  x                   like x; attr scan
- * cummax_index cummin_index  x        I64: the place of the extreme among the elements up to each
- * one, of equals the last; once there is a NaN, of the last NaN search_sorted   sorted, values I64:
- * how many of the elements of sorted are below each value, or not above it (scalars: a = 1); NaN
- * above all recur           a, b                y[i] = b[i] + a[i]·y[i - 1] along the axis; attr
- * scan sort topk       x                   the first k of each line in order, and their places;
- * stable, NaN above all take_along      x, index I64        the elements of x, of attr's shape, at
- * index: as many indices for each line of the axis put_along       g, index I64        zeros of
- * attr's shape with g's elements at index broadcast       x                   (acc) x broadcast to
- * out's shape; any dtype matmul          a, b                (acc) c [...,M,N]; a [...,M,K] or,
- * trans_a, [...,K,M]; one product for each of the leading dimensions, broadcast linear linear_act
- * x, w, b|NONE     y [...,O]; x [...,I], w [O,I], b [O]; act.act of it linear_weight_bias  x, g
- * gᵀ·x [O,I] and g's sum over rows [O]; x [R,I], g [R,O], none empty (both may be added to) kron a,
- * b                c [M·P,N·Q] of a [M,N], b [P,Q]: kron.h tri_scale       x                   like
- * x: its parts times the weights of attr, 0 where one is 0 cholesky        a                   L
- * [...,N,N], zeros above the diagonal; NaN throughout if a is not positive definite
+ * cummax_index cummin_index  x        I64: the place of the extreme among the elements up to each,
+ *                                     of equals the last; once there is a NaN, of the last NaN
+ * search_sorted   sorted, values      I64: how many elements of sorted are below each value, or not
+ *                                     above it (scalars: a = 1); NaN above all
+ * recur           a, b                y[i] = b[i] + a[i]·y[i - 1] along the axis; attr scan
+ * sort topk       x                   the first k of each line in order, and their places; stable,
+ *                                     NaN above all
+ * take_along      x, index I64        the elements of x, of attr's shape, at index: as many indices
+ *                                     for each line of the axis
+ * put_along       g, index I64        zeros of attr's shape with g's elements at index
+ * broadcast       x                   (acc) x broadcast to out's shape; any dtype
+ * matmul          a, b                (acc) c [...,M,N]; a [...,M,K] or, trans_a, [...,K,M]; one
+ *                                     product for each of the leading dimensions, broadcast
+ * linear linear_act  x, w, b|NONE     y [...,O]; x [...,I], w [O,I], b [O]; act.act of it
+ * linear_weight_bias  x, g            gᵀ·x [O,I] and g's sum over rows [O]; x [R,I], g [R,O], none
+ *                                     empty (both may be added to)
+ * kron            a, b                c [M·P,N·Q] of a [M,N], b [P,Q]: kron.h
+ * tri_scale       x                   like x: its parts times the weights of attr, 0 where one is 0
+ * cholesky        a                   L [...,N,N], zeros above the diagonal; NaN throughout if a is
+ *                                     not positive definite
  * triangular_solve  a, b              x like b with op(a)·x = b; a [...,N,N], b [...,N,K]
  * solve           a, b, factors|NONE  x like b with op(a)·x = b; a [...,N,N], b [...,N,K]; factors
  *                                     [...,N+1,N]: factors.h
