@@ -16,6 +16,7 @@
 #include <knet/frame.h>
 #include <knet/image.h>
 #include <knet/layer.h>
+#include <knet/linalg.h>
 #include <knet/models.h>
 #include <knet/norm.h>
 #include <knet/ops.h>
@@ -40,6 +41,7 @@
 #include <knet/sequence.h>
 #include <knet/share.h>
 #include <knet/stacks.h>
+#include <knet/statistics.h>
 #include <knet/status.h>
 #include <knet/tape.h>
 #include <knet/tensor.h>
