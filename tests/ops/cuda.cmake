@@ -104,7 +104,7 @@ if(CUDAToolkit_FOUND AND CUDNN_INCLUDE_DIR AND CMAKE_CXX_COMPILER
   set(emulated
       ${kernels}/pointwise/pointwise.cu ${kernels}/pointwise/pointwise_back.cu ${kernels}/pointwise/bias.cu
       ${kernels}/movement/move.cu ${kernels}/movement/pad.cu ${kernels}/movement/gather.cu
-      ${kernels}/reduce/reduce.cu ${kernels}/reduce/place.cu ${kernels}/reduce/scan.cu ${kernels}/reduce/sort.cu
+      ${kernels}/reduce/reduce.cu ${kernels}/reduce/place.cu ${kernels}/reduce/scan.cu ${kernels}/reduce/search.cu ${kernels}/reduce/sort.cu
       ${kernels}/pool/pooling.cu
       ${kernels}/softmax/softmax.cu ${kernels}/softmax/loss.cu
       ${kernels}/norm/batchnorm.cu ${kernels}/norm/rownorm.cu

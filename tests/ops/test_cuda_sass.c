@@ -26,6 +26,7 @@ static const struct {
     {"16sort_line_kernel", "a warp reads 32 neighbours of a line, which begins anywhere"},
     {"radix_", "the same"},
     {"12store_kernel", "elements at sorted places"},
+    {"13search_kernel", "elements halfway through a line"},
     {"12frame_kernel", "rows of any length, which begin anywhere"},
     {"17copy_packs_kernel", "elements that are no neighbours, or at odd addresses"},
     {"11scan_kernel", "pieces that begin anywhere"},
