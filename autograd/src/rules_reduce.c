@@ -284,6 +284,15 @@ static kn_tensor *put_back(kn__back *b, int i, kn_tensor *index) {
 kn_tensor *kn__rule_max_index(kn__back *b, int i) { return put_back(b, i, kn__saved_out(b, 1)); }
 kn_tensor *kn__rule_sort(kn__back *b, int i) { return put_back(b, i, kn__saved_out(b, 1)); }
 
+/* An extreme stays for several elements: their gradients add up. */
+kn_tensor *kn__rule_cummax(kn__back *b, int i) {
+    const kn_attr_scan *scan = kn__back_attr(b);
+    kn_shape shape = kn__back_shape(b, i);
+    kn_attr_index attr = {.axis = __builtin_ctz(scan->mask), .n_dims = shape.n_dims};
+    memcpy(attr.dim, shape.dim, sizeof attr.dim);
+    return KN_GIVE(b, i, scatter_add, &attr, KN_NONE, kn__saved_out(b, 1), b->g);
+}
+
 kn_tensor *kn__rule_take_along(kn__back *b, int i) {
     return KN_GIVE(b, i, put_along, kn__back_attr(b), b->g, kn__saved_in(b, 1));
 }

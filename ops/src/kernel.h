@@ -26,10 +26,14 @@
  *                                     of x; a NaN wins
  * max_index min_index  x              the extreme itself, and its place; either may be unwanted
  * cumsum cumprod  x                   like x; attr scan
- * cummax_index cummin_index  x        I64: the place of the extreme among the elements up to each,
- *                                     of equals the last; once there is a NaN, of the last NaN
+ * cummax cummin   x                   the extreme among the elements up to each, like x, and its
+ *                                     place, of equals the last, I64; either may be unwanted; once
+ *                                     there is a NaN, the last NaN
  * search_sorted   sorted, values      I64: how many elements of sorted are below each value, or not
  *                                     above it (scalars: a = 1); NaN above all
+ * bin             x                   I64 like x: 1 … n, which of the ranges between linspace(a, b,
+ *                                     n + 1) it lies in, b in the last; 0 below a; n + 1 beyond b,
+ *                                     and for NaN; attr make, n = dim[0]
  * recur           a, b                y[i] = b[i] + a[i]·y[i - 1] along the axis; attr scan
  * sort topk       x                   the first k of each line in order, and their places; stable,
  *                                     NaN above all

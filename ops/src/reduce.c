@@ -179,6 +179,10 @@ bool kn__infer_scan(kn_op_call *call) {
     return kn__like(call, 0, call->in[0]);
 }
 
+bool kn__infer_extremes(kn_op_call *call) {
+    return kn__like(call, 0, call->in[0]) && kn__like(call, 1, call->in[0]);
+}
+
 bool kn__infer_recur(kn_op_call *call) {
     if (!kn__same_shape(call->in[0], call->in[1]))
         return kn_op_call_fail(call, KN_ERR_SHAPE, "a and b differ in shape");
@@ -193,6 +197,19 @@ static kn_tensor *scan(kn_op op, kn_tensor *x, int axis) {
 
 kn_tensor *(kn_cumsum)(kn_tensor *x, int axis) { return scan(KN_OP_cumsum, x, axis); }
 kn_tensor *(kn_cumprod)(kn_tensor *x, int axis) { return scan(KN_OP_cumprod, x, axis); }
+kn_tensor *(kn_cummax)(kn_tensor *x, int axis) { return scan(KN_OP_cummax, x, axis); }
+kn_tensor *(kn_cummin)(kn_tensor *x, int axis) { return scan(KN_OP_cummin, x, axis); }
+
+kn_status(kn_cummax_index)(kn_tensor **values, kn_tensor **indices, kn_tensor *x, int axis) {
+    KN__AS("cummax_index", "x");
+    kn_attr_scan attr = {0};
+    return both(values, indices, KN_OP_cummax, x, &KN_SHAPE(axis), &attr);
+}
+kn_status(kn_cummin_index)(kn_tensor **values, kn_tensor **indices, kn_tensor *x, int axis) {
+    KN__AS("cummin_index", "x");
+    kn_attr_scan attr = {0};
+    return both(values, indices, KN_OP_cummin, x, &KN_SHAPE(axis), &attr);
+}
 
 bool kn__infer_sort(kn_op_call *call) {
     kn_attr_sort *attr = call->attr;

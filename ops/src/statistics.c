@@ -4,10 +4,24 @@
 #include <math.h>
 #include <string.h>
 
+#include "modes.h"
 #include "run.h"
 
 static kn_tensor *constant(const kn_tensor *x, double value) { return kn__constant_like(x, value); }
 static bool is_float(const kn_tensor *x) { return KN_CLASS_FLOAT >> x->dtype & 1; }
+
+/* Until fuse_end pointwise ops and slices are pending: what reads them computes them by tiles. */
+static bool fuse_begin(void) {
+    kn__ops_thread *self = kn__ops_thread_get();
+    kn__frame *frame = self ? self->frame : NULL;
+    bool before = frame && frame->fuse;
+    if (frame) frame->fuse = kn__mode_fuse() != KN__MODE_NEVER;
+    return before;
+}
+static void fuse_end(bool before) {
+    kn__frame *frame = kn__ops_self ? kn__ops_self->frame : NULL;
+    if (frame) frame->fuse = before;
+}
 
 /* --- quantiles --- */
 
@@ -75,8 +89,13 @@ kn_tensor *(kn_median)(kn_tensor *x, kn_shape axes, bool keep_dims) {
 
 /* --- without NaNs --- */
 
+/* Pending, for the reduction that reads it. */
 static kn_tensor *replaced(kn_tensor *x, double value) {
-    return is_float(x) ? (kn_where)((kn_isnan)(x), constant(x, value), x) : x;
+    if (!is_float(x)) return x;
+    bool fuse = fuse_begin();
+    kn_tensor *y = (kn_where)((kn_isnan)(x), constant(x, value), x);
+    fuse_end(fuse);
+    return y;
 }
 
 kn_tensor *(kn_nan_sum)(kn_tensor *x, kn_shape axes, bool keep_dims) {
@@ -171,34 +190,27 @@ kn_tensor *(kn_bincount)(kn_tensor *x, int64_t n, kn_tensor *weights) {
     return counted(x, n, weighted ? weights : NULL);
 }
 
-/* n + 1 ends of n ranges. */
-static kn_tensor *ends(const kn_tensor *x, double lo, double hi, int64_t n) {
-    kn_attr_make attr = {.a = lo, .b = hi, .dim = {n + 1}, .n_dims = 1, .dtype = x->dtype};
-    kn_op_call call;
-    kn_op_call_init(&call, KN_OP_linspace, &attr, NULL, 0);
-    call.device = x->storage->device;
-    return kn_op_run(&call);
-}
+bool kn__infer_bin(kn_op_call *call) { return kn__like(call, 0, call->in[0]); }
 
-/* The ends before an element, 0 … bins + 1, are counted. Those before hi and what is beyond it, all
- * of them, are one number too many; elements equal to hi come back to the last range. */
+/* Ranges 1 … bins; 0 and bins + 1 are for what isn't counted. */
 kn_tensor *(kn_histogram)(kn_tensor *x, int64_t bins, double lo, double hi) {
     KN__AS("histogram", "x");
-    const kn_op op = KN_OP_search_sorted;
+    const kn_op op = KN_OP_bin;
     if (!kn__check_readable(op, &x, 1)) return NULL;
-    if (bins < 1 || bins > INT32_MAX || !(lo < hi) || !isfinite(lo) || !isfinite(hi))
-        return kn_op_fail(op, KN_ERR_INVALID,
-                          "bins is %lld, lo is %g, hi is %g; lo must be below hi, both finite",
-                          (long long)bins, lo, hi);
+    if (bins < 1 || bins > INT32_MAX || !(lo < hi) || !isfinite(hi - lo))
+        return kn_op_fail(
+            op, KN_ERR_INVALID,
+            "bins is %lld, lo is %g, hi is %g; bins must be 1 … 2^31 - 1, lo below hi, "
+            "both and hi - lo finite",
+            (long long)bins, lo, hi);
     KN_FRAME(.record = KN_OFF);
     if (!is_float(x)) x = (kn_cast)(x, KN_F64);
     if (x && x->dtype != KN_F64) x = (kn_cast)(x, KN_F32);
     if (!x) return NULL;
-    kn_tensor *before = (kn_search_sorted)(ends(x, lo, hi, bins), x, true);
-    kn_tensor *counts = before ? counted(before, bins + 2, NULL) : NULL;
-    kn_tensor *inside = counts ? (kn_slice)(counts, KN_SHAPE(1), KN_SHAPE(bins + 1)) : NULL;
-    kn_tensor *at_end = (kn_count_nonzero)((kn_eq)(x, constant(x, hi)), KN_ALL, false);
-    kn_tensor *y = at_end ? (kn_add_at)(inside, at_end, KN_ITEMS(KN_AT(-1))) : NULL;
+    kn_attr_make attr = {.a = lo, .b = hi, .dim = {bins}, .n_dims = 1};
+    kn_tensor *bin = KN_CALL(bin, &attr, x);
+    kn_tensor *counts = bin ? counted(bin, bins + 2, NULL) : NULL;
+    kn_tensor *y = counts ? (kn_slice)(counts, KN_SHAPE(1), KN_SHAPE(bins + 1)) : NULL;
     return y ? (kn_keep)(y) : NULL;
 }
 
@@ -298,58 +310,12 @@ kn_status(kn_unique)(kn_tensor **values, kn_tensor **inverse, kn_tensor **counts
 
 /* --- along one axis --- */
 
-bool kn__infer_scan_place(kn_op_call *call) { return kn__like(call, 0, call->in[0]); }
-
-static kn_tensor *places_of(kn_op op, kn_tensor *x, int *axis) {
-    if (!kn__axis_of(axis, op, x)) return NULL;
-    kn_attr_scan attr = {.mask = 1u << *axis};
-    return kn_op_call_run(op, &attr, &x, 1);
-}
-
-static kn_tensor *extremes(kn_op op, kn_tensor *x, int axis) {
-    kn_tensor *places = places_of(op, x, &axis);
-    return places ? (kn_gather)(x, places, axis) : NULL;
-}
-
-kn_tensor *(kn_cummax)(kn_tensor *x, int axis) {
-    KN__AS("cummax", "x");
-    return extremes(KN_OP_cummax_index, x, axis);
-}
-kn_tensor *(kn_cummin)(kn_tensor *x, int axis) {
-    KN__AS("cummin", "x");
-    return extremes(KN_OP_cummin_index, x, axis);
-}
-
-static kn_status with_places(kn_tensor **values, kn_tensor **indices, kn_op op, kn_tensor *x,
-                             int axis) {
-    if (values) *values = NULL;
-    if (indices) *indices = NULL;
-    KN_TRY(kn_check());
-    if (!values && !indices) {
-        kn_op_fail(op, KN_ERR_INVALID, "values and indices are NULL");
-        return kn_check();
-    }
-    kn_tensor *places = places_of(op, x, &axis);
-    kn_tensor *y = places && values ? (kn_gather)(x, places, axis) : NULL;
-    if (!places || (values && !y)) return kn_check();
-    if (values) *values = y;
-    if (indices) *indices = places;
-    return KN_OK;
-}
-
-kn_status(kn_cummax_index)(kn_tensor **values, kn_tensor **indices, kn_tensor *x, int axis) {
-    return with_places(values, indices, KN_OP_cummax_index, x, axis);
-}
-kn_status(kn_cummin_index)(kn_tensor **values, kn_tensor **indices, kn_tensor *x, int axis) {
-    return with_places(values, indices, KN_OP_cummin_index, x, axis);
-}
-
 /* m, near the largest element so far, is whole, so that it has no gradient. With it no exponential
  * overflows: Σ e^(x - m) follows from the sum before by s[i] = e^(x - m[i]) + e^(m[i-1] - m[i])·s.
  */
 static kn_tensor *logcumsumexp(kn_tensor *x, int axis) {
     double most = kn__largest((kn_dtype)x->dtype);
-    kn_tensor *m = (kn_floor)((kn_clamp)(extremes(KN_OP_cummax_index, x, axis), -most, most));
+    kn_tensor *m = (kn_floor)((kn_clamp)((kn_cummax)(x, axis), -most, most));
     if (!m) return NULL;
     kn_shape start = {.n_dims = m->n_dims}, end = kn_tensor_shape(m);
     end.dim[axis] = 1;
@@ -373,13 +339,18 @@ kn_tensor *(kn_logcumsumexp)(kn_tensor *x, int axis) {
     return narrow && y ? (kn_cast)(y, (kn_dtype)x->dtype) : y;
 }
 
+/* The slices are read where they lie. */
 static kn_tensor *difference(kn_tensor *x, int axis) {
+    bool fuse = fuse_begin();
     kn_shape start = {.n_dims = x->n_dims}, stop = kn_tensor_shape(x);
     stop.dim[axis] = stop.dim[axis] > 0 ? stop.dim[axis] - 1 : 0;
     kn_tensor *before = (kn_slice)(x, start, stop);
     start.dim[axis] = x->dim[axis] > 0 ? 1 : 0;
     kn_tensor *after = (kn_slice)(x, start, kn_tensor_shape(x));
-    return x->dtype == KN_BOOL ? (kn_ne)(after, before) : (kn_sub)(after, before);
+    kn_tensor *y = x->dtype == KN_BOOL ? (kn_ne)(after, before) : (kn_sub)(after, before);
+    fuse_end(fuse);
+    kn_status status = y && !fuse ? kn_tensor_compute(y) : KN_OK;
+    return status < 0 ? kn_error_defer(status) : y;
 }
 
 kn_tensor *(kn_diff)(kn_tensor *x, int64_t n, int axis) {

@@ -267,34 +267,35 @@ static void scans(void) {
     }
 }
 
-/* --- places of extremes so far, and in sorted lines --- */
+/* --- extremes so far, and places in sorted lines --- */
 
-static void scan_places_of(int axis, parity_operand x) {
+static void extremes_of(int axis, parity_operand x) {
     for (int min = 0; min < 2; min++) {
-        parity_case *c = parity_add(min ? KN_OP_cummin_index : KN_OP_cummax_index, COMPARE_EXACT);
+        parity_case *c = parity_add(min ? KN_OP_cummin : KN_OP_cummax, COMPARE_EXACT);
         c->n_in = 1, c->in[0] = x;
-        c->out[0] = of_dtype(like(x, FILL_GUARD), KN_I64);
+        c->out[0] = like(x, FILL_GUARD);
+        c->out[1] = of_dtype(like(x, FILL_GUARD), KN_I64);
         ATTR(c, kn_attr_scan, 1u << axis, 0, 0);
     }
 }
 
-static void scan_places(void) {
-    scan_places_of(0, U(1));
-    scan_places_of(0, OPERAND(TIES, 70001));
-    scan_places_of(1, U(7, 1300));
-    scan_places_of(1, OPERAND(TIES, 2, 5377));
-    scan_places_of(1, OPERAND(SPECIAL, 3, 41, 5));
-    scan_places_of(0, U(19, 700));
-    scan_places_of(0, OPERAND(SPECIAL, 300, 2));
-    scan_places_of(1, OPERAND(TIES, 2, 1000, 3));
-    scan_places_of(1, U(4, 0));
+static void extremes(void) {
+    extremes_of(0, U(1));
+    extremes_of(0, OPERAND(TIES, 70001));
+    extremes_of(1, U(7, 1300));
+    extremes_of(1, OPERAND(TIES, 2, 5377));
+    extremes_of(1, OPERAND(SPECIAL, 3, 41, 5));
+    extremes_of(0, U(19, 700));
+    extremes_of(0, OPERAND(SPECIAL, 300, 2));
+    extremes_of(1, OPERAND(TIES, 2, 1000, 3));
+    extremes_of(1, U(4, 0));
     static const kn_dtype dtypes[] = {KN_F16, KN_BF16, KN_I64, KN_I32, KN_U8, KN_BOOL};
     for (int t = 0; t < 6; t++) {
         parity_operand x = of_dtype(OPERAND(INDEX, 3, 700), dtypes[t]);
         x.limit = dtypes[t] == KN_BOOL ? 2 : 50;
         if (t < 2) x = like(x, FILL_SPECIAL);
-        scan_places_of(1, x);
-        scan_places_of(0, x);
+        extremes_of(1, x);
+        extremes_of(0, x);
     }
 }
 
@@ -305,6 +306,22 @@ static void search_of(parity_operand sorted, parity_operand values) {
         c->out[0] = of_dtype(like(values, FILL_GUARD), KN_I64);
         ATTR(c, kn_attr_scalars, right, 0);
     }
+}
+
+static void bins_of(int64_t n, double lo, double hi, parity_operand x) {
+    parity_case *c = parity_add(KN_OP_bin, COMPARE_EXACT);
+    c->n_in = 1, c->in[0] = x;
+    c->out[0] = of_dtype(like(x, FILL_GUARD), KN_I64);
+    kn_attr_make attr = {.a = lo, .b = hi, .dim = {n}, .n_dims = 1};
+    set_attr(c, &attr, sizeof attr);
+}
+
+static void bins(void) {
+    bins_of(8, -2, 2, OPERAND(TIES, 300)); /* on the ends of ranges */
+    bins_of(3, -1, 1, OPERAND(SPECIAL, 40, 5));
+    bins_of(1, -2, 3, OPERAND(SPECIAL, 100));
+    bins_of(4, -1, 1, SCALAR(TIES));
+    bins_of(4, 0, 1, U(0));
 }
 
 static void searches(void) {
@@ -390,7 +407,8 @@ void parity_reduce_cases(void) {
     reductions();
     places();
     scans();
-    scan_places();
+    extremes();
     searches();
+    bins();
     sorts();
 }

@@ -58,7 +58,7 @@ typedef struct kn_attr_scalars {
     double a, b;
 } kn_attr_scalars;
 /* fill: value a; uniform: a … b; normal: mean a, deviation b; bernoulli: probability a; integers:
- * a … b - 1; arange: first a, step b; linspace: first a, last b */
+ * a … b - 1; arange: first a, step b; linspace: first a, last b; bin: dim[0] ranges of a … b */
 typedef struct kn_attr_make {
     double a, b;
     int64_t dim[KN_DIMS_MAX]; /* of the result */
@@ -81,7 +81,7 @@ typedef struct kn_attr_var {
     uint32_t mask, keep_dims;
     double correction;
 } kn_attr_var;
-/* cummax_index, cummin_index: the mask alone. cumsum, cumprod, recur: y[i] = b[i] + a[i]·y[i - 1],
+/* cummax, cummin: the mask alone. cumsum, cumprod, recur: y[i] = b[i] + a[i]·y[i - 1],
  * along the one axis of the mask. reverse: from the end; exclusive: y[i] is what the elements
  * before i make. */
 typedef struct kn_attr_scan {

@@ -12,6 +12,7 @@
 #include <cuda_runtime_api.h>
 #include <knet/tensor.h>
 
+#include "bins.h"
 #include "grid.h"
 #include "quantile.h"
 #include "reduce.h"
@@ -177,11 +178,12 @@ cudaError_t kn__launch_place(const kn__place_args *p, cudaStream_t stream);
 
 /* --- scan.cu: along the middle of [outer, n, inner] --- */
 typedef struct kn__scan {
-    int kind; /* 0: sums, 1: products, 2: y = b + x·y, 3, 4: places of maxima, minima */
+    int kind; /* 0: sums, 1: products, 2: y = b + x·y, 3, 4: maxima, minima */
     bool reverse, exclusive;
     kn_dtype dtype;
     kn__lines lines;
-    void *out;
+    void *out;       /* NULL: not wanted, of extremes */
+    int64_t *places; /* likewise; NULL of others */
     const void *in, *b;
     int64_t n_chunks, chunk;
     void *totals; /* work space of 16 bytes a chunk of a line; NULL when n_chunks is 1 */
@@ -199,6 +201,8 @@ typedef struct kn__search_args {
     int64_t n, each, count;
 } kn__search_args;
 cudaError_t kn__launch_search(const kn__search_args *p, cudaStream_t stream);
+cudaError_t kn__launch_bin(const kn__bins *bins, const void *x, int64_t *places, int64_t n,
+                           cudaStream_t stream);
 
 /* --- sort.cu: along the middle of [outer, n, inner] --- */
 typedef struct kn__sort_args {

@@ -83,16 +83,17 @@ kn_status kn__cuda_place(kn_op_call *call) {
 kn_status kn__cuda_scan(kn_op_call *call) {
     const kn_attr_scan *attr = call->attr;
     const kn_tensor *x = call->in[0];
-    kn__scan p = {.kind = call->op == KN_OP_cumsum         ? 0
-                          : call->op == KN_OP_cumprod      ? 1
-                          : call->op == KN_OP_recur        ? 2
-                          : call->op == KN_OP_cummax_index ? 3
-                                                           : 4,
+    kn__scan p = {.kind = call->op == KN_OP_cumsum    ? 0
+                          : call->op == KN_OP_cumprod ? 1
+                          : call->op == KN_OP_recur   ? 2
+                          : call->op == KN_OP_cummax  ? 3
+                                                      : 4,
                   .reverse = attr->reverse != 0,
                   .exclusive = attr->exclusive != 0,
                   .dtype = (kn_dtype)x->dtype,
                   .lines = kn__lines_of(x, attr->mask),
-                  .out = call->out[0]->data,
+                  .out = call->out[0] ? call->out[0]->data : NULL,
+                  .places = call->n_out > 1 && call->out[1] ? call->out[1]->data : NULL,
                   .in = x->data,
                   .b = call->op == KN_OP_recur ? call->in[1]->data : NULL};
     kn__scan_plan(&p);
@@ -100,7 +101,7 @@ kn_status kn__cuda_scan(kn_op_call *call) {
     return KN__CUDA_NAMED("scan_kernel", kn__launch_scan(&p, call->stream));
 }
 
-kn_status kn__cuda_scan_place(kn_op_call *call) { return kn__cuda_scan(call); }
+kn_status kn__cuda_extremes(kn_op_call *call) { return kn__cuda_scan(call); }
 
 kn_status kn__cuda_search_sorted(kn_op_call *call) {
     const kn_attr_scalars *attr = call->attr;
@@ -114,6 +115,14 @@ kn_status kn__cuda_search_sorted(kn_op_call *call) {
                          .each = sorted->n_dims > 1 ? values->dim[values->n_dims - 1] : values->n,
                          .count = values->n};
     return KN__CUDA_NAMED("search_kernel", kn__launch_search(&p, call->stream));
+}
+
+kn_status kn__cuda_bin(kn_op_call *call) {
+    const kn_attr_make *attr = call->attr;
+    const kn_tensor *x = call->in[0];
+    kn__bins bins = kn__bins_of(attr->a, attr->b, attr->dim[0], x->dtype == KN_F32);
+    return KN__CUDA_NAMED("bin_kernel",
+                          kn__launch_bin(&bins, x->data, call->out[0]->data, x->n, call->stream));
 }
 
 kn_status kn__cuda_sort(kn_op_call *call) {

@@ -15,13 +15,26 @@ enum {
     AT_ONCE = 8  // elements of a column in flight
 };
 
+struct scan_job {
+    bool reverse, exclusive;
+    bool joins;  // chunks into totals, and stores nothing
+    kn__lines lines;
+    int64_t n_chunks, chunk;
+    void *totals;  // states, [n_chunks][lines]
+    void *out;
+    int64_t *places;  // of extremes; NULL: not wanted
+    kn_dtype out_dtype;
+};
+
 // y = y + x
 template <class A>
 struct sums {
     using state = A;
     __device__ static state identity() { return A(0); }
     __device__ static state then(state f, state g) { return f + g; }
-    __device__ static A value(state s) { return s; }
+    __device__ static void store(const scan_job &j, int64_t at, state s) {
+        store_as(j.out, j.out_dtype, at, s, false);
+    }
     __device__ static state up(state s, int d) { return __shfl_up_sync(0xffffffffu, s, d); }
     template <class T>
     __device__ static state of(const T *x, const T *, int64_t i, int64_t) {
@@ -46,7 +59,9 @@ struct steps {
     using state = step<A>;
     __device__ static state identity() { return {A(1), A(0)}; }
     __device__ static state then(state f, state g) { return {f.a * g.a, g.b + g.a * f.b}; }
-    __device__ static A value(state s) { return s.b; }
+    __device__ static void store(const scan_job &j, int64_t at, state s) {
+        store_as(j.out, j.out_dtype, at, s.b, false);
+    }
     __device__ static state up(state s, int d) {
         return {__shfl_up_sync(0xffffffffu, s.a, d), __shfl_up_sync(0xffffffffu, s.b, d)};
     }
@@ -56,14 +71,14 @@ struct steps {
     }
 };
 
-// The place of the extreme so far, of equals the last one; a NaN stays. at < 0: none yet.
+// The extreme so far and its place, of equals the last one; a NaN stays. at < 0: none yet.
 template <class A>
 struct extreme {
     A v;
     int64_t at;
 };
 template <class A, bool MAX>
-struct places {
+struct extremes {
     using state = extreme<A>;
     __device__ static state identity() { return {A(0), -1}; }
     __device__ static state then(state f, state g) {
@@ -71,7 +86,10 @@ struct places {
         bool later = f.at < 0 || (g.at >= 0 && ((reaches && f.v == f.v) || g.v != g.v));
         return later ? g : f;
     }
-    __device__ static int64_t value(state s) { return s.at; }
+    __device__ static void store(const scan_job &j, int64_t at, state s) {
+        if (j.out) store_as(j.out, j.out_dtype, at, s.v, false);
+        if (j.places) j.places[at] = s.at;
+    }
     __device__ static state up(state s, int d) {
         return {__shfl_up_sync(0xffffffffu, s.v, d), __shfl_up_sync(0xffffffffu, s.at, d)};
     }
@@ -79,16 +97,6 @@ struct places {
     __device__ static state of(const T *x, const T *, int64_t i, int64_t k) {
         return {load_as(x[i]), k};
     }
-};
-
-struct scan_job {
-    bool reverse, exclusive;
-    bool joins;  // chunks into totals, and stores nothing
-    kn__lines lines;
-    int64_t n_chunks, chunk;
-    void *totals;  // states, [n_chunks][lines]
-    void *out;
-    kn_dtype out_dtype;
 };
 
 // Step k of a line; past the end, the identity. The identity is on the left of step 0 alone, as on
@@ -168,8 +176,7 @@ __global__ void __launch_bounds__(BLOCK, 1) scan_rows_kernel(scan_job j, const T
                 }
                 __syncthreads();
                 for (int u = 0; u < ITEMS && k0 + u * BLOCK < end; u++)
-                    store_as(j.out, j.out_dtype, place(k0 + u * BLOCK),
-                             S::value(tile[threadIdx.x + u * BLOCK]), false);
+                    S::store(j, place(k0 + u * BLOCK), tile[threadIdx.x + u * BLOCK]);
             }
             carry = begun ? S::then(carry, total) : total;
             begun = true;
@@ -199,9 +206,7 @@ __global__ void __launch_bounds__(BLOCK, 1)
 #pragma unroll
             for (int u = 0; u < AT_ONCE; u++) {
                 state next = begun ? S::then(y, s[u]) : s[u];
-                if (!j.joins && k + u < end)
-                    store_as(j.out, j.out_dtype, place(k + u), S::value(j.exclusive ? y : next),
-                             false);
+                if (!j.joins && k + u < end) S::store(j, place(k + u), j.exclusive ? y : next);
                 y = next, begun = true;
             }
         }
@@ -253,11 +258,11 @@ cudaError_t kn__launch_scan(const kn__scan *p, cudaStream_t stream) {
         using T = decltype(t);
         using A = computed<T>;
         kn_dtype out = std::is_same<A, int64_t>::value ? KN_I64 : p->dtype;
-        scan_job j = {p->reverse, p->exclusive, false,  p->lines, p->n_chunks,
-                      p->chunk,   p->totals,    p->out, out};
-        if (p->kind > 2) j.out_dtype = KN_I64;
-        if (p->kind == 3) return launch<places<A, true>, T>(p, j, stream);
-        if (p->kind == 4) return launch<places<A, false>, T>(p, j, stream);
+        scan_job j = {p->reverse, p->exclusive, false,  p->lines,  p->n_chunks,
+                      p->chunk,   p->totals,    p->out, p->places, out};
+        if (p->kind > 2) j.out_dtype = p->dtype;
+        if (p->kind == 3) return launch<extremes<A, true>, T>(p, j, stream);
+        if (p->kind == 4) return launch<extremes<A, false>, T>(p, j, stream);
         if (p->kind == 0) return launch<sums<A>, T>(p, j, stream);
         if (p->kind == 1) return launch<products<A>, T>(p, j, stream);
         return launch<steps<A>, T>(p, j, stream);

@@ -1,4 +1,4 @@
-// Places in sorted lines: a thread a value.
+// Places in sorted lines, and in the ranges of a histogram: a thread a value.
 
 #include "cuda/reduce/elements.cuh"
 
@@ -32,7 +32,24 @@ __global__ void search_kernel(kn__search_args p) {
     }
 }
 
+template <class T>
+__global__ void bin_kernel(kn__bins bins, const T *x, int64_t *places, int64_t n) {
+    for (int64_t i = thread_index(); i < n; i += thread_count())
+        places[i] = kn__bin_of(&bins, (double)x[i]);
+}
+
 }  // namespace
+
+extern "C" cudaError_t kn__launch_bin(const kn__bins *bins, const void *x, int64_t *places,
+                                      int64_t n, cudaStream_t stream) {
+    if (bins->is_f32)
+        KN_LAUNCH(bin_kernel<float>, blocks_for(n), BLOCK, stream, *bins, (const float *)x, places,
+                  n);
+    else
+        KN_LAUNCH(bin_kernel<double>, blocks_for(n), BLOCK, stream, *bins, (const double *)x,
+                  places, n);
+    return cudaGetLastError();
+}
 
 extern "C" cudaError_t kn__launch_search(const kn__search_args *p, cudaStream_t stream) {
     return with_any(p->dtype, [&](auto t) {

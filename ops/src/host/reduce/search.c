@@ -1,11 +1,14 @@
-/* Places in sorted lines. The halves of a line that a search leaves are chosen by arithmetic, not
- * by a branch that can't be predicted. */
+/* Places in sorted lines. All searches of a line take the same steps: a block of them runs in
+ * lockstep, so that their loads are in flight together and none waits for a branch. */
+#include <string.h>
+
+#include "bins.h"
 #include "convert.h"
 #include "host/base/chunks.h"
 #include "host/base/loops.h"
 #include "kernel.h"
 
-enum { GRAIN = 1 << 10 };
+enum { GRAIN = 1 << 11, BLOCK = 16 };
 
 typedef struct search_job {
     const char *sorted, *values;
@@ -15,37 +18,53 @@ typedef struct search_job {
     bool right;
 } search_job;
 
-/* Whether an element comes before the place: NaN counts as largest. */
-#define IS_BEFORE(below, same, x_is_nan, v_is_nan)                                                 \
-    ((below) | ((v_is_nan) & !(x_is_nan)) | (right & ((same) | ((x_is_nan) & (v_is_nan)))))
-
-#define SEARCH(name, element, type, load)                                                          \
-    static void search_##name(const search_job *j, int64_t from, int64_t to) {                     \
-        const element *values = (const element *)j->values;                                        \
-        const bool right = j->right;                                                               \
-        for (int64_t i = from; i < to; i++) {                                                      \
-            const element *x = (const element *)j->sorted + i / j->each * j->n, *line = x;         \
-            const type v = load(values[i]);                                                        \
-            for (int64_t left = j->n; left > 0;) {                                                 \
-                int64_t half = (left + 1) / 2;                                                     \
-                const type at = load(x[half - 1]);                                                 \
-                bool before = IS_BEFORE(at < v, at == v, at != at, v != v);                        \
-                x = before ? x + half : x;                                                         \
-                left = before ? left - half : half - 1;                                            \
+/* A block of values in one line: how many elements `before` holds for. The elements that it holds
+ * for come first, so NaNs, which no number is above, are none of them. Those before a NaN are the
+ * numbers, or all. */
+#define SEARCH(name, element, type, load, way, is_before)                                          \
+    static void name##_##way(int64_t *places, const element *line, int64_t n,                      \
+                             const element *values, int64_t count) {                               \
+        int64_t at[BLOCK] = {0};                                                                   \
+        type v[BLOCK];                                                                             \
+        for (int64_t i = 0; i < BLOCK; i++) v[i] = load(values[i < count ? i : 0]);                \
+        int64_t left = n;                                                                          \
+        for (; left > 1; left -= left / 2) {                                                       \
+            const element *half = line + (left / 2 - 1);                                           \
+            for (int64_t i = 0; i < BLOCK; i++) {                                                  \
+                const type x = load(half[at[i]]);                                                  \
+                at[i] += is_before(x, v[i]) ? left / 2 : 0;                                        \
             }                                                                                      \
-            j->places[i] = x - line;                                                               \
+        }                                                                                          \
+        for (int64_t i = 0; i < count; i++) {                                                      \
+            const type x = load(line[at[i]]);                                                      \
+            places[i] = at[i] + (is_before(x, v[i]) ? 1 : 0);                                      \
+        }                                                                                          \
+    }
+#define BELOW(x, v) ((x) < (v) || ((v) != (v) && (x) == (x)))
+#define NOT_ABOVE(x, v) ((x) <= (v) || (v) != (v))
+#define SEARCHES(name, element, type, load)                                                        \
+    SEARCH(name, element, type, load, left, BELOW)                                                 \
+    SEARCH(name, element, type, load, right, NOT_ABOVE)                                            \
+    static void name(const search_job *j, int64_t from, int64_t to) {                              \
+        for (int64_t i = from, m; i < to; i += m) {                                                \
+            int64_t rest = j->each - i % j->each;                                                  \
+            m = to - i < rest ? to - i : rest;                                                     \
+            m = m < BLOCK ? m : BLOCK;                                                             \
+            (j->right ? name##_right : name##_left)(                                               \
+                j->places + i, (const element *)j->sorted + i / j->each * j->n, j->n,              \
+                (const element *)j->values + i, m);                                                \
         }                                                                                          \
     }
 #define ITSELF(x) (x)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wtautological-compare" /* x != x of integers */
-SEARCH(f64, double, double, ITSELF)
-SEARCH(f32, float, float, ITSELF)
-SEARCH(f16, uint16_t, float, kn__f16_to_f32)
-SEARCH(bf16, uint16_t, float, kn__bf16_to_f32)
-SEARCH(i64, int64_t, int64_t, ITSELF)
-SEARCH(i32, int32_t, int32_t, ITSELF)
-SEARCH(u8, uint8_t, int, ITSELF)
+SEARCHES(search_f64, double, double, ITSELF)
+SEARCHES(search_f32, float, float, ITSELF)
+SEARCHES(search_f16, uint16_t, float, kn__f16_to_f32)
+SEARCHES(search_bf16, uint16_t, float, kn__bf16_to_f32)
+SEARCHES(search_i64, int64_t, int64_t, ITSELF)
+SEARCHES(search_i32, int32_t, int32_t, ITSELF)
+SEARCHES(search_u8, uint8_t, int, ITSELF)
 #pragma GCC diagnostic pop
 
 static void part(void *ctx, int64_t i) {
@@ -68,8 +87,41 @@ kn_status kn__host_search_sorted(kn_op_call *call) {
                     .count = values->n,
                     .dtype = (kn_dtype)sorted->dtype,
                     .right = attr->a != 0};
+    if (j.n == 0) {
+        memset(j.places, 0, (size_t)values->n * sizeof *j.places);
+        return KN_OK;
+    }
     j.each = sorted->n_dims > 1 ? values->dim[values->n_dims - 1] : values->n;
-    kn__parallel_for(values->n >= 4 * GRAIN ? call->threads : 1, kn__chunks(values->n, GRAIN), part,
+    kn__parallel_for(values->n >= 2 * GRAIN ? call->threads : 1, kn__chunks(values->n, GRAIN), part,
                      &j);
+    return KN_OK;
+}
+
+/* --- ranges of a histogram --- */
+
+typedef struct bin_job {
+    kn__bins bins;
+    const void *x;
+    int64_t *places, n;
+} bin_job;
+
+static void bin_part(void *ctx, int64_t part) {
+    const bin_job *j = ctx;
+    const kn__bins bins = j->bins;
+    int64_t to = (part + 1) * GRAIN;
+    for (int64_t i = part * GRAIN; i < (to < j->n ? to : j->n); i++) {
+        double x = bins.is_f32 ? (double)((const float *)j->x)[i] : ((const double *)j->x)[i];
+        j->places[i] = kn__bin_of(&bins, x);
+    }
+}
+
+kn_status kn__host_bin(kn_op_call *call) {
+    const kn_attr_make *attr = call->attr;
+    const kn_tensor *x = call->in[0];
+    bin_job j = {.bins = kn__bins_of(attr->a, attr->b, attr->dim[0], x->dtype == KN_F32),
+                 .x = x->data,
+                 .places = call->out[0]->data,
+                 .n = x->n};
+    kn__parallel_for(x->n >= 2 * GRAIN ? call->threads : 1, kn__chunks(x->n, GRAIN), bin_part, &j);
     return KN_OK;
 }
