@@ -108,13 +108,14 @@ kn_tensor *(kn_nan_mean)(kn_tensor *x, kn_shape axes, bool keep_dims) {
     KN__AS("nan_mean", "x");
     if (!kn__check_readable(KN_OP_mean, &x, 1)) return NULL;
     if (!is_float(x)) return (kn_mean)(x, axes, keep_dims);
+    const kn_dtype dtype = (kn_dtype)x->dtype;
+    bool narrow = dtype == KN_F16 || dtype == KN_BF16; /* a sum may not fit them */
+    if (narrow) x = (kn_cast)(x, KN_F32);
+    if (!x) return NULL;
     kn_tensor *sum = (kn_sum)(replaced(x, 0), axes, keep_dims);
     kn_tensor *there = (kn_sum)((kn_eq)(x, x), axes, keep_dims);
-    if (!there) return NULL;
-    bool wide = x->dtype == KN_F32 || x->dtype == KN_F64; /* f16 ends at 65504 */
-    if (wide) return (kn_div)(sum, (kn_cast)(there, (kn_dtype)x->dtype));
-    return (kn_cast)((kn_div)((kn_cast)(sum, KN_F32), (kn_cast)(there, KN_F32)),
-                     (kn_dtype)x->dtype);
+    kn_tensor *y = there ? (kn_div)(sum, (kn_cast)(there, (kn_dtype)x->dtype)) : NULL;
+    return narrow && y ? (kn_cast)(y, dtype) : y;
 }
 
 /* Of lines without numbers NaN, not the infinity in the place of each NaN. */

@@ -9,6 +9,14 @@
 
 enum { D0 = 4, D1 = 5, D2 = 6, N = D0 * D1 * D2 };
 
+static void assert_all(kn_tensor *t, size_t n, const double want[]) {
+    golden_check(t, want, n, "a tensor");
+}
+#define VALUES(t, ...)                                                                             \
+    assert_all(t, sizeof((double[]){__VA_ARGS__}) / sizeof(double), (const double[]){__VA_ARGS__})
+#define X(...) F32(KN_SHAPE(sizeof((float[]){__VA_ARGS__}) / sizeof(float)), __VA_ARGS__)
+#define INF INFINITY
+
 static double element(int i) { return (i * 7 + 3) % 23 / 8.0 - 1.25; }
 
 static kn_tensor *made(kn_dtype dtype, int first, kn_shape shape) {
@@ -153,18 +161,14 @@ static void inverses_of_low_rank_agree_with_numpy(void **state) {
             kn_set_at(tall, kn_axpby(c0, c1, 1, 2), KN_ITEMS(KN_AT(1), KN_EVERY, KN_AT(3)));
         GOLDEN(kn_pinv(low, dtype == KN_F64 ? 1e-10 : 1e-5), pinv_low);
         GOLDEN(kn_matrix_rank(low, -1), matrix_rank);
+        assert_shape(kn_pinv(kn_zeros(KN_SHAPE(2, 3, 0)), -1), KN_SHAPE(2, 0, 3));
+        VALUES(kn_matrix_rank(kn_zeros(KN_SHAPE(2, 3, 0)), -1), 0, 0);
+        VALUES(kn_matrix_rank(kn_zeros(KN_SHAPE(3, 3)), -1), 0);
+        VALUES(kn_sum(kn_pinv(kn_zeros(KN_SHAPE(3, 2)), -1), KN_ALL, false), 0);
     }
 }
 
 /* --- edges --- */
-
-static void assert_all(kn_tensor *t, size_t n, const double want[]) {
-    golden_check(t, want, n, "a tensor");
-}
-#define VALUES(t, ...)                                                                             \
-    assert_all(t, sizeof((double[]){__VA_ARGS__}) / sizeof(double), (const double[]){__VA_ARGS__})
-#define X(...) F32(KN_SHAPE(sizeof((float[]){__VA_ARGS__}) / sizeof(float)), __VA_ARGS__)
-#define INF INFINITY
 
 static void odd_numbers_have_places(void **state) {
     (void)state;
@@ -175,6 +179,7 @@ static void odd_numbers_have_places(void **state) {
     VALUES(kn_quantile(X(-INF, 3, INF), 0.5, KN_ALL, false), 3);
     VALUES(kn_quantile(X(2, 1), 0, KN_ALL, false), 1);
     VALUES(kn_quantile(X(2, 1), 1, KN_ALL, false), 2);
+    VALUES(kn_quantile(X(1, 5), 0.25, KN_ALL, false), 2);
     VALUES(kn_median(kn_cast(X(3, 4), KN_U8), KN_ALL, false), 3.5);
     assert_int_equal(kn_tensor_dtype(kn_median(kn_cast(X(3, 4), KN_I64), KN_ALL, false)), KN_F64);
     VALUES(kn_nan_sum(nan, KN_ALL, false), 0);
@@ -200,6 +205,7 @@ static void odd_numbers_have_places(void **state) {
     VALUES(kn_search_sorted(X(1, 2, INF, NAN), X(NAN, INF, -INF, 2), true), 4, 3, 0, 2);
     VALUES(kn_is_in(X(NAN, 1, 5), X(NAN, 5, -INF)), 0, 0, 1);
     VALUES(kn_is_in(X(1, 2), kn_zeros(KN_SHAPE(0))), 0, 0);
+    VALUES(kn_is_in(X(7, 1), X(1)), 0, 1);
     assert_ok(kn_unique(&p, &q, &r, X(NAN, 2, NAN, -0.0F, 0)));
     VALUES(p, 0, 2, NAN);
     VALUES(q, 2, 1, 2, 0, 0);
@@ -213,6 +219,54 @@ static void odd_numbers_have_places(void **state) {
     VALUES(
         kn_floor_div(I64(KN_SHAPE(5), 7, -7, 7, INT64_MIN, 5), I64(KN_SHAPE(5), 2, 2, -2, -1, 0)),
         3, -4, -4, -0x1p63, 0);
+}
+
+static void narrow_floats_are_summed_in_wide_ones(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = kn_cast(kn_full(KN_SHAPE(3000), 1000), KN_F16), *last = NULL;
+    VALUES(kn_nan_mean(x, KN_ALL, false), 1000);
+    last = kn_select(kn_logcumsumexp(kn_zeros_like(x), 0), -1, 0);
+    VALUES(last, log(3000));
+    assert_int_equal(kn_tensor_dtype(last), KN_F16);
+    kn_tensor *y = kn_histogram(kn_cast(X(0.1F, 0.3F, 0.9F), KN_BF16), 2, 0, 1);
+    VALUES(y, 2, 1);
+}
+
+/* Of rows that are multiples of each other, in spite of rounding. */
+static void correlations_stay_within_one(void **state) {
+    (void)state;
+    for (int i = 0; i < 300; i++) {
+        KN_FRAME();
+        kn_tensor *x = random_tensor(KN_F32, KN_SHAPE(1, 2 + i % 40));
+        kn_tensor *rows[] = {x, kn_affine(x, -3.7, 0.1), kn_affine(x, 1.3, 2)};
+        kn_tensor *c = kn_corrcoef(kn_concat(rows, 3, 0));
+        for (int k = 0; k < 9; k++) {
+            assert_true(fabs(golden_at(c, k)) <= 1);
+            assert_true(fabs(golden_at(c, k)) > 0.999);
+        }
+    }
+}
+
+/* Of ends that are equal in f32, and more ranges than floats between them. */
+static void narrow_ranges_are_searched(void **state) {
+    (void)state;
+    enum { BINS = 1000, MANY = 4000 };
+    KN_FRAME();
+    float x[MANY];
+    for (int i = 0; i < MANY; i++) x[i] = 1e6F + (float)i * 0x1p-9F;
+    kn_tensor *values = kn_tensor_from(x, KN_F32, KN_SHAPE(MANY));
+    kn_tensor *counts = kn_histogram(values, BINS, 1e6, 1e6 + 2);
+    kn_tensor *ends = kn_linspace(1e6, 1e6 + 2, BINS + 1), *places;
+    places = kn_cast(kn_search_sorted(ends, values, true), KN_I64);
+    double total = 0, want[BINS] = {0};
+    for (int i = 0; i < MANY; i++) {
+        int k = (int)golden_at(places, i) - 1;
+        if (k == BINS && (double)x[i] == 1e6 + 2) k--;
+        if (k >= 0 && k < BINS) want[k]++, total++;
+    }
+    golden_check(counts, want, BINS, "counts of narrow ranges");
+    assert_true(total > 1000);
 }
 
 static void empty_arrays_have_results(void **state) {
@@ -380,7 +434,8 @@ int main(void) {
         OPS_TEST(arrays_agree_with_numpy), OPS_TEST(sets_and_searches_agree_with_numpy),
         OPS_TEST(counts_agree_with_numpy), OPS_TEST(linear_algebra_agrees_with_numpy),
         OPS_TEST(inverses_of_low_rank_agree_with_numpy), OPS_TEST(odd_numbers_have_places),
-        OPS_TEST(empty_arrays_have_results),
+        OPS_TEST(empty_arrays_have_results), OPS_TEST(narrow_floats_are_summed_in_wide_ones),
+        OPS_TEST(correlations_stay_within_one), OPS_TEST(narrow_ranges_are_searched),
         OPS_TEST(results_like_others_keep_dtype_and_share_nothing),
         OPS_TEST(what_does_not_fit_is_refused),
         OPS_TEST(exponential_numbers_have_their_distribution), OPS_TEST(draws_follow_the_weights),
