@@ -109,10 +109,9 @@ double kn__largest(kn_dtype dtype) {
 }
 
 /* `value`, or the finite number of x's dtype nearest to it; an infinity stays. */
-static kn_tensor *in_range(const kn_tensor *x, double value) {
+static double in_range(const kn_tensor *x, double value) {
     double most = kn__largest((kn_dtype)x->dtype);
-    if (isfinite(value) && fabs(value) > most) value = copysign(most, value);
-    return kn__constant_like(x, value);
+    return isfinite(value) && fabs(value) > most ? copysign(most, value) : value;
 }
 
 kn_tensor *(kn_nan_to_num)(kn_tensor *x, double nan, double above, double below) {
@@ -120,9 +119,9 @@ kn_tensor *(kn_nan_to_num)(kn_tensor *x, double nan, double above, double below)
     if (!kn__check_readable(KN_OP_isnan, &x, 1)) return NULL;
     if (!(KN_CLASS_FLOAT >> x->dtype & 1)) return kn__op_same(x);
     kn_tensor *end = kn__constant_like(x, INFINITY);
-    kn_tensor *y = (kn_where)((kn_isnan)(x), in_range(x, nan), x);
-    y = (kn_where)((kn_eq)(x, end), in_range(x, above), y);
-    return (kn_where)((kn_eq)(x, (kn_neg)(end)), in_range(x, below), y);
+    kn_tensor *y = (kn_replace_nan)(x, in_range(x, nan));
+    y = (kn_where)((kn_eq)(x, end), kn__constant_like(x, in_range(x, above)), y);
+    return (kn_where)((kn_eq)(x, (kn_neg)(end)), kn__constant_like(x, in_range(x, below)), y);
 }
 
 /* By three powers of two, none of which overflows or loses digits. The last one is as large as it

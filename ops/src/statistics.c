@@ -93,7 +93,7 @@ kn_tensor *(kn_median)(kn_tensor *x, kn_shape axes, bool keep_dims) {
 static kn_tensor *replaced(kn_tensor *x, double value) {
     if (!is_float(x)) return x;
     bool fuse = fuse_begin();
-    kn_tensor *y = (kn_where)((kn_isnan)(x), constant(x, value), x);
+    kn_tensor *y = (kn_replace_nan)(x, value);
     fuse_end(fuse);
     return y;
 }

@@ -140,6 +140,12 @@ static void linear_algebra_agrees_with_numpy(void **state) {
         GOLDEN(kn_matrix_power(square, 5), power_5);
         GOLDEN(kn_matrix_power(square, -3), power_minus_3);
         GOLDEN(kn_logspace(-2, 3, 7, 2.5), logspace);
+        if (dtype == KN_F32) {
+            KN_FRAME(.dtype = KN_F64);
+            kn_tensor *wide = kn_cast(kn_logspace(-2, 3, 70, 2.5), KN_F32);
+            KN_FRAME(.dtype = KN_F32);
+            assert_same_bits(kn_logspace(-2, 3, 70, 2.5), wide);
+        }
         kn_tensor *p = from_doubles((double[]){-7.5, 7.5, -7.5, 7.5, 0, 1e-3}, dtype, KN_SHAPE(6));
         kn_tensor *q = from_doubles((double[]){2, -2, -2, 2, 3, -5}, dtype, KN_SHAPE(6));
         GOLDEN(kn_floor_div(p, q), floor_div);
@@ -341,6 +347,9 @@ static void what_does_not_fit_is_refused(void **state) {
     assert_op_fails(kn_tensordot(x, v, KN_SHAPE(0), KN_SHAPE(0)), KN_ERR_SHAPE,
                     "axes_a and axes_b don't pair");
     assert_op_fails(kn_tensordot(x, v, KN_ALL, KN_SHAPE(0)), KN_ERR_SHAPE, "kn_tensordot");
+    kn_tensor *long_one = kn_zeros(KN_SHAPE(1, 1, 1, 1, 1));
+    assert_op_fails(kn_tensordot(long_one, long_one, KN_SCALAR, KN_SCALAR), KN_ERR_SHAPE,
+                    "kn_tensordot: the result has 10 dimensions; the limit is 8");
     assert_op_fails(kn_cross(x, v, 0), KN_ERR_SHAPE, "axis 0 has 2 elements, not 3");
     assert_op_fails(kn_lstsq(x, v), KN_ERR_SHAPE, "kn_lstsq: a must be [...,M,N], b [...,M,K]");
     assert_op_fails(kn_matrix_power(x, 2), KN_ERR_SHAPE, "kn_matrix_power: a must be [...,N,N]");

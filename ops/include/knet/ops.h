@@ -91,7 +91,8 @@ KN_API kn_tensor *kn_bilinear_filter(kn_shape shape);
  * Inputs are broadcast by NumPy's rule.
  * Arithmetic:   neg abs sign square sqrt cbrt reciprocal rsqrt: 1/√x; affine(x, scale, shift);
  *               pow_scalar(x, p): x^p; clamp(x, lo, hi), integers by lo and hi
- *               rounded toward 0; floor ceil trunc round: halves to even
+ *               rounded toward 0; replace_nan(x, p): p where x is NaN;
+ *               floor ceil trunc round: halves to even
  * Exponentials: exp exp2 exp10 expm1: e^x - 1; log log2 log10 log1p: ln(1 + x)
  * Trigonometry: sin cos tan asin acos atan cot asec acsc sinh cosh tanh asinh acosh atanh sech
  *               csch coth asech acsch acoth; acot: atan(1/x); sinpi cospi: of πx; mod2pi: the
