@@ -7,36 +7,30 @@
 /* n ranges of equal width from lo to hi, whose distance is finite. */
 typedef struct kn__bins {
     double lo, hi, step, scale;
-    double first, last; /* lo and hi in the elements' dtype */
     int64_t n;
-    bool is_f32; /* that dtype, to which all ends are rounded */
 } kn__bins;
 
-static inline kn__bins kn__bins_of(double lo, double hi, int64_t n, bool is_f32) {
-    kn__bins b = {lo, hi,    kn__linspace_step(lo, hi, n + 1), (double)n / (hi - lo), lo, hi,
-                  n,  is_f32};
-    if (is_f32) b.first = (double)(float)lo, b.last = (double)(float)hi;
-    return b;
+static inline kn__bins kn__bins_of(double lo, double hi, int64_t n) {
+    return (kn__bins){lo, hi, kn__linspace_step(lo, hi, n + 1), (double)n / (hi - lo), n};
 }
 
-/* Number i of linspace(lo, hi, n + 1), in the elements' dtype. */
+/* Number i of linspace(lo, hi, n + 1). */
 static inline KN_HOST_DEVICE double kn__bins_end(const kn__bins *b, int64_t i) {
     bool far = 2 * i > b->n; /* chosen without a branch, which could not be predicted */
     const double from[] = {b->lo, b->hi}, step[] = {b->step, -b->step};
-    double end = kn__arange_at(from[far], step[far], (double)(far ? b->n - i : i));
-    return b->is_f32 ? (double)(float)end : end;
+    return kn__arange_at(from[far], step[far], (double)(far ? b->n - i : i));
 }
 
-/* The estimate is one off at most, but for ends that are equal once they are rounded. */
+/* The estimate is one off at most. */
 static inline KN_HOST_DEVICE int64_t kn__bin_of(const kn__bins *b, double x) {
     int64_t n = b->n;
-    if (!(x >= b->first)) return x == x ? 0 : n + 1;
-    if (x >= b->last) return x == b->last ? n : n + 1;
+    if (!(x >= b->lo)) return x == x ? 0 : n + 1;
+    if (x >= b->hi) return x == b->hi ? n : n + 1;
     double estimate = (x - b->lo) * b->scale;
     int64_t k = estimate < (double)n ? (int64_t)estimate : n - 1;
     if (k < 0) k = 0;
-    while (k > 0 && x < kn__bins_end(b, k)) k--;
-    while (k + 1 < n && x >= kn__bins_end(b, k + 1)) k++;
+    if (k > 0 && x < kn__bins_end(b, k)) k--;
+    if (k + 1 < n && x >= kn__bins_end(b, k + 1)) k++;
     return k + 1;
 }
 

@@ -38,7 +38,8 @@ static kn_tensor *cosine(kn_tensor *x) {
 #define COMPOSED(name, value)                                                                      \
     kn_tensor *(kn_##name)(kn_tensor * x) {                                                        \
         KN__AS(#name, "x");                                                                        \
-        return value;                                                                              \
+        KN_FRAME();                                                                                \
+        return kn__given(value);                                                                   \
     }
 
 /* f32 for 16 bits, whose range and digits what comes between x and the result would leave. */
@@ -52,9 +53,10 @@ static kn_tensor *narrowed(kn_tensor *y, const kn_tensor *x) {
 #define COMPOSED_WIDE(name, value)                                                                 \
     kn_tensor *(kn_##name)(kn_tensor * x) {                                                        \
         KN__AS(#name, "x");                                                                        \
-        const kn_tensor *given = x;                                                                \
+        KN_FRAME();                                                                                \
+        const kn_tensor *whole = x;                                                                \
         x = widened(x);                                                                            \
-        return narrowed(value, given);                                                             \
+        return kn__given(narrowed(value, whole));                                                  \
     }
 
 COMPOSED_WIDE(sec, inverse((kn_cos)(x)))
@@ -98,7 +100,8 @@ COMPOSED_WIDE(log_cosh, log_cosh(x))
 
 kn_tensor *(kn_softshrink)(kn_tensor *x, double p) {
     KN__AS("softshrink", "x");
-    return (kn_sub)(x, (kn_clamp)(x, -p, p));
+    KN_FRAME();
+    return kn__given((kn_sub)(x, (kn_clamp)(x, -p, p)));
 }
 
 double kn__largest(kn_dtype dtype) {
@@ -117,11 +120,13 @@ static double in_range(const kn_tensor *x, double value) {
 kn_tensor *(kn_nan_to_num)(kn_tensor *x, double nan, double above, double below) {
     KN__AS("nan_to_num", "x");
     if (!kn__check_readable(KN_OP_isnan, &x, 1)) return NULL;
-    if (!(KN_CLASS_FLOAT >> x->dtype & 1)) return kn__op_same(x);
+    if (!(KN_CLASS_FLOAT >> x->dtype & 1)) return kn__op_copy(x);
+    KN_FRAME();
     kn_tensor *end = kn__constant_like(x, INFINITY);
     kn_tensor *y = (kn_replace_nan)(x, in_range(x, nan));
     y = (kn_where)((kn_eq)(x, end), kn__constant_like(x, in_range(x, above)), y);
-    return (kn_where)((kn_eq)(x, (kn_neg)(end)), kn__constant_like(x, in_range(x, below)), y);
+    y = (kn_where)((kn_eq)(x, (kn_neg)(end)), kn__constant_like(x, in_range(x, below)), y);
+    return kn__given(y);
 }
 
 /* By three powers of two, none of which overflows or loses digits. The last one is as large as it
@@ -131,6 +136,7 @@ kn_tensor *(kn_ldexp)(kn_tensor *x, kn_tensor *n) {
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_mul, NULL, KN_LIST_(x, n), 2);
     if (!kn__check_inputs(&call)) return NULL;
+    KN_FRAME();
     if (n->dtype != x->dtype) n = widened(n); /* autocast would cast its powers, cut off */
     int digits = n->dtype == KN_F64 ? 1023 : n->dtype == KN_F16 ? 15 : 127;
     double lo = 1 - digits, hi = digits;
@@ -138,7 +144,7 @@ kn_tensor *(kn_ldexp)(kn_tensor *x, kn_tensor *n) {
     kn_tensor *middle = (kn_clamp)(rest, lo, hi);
     kn_tensor *first = (kn_clamp)((kn_sub)(rest, middle), lo, hi);
     x = (kn_mul)((kn_mul)(x, (kn_exp2)(first)), (kn_exp2)(middle));
-    return (kn_mul)(x, (kn_exp2)(last));
+    return kn__given((kn_mul)(x, (kn_exp2)(last)));
 }
 
 /* |a - b| of integers in f64: of i64 their own difference, rounded once, where it can't wrap. */
@@ -154,16 +160,18 @@ kn_tensor *(kn_isclose)(kn_tensor *a, kn_tensor *b, double rtol, double atol) {
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_eq, NULL, KN_LIST_(a, b), 2);
     if (!kn__check_inputs(&call)) return NULL;
+    KN_FRAME();
     if (!(KN_CLASS_FLOAT >> b->dtype & 1)) {
         kn_tensor *most = (kn_affine)((kn_abs)((kn_cast)(b, KN_F64)), rtol, atol);
-        return (kn_logical_or)((kn_eq)(a, b), (kn_le)(distance(a, b), most));
+        return kn__given((kn_logical_or)((kn_eq)(a, b), (kn_le)(distance(a, b), most)));
     }
     kn_tensor *off = (kn_abs)((kn_sub)(a, b)), *most = (kn_affine)((kn_abs)(b), rtol, atol);
     kn_tensor *near = (kn_logical_and)((kn_le)(off, most), (kn_isfinite)(b));
-    return (kn_logical_or)((kn_eq)(a, b), near);
+    return kn__given((kn_logical_or)((kn_eq)(a, b), near));
 }
 
 kn_tensor *(kn_all_close)(kn_tensor *a, kn_tensor *b, double rtol, double atol) {
     KN__AS("all_close", "a", "b");
-    return (kn_all)((kn_isclose)(a, b, rtol, atol), KN_ALL, false);
+    KN_FRAME();
+    return kn__given((kn_all)((kn_isclose)(a, b, rtol, atol), KN_ALL, false));
 }

@@ -1,5 +1,6 @@
 /* Tensors made from a few numbers. */
 #include <math.h>
+#include <stdio.h>
 
 #include "run.h"
 #include "strided.h"
@@ -42,13 +43,14 @@ kn_tensor *(kn_linspace)(double first, double last, int64_t n) {
 kn_tensor *(kn_logspace)(double first, double last, int64_t n, double base) {
     KN__AS("logspace");
     if (!(base > 0 && isfinite(base)))
-        return kn_op_fail(KN_OP_linspace, KN_ERR_INVALID, "base is %g; it must be above 0", base);
+        return kn_op_fail(KN_OP_linspace, KN_ERR_INVALID,
+                          "base is %g; it must be above 0 and finite", base);
     kn_dtype dtype = kn_frame_dtype();
     KN_FRAME(.dtype = KN_F64); /* rounded once */
     kn_tensor *powers = (kn_linspace)(first, last, n);
     if (!powers) return NULL;
     kn_tensor *y = (kn_cast)((kn_pow)(kn__constant_like(powers, base), powers), dtype);
-    return y ? (kn_keep)(y) : NULL;
+    return kn__given(y);
 }
 
 kn_tensor *(kn_eye)(int64_t rows, int64_t columns) {
@@ -71,7 +73,9 @@ kn_tensor *(kn_eye)(int64_t rows, int64_t columns) {
 static kn_status grid_of(kn_tensor *out[], kn_tensor *const x[], int n) {
     kn_shape all = {.n_dims = n};
     for (int i = 0; i < n; i++) {
-        if (!kn__check_readable(KN_OP_broadcast, &x[i], 1)) return kn_check();
+        char name[32];
+        snprintf(name, sizeof name, "kn_meshgrid: x[%d]", i);
+        if (!kn__is_whole(x[i])) return kn__fail_unreadable(name, x[i]);
         if (x[i]->n_dims == 1) {
             all.dim[i] = x[i]->dim[0];
             continue;
@@ -84,7 +88,7 @@ static kn_status grid_of(kn_tensor *out[], kn_tensor *const x[], int n) {
         kn_shape line = {.n_dims = n};
         for (int d = 0; d < n; d++) line.dim[d] = d == i ? all.dim[i] : 1;
         kn_tensor *along = (kn_reshape)(x[i], line);
-        out[i] = along ? (kn_broadcast)(along, all) : NULL;
+        out[i] = along ? (n > 1 ? (kn_broadcast)(along, all) : kn__op_copy(along)) : NULL;
     }
     return kn_check();
 }

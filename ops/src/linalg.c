@@ -192,33 +192,34 @@ kn_status(kn_lq)(kn_tensor **l, kn_tensor **q, kn_tensor *a) {
     return KN_OK;
 }
 
-/* --- made of those --- */
+/* --- made of those: products inside are not rounded by .autocast --- */
+
+#define FRAME_INSIDE() KN_FRAME(.autocast = KN_OFF)
 
 /* Whether b is [...,M,K] beside a [...,M,N]; else an error is pending. */
 static bool has_rows(kn_op op, kn_tensor *a, kn_tensor *b) {
-    kn_tensor *const in[] = {a, b};
-    if (!kn__check_readable(op, in, 2)) return false;
+    kn_op_call call;
+    kn_op_call_init(&call, op, NULL, KN_LIST_(a, b), 2);
+    if (!kn__check_readable(op, call.in, 2)) return false;
     int n = a->n_dims;
     bool fits = n >= 2 && b->n_dims == n;
     for (int d = 0; fits && d < n - 1; d++) fits = a->dim[d] == b->dim[d];
-    if (!fits) kn__fail_shapes(op, a, "a must be [...,M,N], b [...,M,K]");
-    return fits;
+    return fits || kn_op_call_fail(&call, KN_ERR_SHAPE, "a must be [...,M,N], b [...,M,K]");
 }
 
 /* a = Q·R: R·x = Qᵀ·b. Or aᵀ = Q·R: a·x = Rᵀ·(Qᵀ·x), and of all x the one in Q's span is least. */
 kn_tensor *(kn_lstsq)(kn_tensor *a, kn_tensor *b) {
     KN__AS("lstsq", "a", "b");
     if (!has_rows(KN_OP_solve, a, b)) return NULL;
+    FRAME_INSIDE();
     bool tall = a->dim[a->n_dims - 2] >= a->dim[a->n_dims - 1];
     kn_tensor *q = NULL, *r = NULL;
     kn_status status = (kn_qr)(&q, &r, tall ? a : transposed(a));
     if (status < 0) return kn_error_defer(status);
     const kn_matmul_options trans_q = {.trans_a = 1};
-    if (tall)
-        return (kn_triangular_solve)(r, (kn_matmul)(q, b, &trans_q),
-                                     &(kn_solve_options){.upper = 1});
-    return (kn_matmul)(q, (kn_triangular_solve)(r, b, &(kn_solve_options){.upper = 1, .trans = 1}),
-                       NULL);
+    const kn_solve_options upper = {.upper = 1}, lower = {.upper = 1, .trans = 1};
+    if (tall) return kn__given((kn_triangular_solve)(r, (kn_matmul)(q, b, &trans_q), &upper));
+    return kn__given((kn_matmul)(q, (kn_triangular_solve)(r, b, &lower), NULL));
 }
 
 /* Where the singular values s [...,K] of a count. */
@@ -231,17 +232,44 @@ static kn_tensor *counting(kn_tensor *s, const kn_tensor *a, double rtol) {
     return (kn_gt)(s, (kn_affine)(largest, rtol, 0));
 }
 
-kn_tensor *(kn_pinv)(kn_tensor *a, double rtol) {
-    KN__AS("pinv", "a");
+/* A constant. */
+static kn_tensor *pinv_of(kn_tensor *a, double rtol) {
+    KN_FRAME(.record = KN_OFF);
     kn_tensor *u = NULL, *s = NULL, *vt = NULL;
     kn_status status = (kn_svd)(&u, &s, &vt, a);
     if (status < 0) return kn_error_defer(status);
-    kn_tensor *counts = counting(s, a, rtol), *one = kn__constant_like(s, 1);
-    /* not 1/0 in the place of one that doesn't count: its gradient would be NaN */
-    kn_tensor *inverse = (kn_reciprocal)((kn_where)(counts, s, one));
-    inverse = (kn_where)(counts, inverse, kn__constant_like(s, 0));
+    kn_tensor *counts = counting(s, a, rtol);
+    kn_tensor *inverse = (kn_where)(counts, (kn_reciprocal)(s), kn__constant_like(s, 0));
     kn_tensor *scaled = inverse ? (kn_mul)(u, (kn_unsqueeze)(inverse, -2)) : NULL;
-    return (kn_matmul)(vt, scaled, &(kn_matmul_options){.trans_a = 1, .trans_b = 1});
+    return kn__given((kn_matmul)(vt, scaled, &(kn_matmul_options){.trans_a = 1, .trans_b = 1}));
+}
+
+/* p0 and how much the pseudoinverse of a matrix changes by d, from a and its pseudoinverse p:
+ * -p·d·p + p·pᵀ·dᵀ·(1 - a·p) + (1 - p·a)·dᵀ·pᵀ·p. Golub and Pereyra 1973, for a rank that stays.
+ * Unlike the derivatives of singular vectors these exist where singular values are equal or 0. */
+static kn_tensor *changed(kn_tensor *p0, kn_tensor *a, kn_tensor *p, kn_tensor *d) {
+    const kn_matmul_options trans_b = {.trans_b = 1}, trans_a = {.trans_a = 1};
+    kn_tensor *left = (kn_matmul)(p, d, NULL), *right = (kn_matmul)(d, p, NULL);
+    kn_tensor *u = (kn_matmul)(p, right, &trans_b), *v = (kn_matmul)(left, p, &trans_a);
+    u = (kn_sub)(u, (kn_matmul)((kn_matmul)(u, a, NULL), p, NULL));
+    v = (kn_sub)(v, (kn_matmul)(p, (kn_matmul)(a, v, NULL), NULL));
+    return (kn_add)((kn_sub)(p0, (kn_matmul)(left, p, NULL)), (kn_add)(u, v));
+}
+
+static kn_tensor *middle(kn_tensor *x, kn_tensor *y) { return (kn_axpby)(x, y, 0.5, 0.5); }
+
+/* Recorded, it is p0 + changes by d = a - a0, which is 0 and has a's derivative: first by the
+ * derivative at a0; then by that in the middle of a0 and a, which is right to second order. */
+kn_tensor *(kn_pinv)(kn_tensor *a, double rtol) {
+    KN__AS("pinv", "a");
+    FRAME_INSIDE();
+    kn_tensor *p0 = pinv_of(a, rtol);
+    if (!p0 || !kn_op_recording(&a, 1)) return kn__given(p0);
+    kn_frame unrecorded = kn_frame_begin(&(kn_frame_options){.record = KN_OFF});
+    kn_tensor *a0 = kn__given(kn__op_copy(a));
+    kn_frame_end(&unrecorded);
+    kn_tensor *d = (kn_sub)(a, a0), *p1 = d ? changed(p0, a0, p0, d) : NULL;
+    return p1 ? kn__given(changed(p0, middle(a, a0), middle(p0, p1), d)) : NULL;
 }
 
 kn_tensor *(kn_matrix_rank)(kn_tensor *a, double rtol) {
@@ -251,8 +279,7 @@ kn_tensor *(kn_matrix_rank)(kn_tensor *a, double rtol) {
     kn_status status = (kn_svd)(NULL, &s, NULL, a);
     if (status < 0) return kn_error_defer(status);
     kn_tensor *counts = counting(s, a, rtol);
-    kn_tensor *rank = counts ? (kn_count_nonzero)(counts, KN_SHAPE(-1), false) : NULL;
-    return rank ? (kn_keep)(rank) : NULL;
+    return counts ? kn__given((kn_count_nonzero)(counts, KN_SHAPE(-1), false)) : NULL;
 }
 
 /* The powers a, a², a⁴, …: those whose bit is set in n. */
@@ -262,12 +289,14 @@ kn_tensor *(kn_matrix_power)(kn_tensor *a, int64_t n) {
     int d = a->n_dims;
     if (d < 2 || a->dim[d - 1] != a->dim[d - 2])
         return kn__fail_shapes(KN_OP_matmul, a, "a must be [...,N,N]");
+    FRAME_INSIDE();
     uint64_t left = n < 0 ? 0 - (uint64_t)n : (uint64_t)n;
     kn_tensor *power = n < 0 ? (kn_inverse)(a) : a, *y = NULL;
-    if (n == 0) return (kn_tril)((kn_triu)(kn_filled_like(a, 1), 0), 0); /* the diagonal alone */
+    if (n == 0) /* the diagonal alone */
+        return kn__given((kn_tril)((kn_triu)(kn_filled_like(a, 1), 0), 0));
     for (; left && power; left >>= 1) {
         if (left & 1) y = y ? (kn_matmul)(y, power, NULL) : power;
         if (left > 1) power = (kn_matmul)(power, power, NULL);
     }
-    return y == a ? kn__op_same(a) : y;
+    return y ? kn__given(y == a ? kn__op_copy(a) : y) : NULL;
 }

@@ -236,15 +236,20 @@ kn_tensor *(kn_linear_act)(kn_tensor *x, kn_tensor *w, kn_tensor *b, kn_act act)
 
 /* --- over chosen axes --- */
 
-/* The axes of a list, in its order; -1: an error is pending. */
-static int axes_in_order(int out[KN_DIMS_MAX], kn_tensor *x, const kn_shape *axes) {
-    uint32_t mask;
-    if (axes->n_dims < 0)
-        return (void)kn__fail_shapes(KN_OP_matmul, x, "axes must be a list of axes"), -1;
-    if (!kn__axes_of(&mask, KN_OP_matmul, x, axes)) return -1;
-    for (int i = 0; i < axes->n_dims; i++)
-        out[i] = (int)(axes->dim[i] < 0 ? axes->dim[i] + x->n_dims : axes->dim[i]);
-    return axes->n_dims;
+/* The axes of a list, in its order; false: an error is pending. */
+static bool axes_in_order(int out[KN_DIMS_MAX], const kn_op_call *call, const kn_tensor *x,
+                          const kn_shape *axes) {
+    if (axes->n_dims < 0 || axes->n_dims > x->n_dims)
+        return kn_op_call_fail(call, KN_ERR_SHAPE, "axes has %d entries for %d dimensions",
+                               axes->n_dims, x->n_dims);
+    uint32_t seen = 0;
+    for (int i = 0; i < axes->n_dims; i++) {
+        if (!kn__axis(&out[i], call, x, axes->dim[i])) return false;
+        if (seen >> out[i] & 1)
+            return kn_op_call_fail(call, KN_ERR_SHAPE, "axis %d is named twice", out[i]);
+        seen |= 1u << out[i];
+    }
+    return true;
 }
 
 /* x as a matrix: the other axes as its rows, `axes` as its columns; or the reverse. *rest: the
@@ -278,14 +283,16 @@ kn_tensor *(kn_tensordot)(kn_tensor *a, kn_tensor *b, kn_shape axes_a, kn_shape 
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_matmul, NULL, KN_LIST_(a, b), 2);
     if (!kn__check_inputs(&call)) return NULL;
-    int n = axes_in_order(in_a, a, &axes_a), n_b = n < 0 ? -1 : axes_in_order(in_b, b, &axes_b);
-    if (n_b < 0) return NULL;
-    bool fit = n == n_b;
+    if (!axes_in_order(in_a, &call, a, &axes_a) || !axes_in_order(in_b, &call, b, &axes_b))
+        return NULL;
+    int n = axes_a.n_dims;
+    bool fit = n == axes_b.n_dims;
     for (int i = 0; fit && i < n; i++) fit = a->dim[in_a[i]] == b->dim[in_b[i]];
     if (!fit) {
         kn_op_call_fail(&call, KN_ERR_SHAPE, "axes_a and axes_b don't pair axes of one size");
         return NULL;
     }
+    KN_FRAME();
     kn_shape shape = {.n_dims = 0};
     kn_tensor *rows = as_matrix(a, in_a, n, true, &shape);
     kn_tensor *columns = as_matrix(b, in_b, n, false, &shape);
@@ -294,19 +301,29 @@ kn_tensor *(kn_tensordot)(kn_tensor *a, kn_tensor *b, kn_shape axes_a, kn_shape 
                         shape.n_dims, KN_DIMS_MAX);
         return NULL;
     }
-    kn_tensor *c = (kn_matmul)(rows, columns, NULL);
-    return c ? (kn_reshape)(c, shape) : NULL;
+    kn_tensor *c = (kn_matmul)(rows, columns, NULL), *y = c ? (kn_reshape)(c, shape) : NULL;
+    return kn__given(y);
 }
 
 /* c[i] = a[i + 1]·b[i + 2] - a[i + 2]·b[i + 1], counted modulo 3. */
 kn_tensor *(kn_cross)(kn_tensor *a, kn_tensor *b, int axis) {
     KN__AS("cross", "a", "b");
-    int in_a = axis, in_b = axis;
-    if (!kn__axis_of(&in_a, KN_OP_mul, a) || !kn__axis_of(&in_b, KN_OP_mul, b)) return NULL;
-    if (a->dim[in_a] != 3 || b->dim[in_b] != 3)
-        return kn__fail_shapes(KN_OP_mul, a->dim[in_a] != 3 ? a : b,
-                               "axis %d has %lld elements, not 3", axis,
-                               (long long)(a->dim[in_a] != 3 ? a->dim[in_a] : b->dim[in_b]));
+    kn_op_call call;
+    kn_op_call_init(&call, KN_OP_mul, NULL, KN_LIST_(a, b), 2);
+    if (!kn__check_inputs(&call)) return NULL;
+    int n = a->n_dims > b->n_dims ? a->n_dims : b->n_dims; /* of the result, whose axis it is */
+    int at = axis < 0 ? axis + n : axis, in_a = at - n + a->n_dims, in_b = at - n + b->n_dims;
+    if (at < 0 || at >= n) {
+        kn_op_call_fail(&call, KN_ERR_SHAPE, "there is no axis %d in %d dimensions", axis, n);
+        return NULL;
+    }
+    if (in_a < 0 || in_b < 0 || a->dim[in_a] != 3 || b->dim[in_b] != 3) {
+        kn_op_call_fail(&call, KN_ERR_SHAPE, "a and b must have 3 elements along axis %d", axis);
+        return NULL;
+    }
+    KN_FRAME();
     kn_tensor *first = (kn_mul)((kn_roll)(a, -1, in_a), (kn_roll)(b, -2, in_b));
-    return (kn_sub)(first, (kn_mul)((kn_roll)(a, -2, in_a), (kn_roll)(b, -1, in_b)));
+    kn_tensor *last = (kn_mul)((kn_roll)(a, -2, in_a), (kn_roll)(b, -1, in_b));
+    kn_tensor *y = (kn_sub)(first, last);
+    return kn__given(y);
 }

@@ -251,14 +251,17 @@ kn_tensor *(kn_shuffle)(kn_tensor *x, int axis, kn_rng *rng) {
     return order ? (kn_index_select)(x, order, axis) : NULL;
 }
 
-/* --- indices in proportion to weights, which are f64 --- */
+/* --- indices in proportion to weights, which are f64 and at most 1 --- */
 
 /* The first index whose weight and those before it add up to more than u of their sum. In f64
- * (1 - 2^-53)·sum is below the sum, and an index without weight is never the first. */
+ * (1 - 2^-53)·sum is below the sum, and an index without weight is never the first. The last one
+ * for a row without weights. */
 static kn_tensor *with_replacement(kn_tensor *weights, kn_shape shape, kn_rng *rng) {
+    double last = (double)weights->dim[weights->n_dims - 1] - 1;
     kn_tensor *sums = (kn_cumsum)(weights, -1);
     kn_tensor *total = sums ? (kn_unsqueeze)((kn_select)(sums, -1, -1), -1) : NULL;
-    return (kn_search_sorted)(sums, (kn_mul)((kn_uniform)(shape, 0, 1, rng), total), true);
+    kn_tensor *u = (kn_mul)((kn_uniform)(shape, 0, 1, rng), total);
+    return u ? (kn_clamp)((kn_search_sorted)(sums, u, true), 0, last) : NULL;
 }
 
 /* Those of the largest weight/e, e exponential. */
@@ -279,12 +282,16 @@ kn_tensor *(kn_multinomial)(kn_tensor *weights, int64_t n, bool replace, kn_rng 
     if (n < 0 || (n > 0 && classes == 0) || (!replace && n > classes))
         return kn__fail_shapes(op, weights, "n is %lld, of %lld indices%s", (long long)n,
                                (long long)classes, replace ? "" : " without replacement");
-    KN_FRAME(.device = weights->storage->device, .dtype = KN_F64, .record = KN_OFF);
+    if (!rng) return kn_op_fail(op, KN_ERR_INVALID, "rng is NULL");
     kn_shape shape = kn_tensor_shape(weights);
     shape.dim[last] = n;
+    if (n == 0) return kn__filled(weights, 0, KN_I64, shape);
+    KN_FRAME(.device = weights->storage->device, .dtype = KN_F64, .record = KN_OFF);
     kn_tensor *wide = (kn_cast)(weights, KN_F64);
+    if (wide) wide = (kn_div)(wide, (kn_max)(wide, KN_SHAPE(-1), true)); /* no sum overflows */
+    if (!wide) return NULL;
     kn_tensor *y = replace ? with_replacement(wide, shape, rng) : without_replacement(wide, n, rng);
-    return y ? (kn_keep)(y) : NULL;
+    return kn__given(y);
 }
 
 /* --- normal numbers of an interval --- */

@@ -94,6 +94,9 @@ bool kn__view(kn_op_call *call, int r, kn_tensor *x, int n_dims, const int64_t d
 
 /* --- calls --- */
 
+/* The result of a function with a frame inside: what it was made of ends with that frame. */
+static inline kn_tensor *kn__given(kn_tensor *y) { return y ? (kn_keep)(y) : NULL; }
+
 /* x as the result of an op that leaves it as it is: an alias, so that dropping it leaves x alone.
  */
 kn_tensor *kn__op_same(kn_tensor *x);

@@ -10,6 +10,12 @@
 static kn_tensor *constant(const kn_tensor *x, double value) { return kn__constant_like(x, value); }
 static bool is_float(const kn_tensor *x) { return KN_CLASS_FLOAT >> x->dtype & 1; }
 
+/* Of a frame inside the function: the result goes to the frame around it, and what it was made of
+ * ends. Products inside are not rounded by .autocast. */
+#define FRAME_INSIDE() KN_FRAME(.autocast = KN_OFF)
+
+static bool is_narrow(const kn_tensor *x) { return x->dtype == KN_F16 || x->dtype == KN_BF16; }
+
 /* Until fuse_end pointwise ops and slices are pending: what reads them computes them by tiles. */
 static bool fuse_begin(void) {
     kn__ops_thread *self = kn__ops_thread_get();
@@ -54,7 +60,11 @@ static kn_tensor *at_place(kn_tensor *sorted, double place, int64_t n) {
     int64_t low = (int64_t)place;
     double share = place - (double)low;
     kn_tensor *y = (kn_select)(sorted, low, -1);
-    if (share > 0) y = (kn_lerp)(y, (kn_select)(sorted, low + 1, -1), constant(sorted, share));
+    if (share > 0) { /* shares of each, whose difference may be infinite */
+        kn_tensor *next = (kn_select)(sorted, low + 1, -1);
+        kn_tensor *between = (kn_axpby)(y, next, 1 - share, share);
+        y = (kn_where)((kn_eq)(y, next), y, between);
+    }
     kn_tensor *last = (kn_select)(sorted, n - 1, -1);
     return (kn_where)((kn_isnan)(last), last, y);
 }
@@ -67,12 +77,14 @@ static kn_tensor *quantile(kn_tensor *x, double q, const kn_shape *axes, bool ke
     for (int i = 0; i < x->n_dims; i++)
         if (mask >> i & 1) n *= x->dim[i];
     if (n == 0) return kn__fail_shapes(op, x, "there are no elements over the axes");
-    const kn_tensor *given = x;
+    FRAME_INSIDE();
+    const kn_tensor *whole = x;
     if (!is_float(x)) x = (kn_cast)(x, KN_F64);
+    if (!mask) return x ? kn__given(kn__op_copy(x)) : NULL;
     kn_tensor *lines = x ? lines_of(x, mask, n) : NULL;
     kn_tensor *sorted = lines ? (kn_sort)(lines, -1, false) : NULL;
     kn_tensor *y = sorted ? at_place(sorted, q * (double)(n - 1), n) : NULL;
-    return y ? kept(y, given, mask, keep_dims) : NULL;
+    return y ? kn__given(kept(y, whole, mask, keep_dims)) : NULL;
 }
 
 kn_tensor *(kn_quantile)(kn_tensor *x, double q, kn_shape axes, bool keep_dims) {
@@ -108,23 +120,25 @@ kn_tensor *(kn_nan_mean)(kn_tensor *x, kn_shape axes, bool keep_dims) {
     KN__AS("nan_mean", "x");
     if (!kn__check_readable(KN_OP_mean, &x, 1)) return NULL;
     if (!is_float(x)) return (kn_mean)(x, axes, keep_dims);
+    FRAME_INSIDE();
     const kn_dtype dtype = (kn_dtype)x->dtype;
-    bool narrow = dtype == KN_F16 || dtype == KN_BF16; /* a sum may not fit them */
+    bool narrow = is_narrow(x); /* a sum may not fit it */
     if (narrow) x = (kn_cast)(x, KN_F32);
     if (!x) return NULL;
     kn_tensor *sum = (kn_sum)(replaced(x, 0), axes, keep_dims);
     kn_tensor *there = (kn_sum)((kn_eq)(x, x), axes, keep_dims);
     kn_tensor *y = there ? (kn_div)(sum, (kn_cast)(there, (kn_dtype)x->dtype)) : NULL;
-    return narrow && y ? (kn_cast)(y, dtype) : y;
+    return kn__given(narrow && y ? (kn_cast)(y, dtype) : y);
 }
 
 /* Of lines without numbers NaN, not the infinity in the place of each NaN. */
 static kn_tensor *extreme(kn_tensor *x, const kn_shape *axes, bool keep_dims, bool max) {
     if (!kn__check_readable(max ? KN_OP_max : KN_OP_min, &x, 1)) return NULL;
+    FRAME_INSIDE();
     kn_tensor *other = replaced(x, max ? -INFINITY : INFINITY);
     kn_tensor *y = max ? (kn_max)(other, *axes, keep_dims) : (kn_min)(other, *axes, keep_dims);
-    if (!y || !is_float(x)) return y;
-    return (kn_where)((kn_all)((kn_isnan)(x), *axes, keep_dims), constant(x, NAN), y);
+    if (!y || !is_float(x)) return kn__given(y);
+    return kn__given((kn_where)((kn_all)((kn_isnan)(x), *axes, keep_dims), constant(x, NAN), y));
 }
 
 kn_tensor *(kn_nan_max)(kn_tensor *x, kn_shape axes, bool keep_dims) {
@@ -138,57 +152,102 @@ kn_tensor *(kn_nan_min)(kn_tensor *x, kn_shape axes, bool keep_dims) {
 
 /* --- covariances --- */
 
-kn_tensor *(kn_cov)(kn_tensor *x) {
-    KN__AS("cov", "x");
-    const kn_op op = KN_OP_matmul;
-    if (!kn__check_readable(op, &x, 1)) return NULL;
+/* x [V,N] in f32 at least; NULL: an error is pending. */
+static kn_tensor *rows_of(kn_tensor *x) {
+    const kn_op op = KN_OP_logsumexp; /* one input of floats */
+    kn_op_call call;
+    kn_op_call_init(&call, op, NULL, &x, 1);
+    if (!kn__check_inputs(&call)) return NULL;
     if (x->n_dims < 1 || x->n_dims > 2) return kn__fail_shapes(op, x, "x must be [V,N] or [N]");
-    bool one = x->n_dims == 1;
-    kn_tensor *rows = one ? (kn_unsqueeze)(x, 0) : x;
-    kn_tensor *centred = rows ? (kn_sub)(rows, (kn_mean)(rows, KN_SHAPE(1), true)) : NULL;
+    if (x->n_dims == 1) x = (kn_unsqueeze)(x, 0);
+    return x && is_narrow(x) ? (kn_cast)(x, KN_F32) : x;
+}
+
+static kn_tensor *covariances(kn_tensor *rows) {
+    kn_tensor *centred = (kn_sub)(rows, (kn_mean)(rows, KN_SHAPE(1), true));
     const kn_matmul_options by_itself = {.trans_b = 1};
     kn_tensor *products = (kn_matmul)(centred, centred, &by_itself);
-    if (!products) return NULL;
-    kn_tensor *y = (kn_div)(products, constant(products, (double)(rows->dim[1] - 1)));
-    return one && y ? (kn_reshape)(y, KN_SCALAR) : y;
+    double n = rows->dim[1] > 1 ? (double)(rows->dim[1] - 1) : 0;
+    return products ? (kn_div)(products, constant(products, n)) : NULL;
+}
+
+/* In x's dtype, 0-dimensional if x [N] is. */
+static kn_tensor *squared(kn_tensor *y, const kn_tensor *x) {
+    if (y && y->dtype != x->dtype) y = (kn_cast)(y, (kn_dtype)x->dtype);
+    return y && x->n_dims == 1 ? (kn_reshape)(y, KN_SCALAR) : y;
+}
+
+kn_tensor *(kn_cov)(kn_tensor *x) {
+    KN__AS("cov", "x");
+    FRAME_INSIDE();
+    kn_tensor *rows = rows_of(x);
+    return rows ? kn__given(squared(covariances(rows), x)) : NULL;
 }
 
 kn_tensor *(kn_corrcoef)(kn_tensor *x) {
     KN__AS("corrcoef", "x");
-    kn_tensor *y = (kn_cov)(x);
-    if (!y) return NULL;
-    if (y->n_dims == 0) return (kn_div)(y, y);
-    kn_tensor *deviation = (kn_sqrt)((kn_diagonal)(y, 0, 0, 1));
+    FRAME_INSIDE();
+    kn_tensor *rows = rows_of(x), *y = rows ? covariances(rows) : NULL;
+    kn_tensor *deviation = y ? (kn_sqrt)((kn_diagonal)(y, 0, 0, 1)) : NULL;
     if (!deviation) return NULL;
     kn_tensor *by_rows = (kn_div)(y, (kn_unsqueeze)(deviation, 1));
-    return (kn_clamp)((kn_div)(by_rows, deviation), -1, 1);
+    return kn__given(squared((kn_clamp)((kn_div)(by_rows, deviation), -1, 1), x));
 }
 
 /* --- counts --- */
 
+/* Of x without negative elements. Weights are summed in f64. */
 static kn_tensor *counted(kn_tensor *x, int64_t n, kn_tensor *weights) {
-    kn_tensor *flat = (kn_reshape)(x, KN_SHAPE(x->n));
-    kn_tensor *sums = kn__filled(x, 0, weights ? (kn_dtype)weights->dtype : KN_I64, KN_SHAPE(n));
-    weights =
-        weights ? (kn_reshape)(weights, KN_SHAPE(x->n)) : kn__filled(x, 1, KN_I64, KN_SHAPE(x->n));
-    return weights && sums ? (kn_index_add)(sums, flat, weights, 0) : NULL;
+    const kn_dtype dtype = weights ? (kn_dtype)weights->dtype : KN_I64;
+    const kn_dtype wide = weights && is_float(weights) ? KN_F64 : dtype;
+    kn_tensor *flat = (kn_reshape)(x, KN_SHAPE(x->n)),
+              *counts = kn__filled(x, 0, wide, KN_SHAPE(n));
+    if (weights) weights = (kn_cast)((kn_reshape)(weights, KN_SHAPE(x->n)), wide);
+    if (!weights) weights = kn__filled(x, 1, wide, KN_SHAPE(x->n));
+    kn_tensor *y = weights && counts ? (kn_index_add)(counts, flat, weights, 0) : NULL;
+    return y && wide != dtype ? (kn_cast)(y, dtype) : y;
+}
+
+/* x, whose negative elements would count from the end. On the host they are found before; else they
+ * become an index that is outside. */
+static kn_tensor *not_negative(kn_tensor *x) {
+    if (x->dtype == KN_U8 || x->n == 0) return x;
+    if (kn__ops_self->capture || x->storage->device != kn_device_host()) {
+        const double outside = x->dtype == KN_I32 ? (double)INT32_MIN : (double)INT64_MIN;
+        return (kn_where)((kn_lt)(x, constant(x, 0)), constant(x, outside), x);
+    }
+    kn_tensor *least = (kn_min)(x, KN_ALL, false);
+    double value = 0;
+    kn_status status = least ? (kn_item)(&value, least) : kn_check();
+    if (status < 0) return kn_error_defer(status);
+    if (value >= 0) return x;
+    return kn_op_fail(KN_OP_index_add, KN_ERR_INVALID,
+                      "an element of x is %lld; it must be 0 or more", (long long)value);
+}
+
+/* Whether x and the weights, which may be KN_NONE, can be counted. */
+static bool can_count(kn_tensor *x, int64_t n, kn_tensor *weights) {
+    KN__AS("bincount", "x", "weights");
+    const kn_op op = KN_OP_logical_and; /* two inputs in messages */
+    kn_op_call call;
+    kn_op_call_init(&call, op, NULL, KN_LIST_(x, weights), weights == KN_NONE ? 1 : 2);
+    if (!kn__check_readable(op, call.in, call.n_in)) return false;
+    if (!(KN_CLASS_INDEX >> x->dtype & 1))
+        return kn_op_call_fail(&call, KN_ERR_DTYPE, "x is %s; it must be i64, i32 or u8",
+                               kn_dtype_name((kn_dtype)x->dtype));
+    if (call.n_in == 2 && !kn__same_shape(weights, x))
+        return kn_op_call_fail(&call, KN_ERR_SHAPE, "weights must have x's shape");
+    if (n < 0 || (n == 0 && x->n > 0))
+        return kn_op_call_fail(&call, KN_ERR_INVALID, "n is %lld", (long long)n);
+    return true;
 }
 
 kn_tensor *(kn_bincount)(kn_tensor *x, int64_t n, kn_tensor *weights) {
-    KN__AS("bincount", "sums", "x", "weights");
-    const kn_op op = KN_OP_index_add;
-    bool weighted = weights != KN_NONE;
-    if (kn_pending()) return NULL;
-    if (!kn__is_whole(x)) return kn_error_defer(kn__fail_unreadable("kn_bincount: x", x));
-    if (!(KN_CLASS_INDEX >> x->dtype & 1))
-        return kn_op_fail(op, KN_ERR_DTYPE, "x is %s; it must be i64, i32 or u8",
-                          kn_dtype_name((kn_dtype)x->dtype));
-    if (weighted && !kn__is_whole(weights))
-        return kn_error_defer(kn__fail_unreadable("kn_bincount: weights", weights));
-    if (weighted && !kn__same_shape(weights, x))
-        return kn__fail_shapes(op, weights, "weights must have x's shape");
-    if (n < 0) return kn_op_fail(op, KN_ERR_INVALID, "n is %lld", (long long)n);
-    return counted(x, n, weighted ? weights : NULL);
+    if (kn_pending() || !can_count(x, n, weights)) return NULL;
+    KN__AS("bincount", "counts", "x", "weights");
+    FRAME_INSIDE();
+    x = not_negative(x);
+    return x ? kn__given(counted(x, n, weights == KN_NONE ? NULL : weights)) : NULL;
 }
 
 bool kn__infer_bin(kn_op_call *call) { return kn__like(call, 0, call->in[0]); }
@@ -198,13 +257,17 @@ kn_tensor *(kn_histogram)(kn_tensor *x, int64_t bins, double lo, double hi) {
     KN__AS("histogram", "x");
     const kn_op op = KN_OP_bin;
     if (!kn__check_readable(op, &x, 1)) return NULL;
+    if (is_float(x) && x->dtype != KN_F64) { /* the ends as an element of x could have them */
+        if (isfinite((float)lo)) lo = (double)(float)lo;
+        if (isfinite((float)hi)) hi = (double)(float)hi;
+    }
     if (bins < 1 || bins > INT32_MAX || !(lo < hi) || !isfinite(hi - lo))
         return kn_op_fail(
             op, KN_ERR_INVALID,
             "bins is %lld, lo is %g, hi is %g; bins must be 1 … 2^31 - 1, lo below hi, "
             "both and hi - lo finite",
             (long long)bins, lo, hi);
-    KN_FRAME(.record = KN_OFF);
+    KN_FRAME(.record = KN_OFF, .autocast = KN_OFF);
     if (!is_float(x)) x = (kn_cast)(x, KN_F64);
     if (x && x->dtype != KN_F64) x = (kn_cast)(x, KN_F32);
     if (!x) return NULL;
@@ -240,10 +303,11 @@ kn_tensor *(kn_is_in)(kn_tensor *x, kn_tensor *values) {
     if (!kn__check_inputs(&call)) return NULL;
     int64_t n = values->n;
     if (n == 0) return kn__filled(x, 0, KN_BOOL, kn_tensor_shape(x));
+    FRAME_INSIDE();
     kn_tensor *sorted = (kn_sort)((kn_reshape)(values, KN_SHAPE(n)), 0, false);
     kn_tensor *places = sorted ? (kn_search_sorted)(sorted, x, false) : NULL;
     kn_tensor *inside = places ? (kn_clamp)(places, 0, (double)(n - 1)) : NULL;
-    return inside ? (kn_eq)((kn_index_select)(sorted, inside, 0), x) : NULL;
+    return inside ? kn__given((kn_eq)((kn_index_select)(sorted, inside, 0), x)) : NULL;
 }
 
 /* Whether each of n sorted elements differs from the one before; the first does. */
@@ -273,15 +337,16 @@ static kn_tensor *inverse_of(kn_tensor *begin, kn_tensor *order, const kn_tensor
 /* The results that are wanted of x with elements. */
 static kn_status unique_of(kn_tensor *out[3], const bool want[3], kn_tensor *x) {
     int64_t n = x->n;
+    FRAME_INSIDE();
     kn_tensor *sorted = NULL, *order = NULL;
     kn_tensor *flat = (kn_reshape)(x, KN_SHAPE(n));
     KN_TRY((kn_sort_index)(&sorted, want[1] ? &order : NULL, flat, 0, false));
     kn_tensor *begin = begins(sorted, n), *starts = begin ? (kn_nonzero)(begin) : NULL;
     if (starts) starts = (kn_reshape)(starts, KN_SHAPE(starts->dim[0]));
     if (!starts) return kn_check();
-    if (want[0]) out[0] = (kn_index_select)(sorted, starts, 0);
-    if (want[1]) out[1] = inverse_of(begin, order, x);
-    if (want[2]) out[2] = lengths(starts, n);
+    if (want[0]) out[0] = kn__given((kn_index_select)(sorted, starts, 0));
+    if (want[1]) out[1] = kn__given(inverse_of(begin, order, x));
+    if (want[2]) out[2] = kn__given(lengths(starts, n));
     return kn_check();
 }
 
@@ -311,12 +376,17 @@ kn_status(kn_unique)(kn_tensor **values, kn_tensor **inverse, kn_tensor **counts
 
 /* --- along one axis --- */
 
-/* m, near the largest element so far, is whole, so that it has no gradient. With it no exponential
- * overflows: Σ e^(x - m) follows from the sum before by s[i] = e^(x - m[i]) + e^(m[i-1] - m[i])·s.
- */
-static kn_tensor *logcumsumexp(kn_tensor *x, int axis) {
+/* The largest element so far, a constant: the sum does not depend on it. */
+static kn_tensor *largest_so_far(kn_tensor *x, int axis) {
+    KN_FRAME(.record = KN_OFF);
     double most = kn__largest((kn_dtype)x->dtype);
-    kn_tensor *m = (kn_floor)((kn_clamp)((kn_cummax)(x, axis), -most, most));
+    return kn__given((kn_clamp)((kn_cummax)(x, axis), -most, most));
+}
+
+/* With m no exponential overflows: s = Σ e^(x - m) follows from the sum before by
+ * s[i] = e^(x[i] - m[i]) + e^(m[i - 1] - m[i])·s[i - 1]. */
+static kn_tensor *logcumsumexp(kn_tensor *x, int axis) {
+    kn_tensor *m = largest_so_far(x, axis);
     if (!m) return NULL;
     kn_shape start = {.n_dims = m->n_dims}, end = kn_tensor_shape(m);
     end.dim[axis] = 1;
@@ -331,17 +401,22 @@ static kn_tensor *logcumsumexp(kn_tensor *x, int axis) {
 
 kn_tensor *(kn_logcumsumexp)(kn_tensor *x, int axis) {
     KN__AS("logcumsumexp", "x");
+    const kn_op op = KN_OP_logsumexp;
     kn_op_call call;
-    kn_op_call_init(&call, KN_OP_recur, NULL, KN_LIST_(x, x), 2);
-    if (!kn__check_inputs(&call) || !kn__axis_of(&axis, KN_OP_recur, x)) return NULL;
+    kn_op_call_init(&call, op, NULL, &x, 1);
+    if (!kn__check_inputs(&call) || !kn__axis_of(&axis, op, x)) return NULL;
     if (x->n == 0) return kn__op_copy(x);
-    bool narrow = x->dtype == KN_F16 || x->dtype == KN_BF16;
-    kn_tensor *y = logcumsumexp(narrow ? (kn_cast)(x, KN_F32) : x, axis);
-    return narrow && y ? (kn_cast)(y, (kn_dtype)x->dtype) : y;
+    FRAME_INSIDE();
+    const kn_dtype dtype = (kn_dtype)x->dtype;
+    bool narrow = is_narrow(x);
+    if (narrow) x = (kn_cast)(x, KN_F32);
+    kn_tensor *y = x ? logcumsumexp(x, axis) : NULL;
+    return kn__given(narrow && y ? (kn_cast)(y, dtype) : y);
 }
 
 /* The slices are read where they lie. */
 static kn_tensor *difference(kn_tensor *x, int axis) {
+    KN_FRAME();
     bool fuse = fuse_begin();
     kn_shape start = {.n_dims = x->n_dims}, stop = kn_tensor_shape(x);
     stop.dim[axis] = stop.dim[axis] > 0 ? stop.dim[axis] - 1 : 0;
@@ -351,14 +426,18 @@ static kn_tensor *difference(kn_tensor *x, int axis) {
     kn_tensor *y = x->dtype == KN_BOOL ? (kn_ne)(after, before) : (kn_sub)(after, before);
     fuse_end(fuse);
     kn_status status = y && !fuse ? kn_tensor_compute(y) : KN_OK;
-    return status < 0 ? kn_error_defer(status) : y;
+    return status < 0 ? kn_error_defer(status) : kn__given(y);
 }
 
 kn_tensor *(kn_diff)(kn_tensor *x, int64_t n, int axis) {
     KN__AS("diff", "x");
     if (!kn__axis_of(&axis, KN_OP_sub, x)) return NULL;
     if (n < 0) return kn_op_fail(KN_OP_sub, KN_ERR_INVALID, "n is %lld", (long long)n);
-    if (n == 0) return kn__op_same(x);
-    for (int64_t i = 0; x && i < n && (i == 0 || x->dim[axis] > 0); i++) x = difference(x, axis);
+    if (n == 0) return kn__op_copy(x);
+    for (int64_t i = 0; x && i < n && (i == 0 || x->dim[axis] > 0); i++) {
+        kn_tensor *before = x;
+        x = difference(before, axis);
+        if (i > 0) kn_drop(before);
+    }
     return x;
 }

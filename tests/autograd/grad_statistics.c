@@ -29,6 +29,7 @@ G(cross, kn_cross(x[0], x[1], -1))
 G(lstsq, kn_lstsq(with_diagonal(x[0]), x[1]))
 G(power, kn_matrix_power(with_diagonal(x[0]), 3))
 G(power_of_inverse, kn_matrix_power(with_diagonal(x[0]), -2))
+G(pinv, kn_pinv(with_diagonal(x[0]), -1))
 G(copy, kn_copy(kn_square(x[0])))
 G(move, kn_mul(kn_move_axis(x[0], 0, 1), kn_swap_axes(x[0], 0, 1)))
 G(to_num, kn_nan_to_num(kn_square(x[0]), 1, 2, 3))
@@ -58,6 +59,8 @@ const grad_case grad_statistics_cases[] = {
     CASE(roll, f_cross, -2, 2, 2, C1(2, 3), C1(3)),
     CASE(qr, f_lstsq, -1, 1, 2, C1(5, 3), C1(5, 2)),
     CASE(qr, f_lstsq, -1, 1, 2, C1(3, 5), C1(3, 2)),
+    CASE(svd, f_pinv, -1, 1, 1, C1(4, 3)),
+    CASE(svd, f_pinv, -1, 1, 1, C1(2, 3)),
     CASE(matmul, f_power, -1, 1, 1, C1(3, 3)),
     CASE(inverse, f_power_of_inverse, -1, 1, 1, C1(3, 3)),
     CASE(transpose, f_copy, -2, 2, 1, C1(3, 4)),

@@ -142,9 +142,9 @@ static void linear_algebra_agrees_with_numpy(void **state) {
         GOLDEN(kn_logspace(-2, 3, 7, 2.5), logspace);
         if (dtype == KN_F32) {
             KN_FRAME(.dtype = KN_F64);
-            kn_tensor *wide = kn_cast(kn_logspace(-2, 3, 70, 2.5), KN_F32);
+            kn_tensor *exact = kn_cast(kn_logspace(-2, 3, 70, 2.5), KN_F32);
             KN_FRAME(.dtype = KN_F32);
-            assert_same_bits(kn_logspace(-2, 3, 70, 2.5), wide);
+            assert_same_bits(kn_logspace(-2, 3, 70, 2.5), exact);
         }
         kn_tensor *p = from_doubles((double[]){-7.5, 7.5, -7.5, 7.5, 0, 1e-3}, dtype, KN_SHAPE(6));
         kn_tensor *q = from_doubles((double[]){2, -2, -2, 2, 3, -5}, dtype, KN_SHAPE(6));
@@ -182,6 +182,13 @@ static void odd_numbers_have_places(void **state) {
     kn_tensor *nan = X(NAN, NAN), *p, *q, *r;
     VALUES(kn_median(X(1, NAN), KN_ALL, false), NAN);
     VALUES(kn_median(X(7), KN_ALL, true), 7);
+    VALUES(kn_median(X(1, INF, INF, INF), KN_ALL, false), INF);
+    VALUES(kn_median(X(-3e38F, 3e38F), KN_ALL, false), 0);
+    VALUES(kn_quantile(X(INF, INF, 1), 0.7, KN_ALL, false), INF);
+    assert_shape(kn_median(kn_ones(KN_SHAPE(2, 1, 2, 1, 1, 1, 1, 1)), KN_SCALAR, false),
+                 KN_SHAPE(2, 1, 2, 1, 1, 1, 1, 1));
+    VALUES(kn_cov(kn_zeros(KN_SHAPE(0))), NAN);
+    VALUES(kn_cov(X(3)), NAN);
     VALUES(kn_quantile(X(-INF, 3, INF), 0.5, KN_ALL, false), 3);
     VALUES(kn_quantile(X(2, 1), 0, KN_ALL, false), 1);
     VALUES(kn_quantile(X(2, 1), 1, KN_ALL, false), 2);
@@ -206,6 +213,7 @@ static void odd_numbers_have_places(void **state) {
     VALUES(kn_logcumsumexp(X(-INF, -INF, 2, 2), 0), -INF, -INF, 2, 2 + log(2));
     VALUES(kn_logcumsumexp(X(1, INF, -INF), 0), 1, INF, INF);
     VALUES(kn_logcumsumexp(X(1, NAN, 1), 0), 1, NAN, NAN);
+    assert_true(golden_at(kn_logcumsumexp(X(1e-9F), 0), 0) == (double)1e-9F);
     VALUES(kn_logcumsumexp(X(1e4F, -1e4F, 1e4F), 0), 1e4, 1e4, 1e4 + log(2));
     VALUES(kn_search_sorted(X(1, 2, INF, NAN), X(NAN, INF, -INF, 2), false), 3, 2, 0, 1);
     VALUES(kn_search_sorted(X(1, 2, INF, NAN), X(NAN, INF, -INF, 2), true), 4, 3, 0, 2);
@@ -254,7 +262,7 @@ static void correlations_stay_within_one(void **state) {
     }
 }
 
-/* Of ends that are equal in f32, and more ranges than floats between them. */
+/* Of ranges narrower than the distance of floats. */
 static void narrow_ranges_are_searched(void **state) {
     (void)state;
     enum { BINS = 1000, MANY = 4000 };
@@ -263,8 +271,9 @@ static void narrow_ranges_are_searched(void **state) {
     for (int i = 0; i < MANY; i++) x[i] = 1e6F + (float)i * 0x1p-9F;
     kn_tensor *values = kn_tensor_from(x, KN_F32, KN_SHAPE(MANY));
     kn_tensor *counts = kn_histogram(values, BINS, 1e6, 1e6 + 2);
+    KN_FRAME(.dtype = KN_F64);
     kn_tensor *ends = kn_linspace(1e6, 1e6 + 2, BINS + 1), *places;
-    places = kn_cast(kn_search_sorted(ends, values, true), KN_I64);
+    places = kn_search_sorted(ends, kn_cast(values, KN_F64), true);
     double total = 0, want[BINS] = {0};
     for (int i = 0; i < MANY; i++) {
         int k = (int)golden_at(places, i) - 1;
@@ -273,6 +282,105 @@ static void narrow_ranges_are_searched(void **state) {
     }
     golden_check(counts, want, BINS, "counts of narrow ranges");
     assert_true(total > 1000);
+    kn_tensor *first = kn_full(KN_SHAPE(1), 1.7e9), *in_f32 = kn_cast(first, KN_F32);
+    VALUES(kn_select(kn_histogram(in_f32, 1000, 1.7e9, 1.7e9 + 1000), 0, 0), 1);
+    VALUES(kn_histogram(X(INF, 1, -INF), 2, 0, 1e300), 1, 0);
+    VALUES(kn_histogram(X(0.1F, 0), 1, 0, 0.1), 2);
+}
+
+/* Sums in f64, which a million f32 terms need. */
+static void weights_of_one_bin_keep_their_digits(void **state) {
+    (void)state;
+    enum { MANY = 1000000 };
+    KN_FRAME();
+    kn_tensor *zeros = kn_cast(kn_zeros(KN_SHAPE(MANY)), KN_U8);
+    kn_tensor *sum = kn_bincount(zeros, 1, kn_full(KN_SHAPE(MANY), 0.1));
+    assert_int_equal(kn_tensor_dtype(sum), KN_F32);
+    assert_true(fabs(golden_at(sum, 0) / 1e5 - 1) < 1e-6);
+}
+
+/* As they do without .autocast. */
+static void products_inside_keep_their_dtype(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        KN_FRAME(.autocast = i ? KN_F16 : KN_OFF);
+        kn_tensor *x = kn_affine(made(KN_F32, 0, KN_SHAPE(4, 6)), 300, 0);
+        kn_tensor *a = kn_add(made(KN_F32, 0, KN_SHAPE(3, 3)), kn_affine(kn_eye(3, 3), 3, 0));
+        kn_tensor *y[] = {kn_cov(x),      kn_corrcoef(x),        kn_lstsq(a, a),
+                          kn_lstsq(x, x), kn_matrix_power(a, 2), kn_matrix_power(a, -2)};
+        for (size_t k = 0; k < sizeof y / sizeof *y; k++) {
+            assert_non_null(y[k]);
+            assert_int_equal(kn_tensor_dtype(y[k]), KN_F32);
+            for (int e = 0; e < kn_tensor_numel(y[k]); e++)
+                assert_true(isfinite(golden_at(y[k], e)));
+        }
+        kn_tensor *narrow = kn_cov(kn_cast(x, KN_F16));
+        assert_int_equal(kn_tensor_dtype(narrow), KN_F16);
+        assert_true(fabs(golden_at(narrow, 0) / golden_at(y[0], 0) - 1) < 2e-3);
+    }
+}
+
+/* What a function made on the way ends with it. */
+static void intermediates_do_not_stay(void **state) {
+    (void)state;
+    enum { ROWS = 512, BYTES = 4 * ROWS * ROWS };
+    KN_FRAME();
+    kn_tensor *x =
+        kn_affine(kn_reshape(kn_arange(0, ROWS * ROWS, 1, KN_F32), KN_SHAPE(ROWS, ROWS)), 1e-3, 0);
+    kn_pool_stats before, after;
+    for (int i = 0; i < 14; i++) {
+        kn_pool_stats_read(&before, sizeof before, kn_frame_pool());
+        kn_tensor *y = NULL;
+        switch (i) {
+            case 0:
+                y = kn_logcumsumexp(x, 0);
+                break;
+            case 1:
+                y = kn_diff(x, 30, 0);
+                break;
+            case 2:
+                y = kn_median(x, KN_SHAPE(0), false);
+                break;
+            case 3:
+                y = kn_corrcoef(x);
+                break;
+            case 4:
+                y = kn_is_in(x, x);
+                break;
+            case 5:
+                y = kn_nan_to_num(x, 0, 1, 2);
+                break;
+            case 6:
+                y = kn_nan_mean(x, KN_SHAPE(0), false);
+                break;
+            case 7:
+                assert_ok(kn_unique(&y, NULL, NULL, x));
+                break;
+            case 8:
+                y = kn_histogram(x, 10, 0, 9);
+                break;
+            case 9:
+                y = kn_tensordot(x, x, KN_SHAPE(1), KN_SHAPE(1));
+                break;
+            case 12:
+                y = kn_isclose(x, x, 0.1, 0.1);
+                break;
+            case 13:
+                y = kn_sec(x);
+                break;
+            case 10:
+                y = kn_matrix_power(x, 5);
+                break;
+            default:
+                y = kn_lstsq(kn_add(x, kn_eye(ROWS, ROWS)), x);
+        }
+        assert_non_null(y);
+        kn_drop(y);
+        kn_pool_stats_read(&after, sizeof after, kn_frame_pool());
+        int64_t more = (int64_t)after.live_bytes - (int64_t)before.live_bytes;
+        if (more > BYTES * (i == 11 ? 2 : 0) + 4096)
+            fail_msg("%d: %lld bytes stay", i, (long long)more);
+    }
 }
 
 static void empty_arrays_have_results(void **state) {
@@ -301,18 +409,25 @@ static void empty_arrays_have_results(void **state) {
 static void results_like_others_keep_dtype_and_share_nothing(void **state) {
     (void)state;
     KN_FRAME();
-    kn_tensor *x = kn_cast(X(1, 2), KN_I32), *y = kn_copy(x), *grid[2];
+    kn_tensor *x = kn_cast(X(1, 2), KN_I32), *y = kn_copy(x), *grid[2] = {NULL, NULL};
     assert_int_equal(kn_tensor_dtype(kn_full_like(x, 7)), KN_I32);
     VALUES(kn_full_like(x, 7), 7, 7);
     VALUES(kn_ones_like(kn_gt(x, y)), 1, 1);
     VALUES(kn_zeros_like(x), 0, 0);
     assert_ok(kn_fill_into(y, 5));
     VALUES(x, 1, 2);
+    kn_tensor *same[] = {kn_nan_to_num(x, 0, 0, 0), kn_diff(x, 0, 0), grid[0]};
+    assert_ok(kn_meshgrid(&same[2], &x, 1));
+    for (int i = 0; i < 3; i++) assert_ok(kn_fill_into(same[i], 9));
+    VALUES(x, 1, 2);
     assert_ok(kn_meshgrid(grid, (kn_tensor *const[]){x, kn_cast(X(3, 4, 5), KN_I32)}, 2));
     assert_shape(grid[0], KN_SHAPE(2, 3));
     VALUES(grid[0], 1, 1, 1, 2, 2, 2);
     VALUES(grid[1], 3, 4, 5, 3, 4, 5);
     VALUES(kn_cross(kn_cast(X(1, 2, 3), KN_I64), kn_cast(X(4, 5, 6), KN_I64), 0), -3, 6, -3);
+    kn_tensor *three = F32(KN_SHAPE(3, 3), 1, 2, 3, 4, 5, 6, 7, 8, 10);
+    VALUES(kn_cross(three, X(1, 0, 0), 1), 0, 3, -2, 0, 6, -5, 0, 10, -8);
+    VALUES(kn_cross(X(1, 0, 0), three, -1), 0, -3, 2, 0, -6, 5, 0, -10, 8);
     VALUES(kn_cov(X(1, 2, 6)), 7);
     VALUES(kn_corrcoef(X(1, 2, 6)), 1);
 }
@@ -326,6 +441,10 @@ static void what_does_not_fit_is_refused(void **state) {
                     "kn_median: there are no elements");
     assert_op_fails(kn_median(x, KN_SHAPE(2), false), KN_ERR_SHAPE, "kn_median");
     assert_op_fails(kn_nan_max(kn_zeros(KN_SHAPE(0)), KN_ALL, false), KN_ERR_SHAPE, "kn_nan_max");
+    assert_op_fails(kn_bincount(I64(KN_SHAPE(2), 0, -1), 3, KN_NONE), KN_ERR_INVALID,
+                    "kn_bincount: an element of x is -1");
+    assert_op_fails(kn_bincount(i, 0, KN_NONE), KN_ERR_INVALID, "kn_bincount: n is 0");
+    assert_op_fails(kn_bincount(i, 2, v), KN_ERR_SHAPE, "(x [2], weights [3])");
     assert_op_fails(kn_bincount(v, 2, KN_NONE), KN_ERR_DTYPE, "kn_bincount: x is f32");
     assert_op_fails(kn_bincount(i, -1, KN_NONE), KN_ERR_INVALID, "kn_bincount: n is -1");
     assert_op_fails(kn_bincount(i, 2, v), KN_ERR_SHAPE, "weights must have x's shape");
@@ -343,15 +462,22 @@ static void what_does_not_fit_is_refused(void **state) {
     assert_op_fails(kn_logcumsumexp(i, 0), KN_ERR_DTYPE, "kn_logcumsumexp");
     assert_op_fails(kn_diff(v, -1, 0), KN_ERR_INVALID, "kn_diff: n is -1");
     assert_op_fails(kn_cov(kn_zeros(KN_SHAPE(2, 2, 2))), KN_ERR_SHAPE, "kn_cov: x must be [V,N]");
-    assert_op_fails(kn_corrcoef(i), KN_ERR_DTYPE, "kn_corrcoef");
+    assert_op_fails(kn_corrcoef(i), KN_ERR_DTYPE, "kn_corrcoef: x is i64");
+    assert_op_fails(kn_tensordot(x, v, KN_SHAPE(1), KN_SHAPE(4)), KN_ERR_SHAPE,
+                    "no axis 4 in 1 dimensions (a [2,3], b [3])");
+    assert_op_fails(kn_tensordot(x, x, KN_SHAPE(1, 1), KN_SHAPE(0, 1)), KN_ERR_SHAPE,
+                    "kn_tensordot: axis 1 is named twice");
     assert_op_fails(kn_tensordot(x, v, KN_SHAPE(0), KN_SHAPE(0)), KN_ERR_SHAPE,
                     "axes_a and axes_b don't pair");
     assert_op_fails(kn_tensordot(x, v, KN_ALL, KN_SHAPE(0)), KN_ERR_SHAPE, "kn_tensordot");
     kn_tensor *long_one = kn_zeros(KN_SHAPE(1, 1, 1, 1, 1));
     assert_op_fails(kn_tensordot(long_one, long_one, KN_SCALAR, KN_SCALAR), KN_ERR_SHAPE,
                     "kn_tensordot: the result has 10 dimensions; the limit is 8");
-    assert_op_fails(kn_cross(x, v, 0), KN_ERR_SHAPE, "axis 0 has 2 elements, not 3");
-    assert_op_fails(kn_lstsq(x, v), KN_ERR_SHAPE, "kn_lstsq: a must be [...,M,N], b [...,M,K]");
+    assert_op_fails(kn_cross(x, v, 0), KN_ERR_SHAPE, "3 elements along axis 0 (a [2,3], b [3])");
+    assert_op_fails(kn_cross(x, v, 2), KN_ERR_SHAPE, "no axis 2 in 2 dimensions (a [2,3], b [3])");
+    assert_op_fails(kn_cross(x, NULL, 0), KN_ERR_INVALID, "kn_cross: b is NULL");
+    assert_op_fails(kn_lstsq(x, v), KN_ERR_SHAPE,
+                    "kn_lstsq: a must be [...,M,N], b [...,M,K] (a [2,3], b [3])");
     assert_op_fails(kn_matrix_power(x, 2), KN_ERR_SHAPE, "kn_matrix_power: a must be [...,N,N]");
     assert_op_fails(kn_logspace(0, 1, 3, -2), KN_ERR_INVALID, "kn_logspace: base is -2");
     assert_op_fails(kn_logspace(0, 1, -3, 2), KN_ERR_INVALID, "kn_logspace: n is -3");
@@ -361,6 +487,8 @@ static void what_does_not_fit_is_refused(void **state) {
     assert_fails(kn_meshgrid(out, (kn_tensor *const[]){v, x}, 2), KN_ERR_SHAPE,
                  "kn_meshgrid: x[1] has 2 dimensions");
     assert_null(out[0]);
+    assert_fails(kn_meshgrid(out, (kn_tensor *const[]){v, NULL}, 2), KN_ERR_INVALID,
+                 "kn_meshgrid: x[1] is NULL");
     assert_fails(kn_meshgrid(out, &v, 0), KN_ERR_INVALID, "kn_meshgrid: n is 0");
 }
 
@@ -429,6 +557,15 @@ static void draws_without_replacement_differ(void **state) {
     assert_true(fabs(first[0] / MANY - 1.0 / 8) < 0.015);
     assert_true(fabs(second_of_last / first[2] - 2.0 / 3) < 0.02);
     VALUES(kn_sort(kn_multinomial(X(0, 1, 0, 2), 2, false, rng), 0, false), 1, 3);
+    kn_tensor *huge = F64(KN_SHAPE(2), 1e308, 1e308),
+              *of_huge = kn_multinomial(huge, 50, true, rng);
+    VALUES(kn_max(of_huge, KN_ALL, false), 1);
+    VALUES(kn_min(of_huge, KN_ALL, false), 0);
+    VALUES(kn_multinomial(F64(KN_SHAPE(2), 0, 5e-324), 1, false, rng), 1);
+    VALUES(kn_gt(kn_full(KN_SCALAR, 2),
+                 kn_cast(kn_max(kn_multinomial(X(0, 0), 9, true, rng), KN_ALL, false), KN_F32)),
+           1);
+    assert_shape(kn_multinomial(kn_ones(KN_SHAPE(2, 0)), 0, true, rng), KN_SHAPE(2, 0));
     assert_op_fails(kn_multinomial(X(1, 2), 3, false, rng), KN_ERR_SHAPE,
                     "n is 3, of 2 indices without replacement");
     assert_op_fails(kn_multinomial(kn_zeros(KN_SHAPE(2, 0)), 1, true, rng), KN_ERR_SHAPE,
@@ -445,6 +582,8 @@ int main(void) {
         OPS_TEST(inverses_of_low_rank_agree_with_numpy), OPS_TEST(odd_numbers_have_places),
         OPS_TEST(empty_arrays_have_results), OPS_TEST(narrow_floats_are_summed_in_wide_ones),
         OPS_TEST(correlations_stay_within_one), OPS_TEST(narrow_ranges_are_searched),
+        OPS_TEST(weights_of_one_bin_keep_their_digits), OPS_TEST(products_inside_keep_their_dtype),
+        OPS_TEST(intermediates_do_not_stay),
         OPS_TEST(results_like_others_keep_dtype_and_share_nothing),
         OPS_TEST(what_does_not_fit_is_refused),
         OPS_TEST(exponential_numbers_have_their_distribution), OPS_TEST(draws_follow_the_weights),

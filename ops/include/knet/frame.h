@@ -46,18 +46,18 @@ typedef struct kn_frame {
  */
 typedef enum kn_math_mode { KN_MATH_STRICT = 1, KN_MATH_TF32, KN_MATH_BF16 } kn_math_mode;
 
-/* Mixed precision (Micikevicius et al. 2018): in frames with .autocast, kn_linear, kn_matmul and
- * convolutions cast f32 inputs to the 16-bit dtype, so that their results and what follows by
- * pointwise ops, norms, pooling and movement take 16 bits. Sums over axes, and ops that take f32
- * alone (softmax, losses, recurrent layers, attention, dropout), cast 16-bit inputs to f32; so do
- * ops of inputs of both. In other frames those that take f32 alone round their results back. Norms
- * compute in f32. Parameters stay f32, and the gradient of a cast casts back: kn_backward adds it
- * to them in f32. Backward computes in the dtypes of forward. With KN_F16 small gradients become
- * zero without kn_loss_scale_apply; KN_BF16 has the range of f32. On CUDA the products run on
- * tensor cores. The host convolves and multiplies bf16 by oneDNN where the processor has
- * AVX512_BF16, up to twice as fast as f32; everything else it computes in f32, with casts around
- * it, and f16 is slower there than f32. Sums are f32 everywhere, and rounded once. f64 inputs are
- * left alone. */
+/* Mixed precision (Micikevicius et al. 2018): in frames with .autocast, kn_linear, kn_matmul, what
+ * is made of it (kn_mv, kn_einsum, kn_tensordot, not <knet/linalg.h>'s others) and convolutions
+ * cast f32 inputs to the 16-bit dtype, so that their results and what follows by pointwise ops,
+ * norms, pooling and movement take 16 bits. Sums over axes, and ops that take f32 alone (softmax,
+ * losses, recurrent layers, attention, dropout), cast 16-bit inputs to f32; so do ops of inputs of
+ * both. In other frames those that take f32 alone round their results back. Norms compute in f32.
+ * Parameters stay f32, and the gradient of a cast casts back: kn_backward adds it to them in f32.
+ * Backward computes in the dtypes of forward. With KN_F16 small gradients become zero without
+ * kn_loss_scale_apply; KN_BF16 has the range of f32. On CUDA the products run on tensor cores. The
+ * host convolves and multiplies bf16 by oneDNN where the processor has AVX512_BF16, up to twice as
+ * fast as f32; everything else it computes in f32, with casts around it, and f16 is slower there
+ * than f32. Sums are f32 everywhere, and rounded once. f64 inputs are left alone. */
 
 /* Options of kn_frame_begin and kn_tape_begin; zero means the frame around it. */
 typedef struct kn_frame_options {

@@ -57,7 +57,7 @@ KN_API KN_MUST_CHECK kn_status kn_svd(kn_tensor **u, kn_tensor **s, kn_tensor **
  * columns. The lower half of a is read. v may be NULL: the eigenvalues alone. */
 KN_API KN_MUST_CHECK kn_status kn_eigh(kn_tensor **w, kn_tensor **v, kn_tensor *a);
 
-/* --- made of those, with their gradients --- */
+/* --- made of those, with gradients of any order; of kn_pinv, first and second ones --- */
 /* x [...,N,K] with the least |a·x - b|, a [...,M,N] of full rank, b [...,M,K], by QR; where there
  * are several (M < N), the one with the least |x|. Of a lower rank: kn_pinv(a)·b. */
 KN_API kn_tensor *kn_lstsq(kn_tensor *a, kn_tensor *b);
@@ -71,7 +71,8 @@ KN_API kn_tensor *kn_matrix_power(kn_tensor *a, int64_t n);
 /* Sums over axes_a of a and axes_b of b, paired in their order: the other axes of a, then those of
  * b, remain. numpy.tensordot. */
 KN_API kn_tensor *kn_tensordot(kn_tensor *a, kn_tensor *b, kn_shape axes_a, kn_shape axes_b);
-/* The vector product along an axis of 3 elements; a and b are broadcast. Integers too. */
+/* The vector product along an axis of 3 elements of both, counted in the result; a and b are
+ * broadcast. Integers too. */
 KN_API kn_tensor *kn_cross(kn_tensor *a, kn_tensor *b, int axis);
 
 #ifdef __cplusplus

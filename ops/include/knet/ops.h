@@ -46,7 +46,7 @@ KN_API kn_tensor *kn_full_like(kn_tensor *x, double value);
 KN_API kn_tensor *kn_arange(double start, double stop, double step, kn_dtype dtype);
 /* n numbers at equal distances, `first` and `last` among them, which are finite; else INVALID. */
 KN_API kn_tensor *kn_linspace(double first, double last, int64_t n);
-/* base to the powers kn_linspace(first, last, n); base > 0. */
+/* base to the powers kn_linspace(first, last, n); base is above 0 and finite. */
 KN_API kn_tensor *kn_logspace(double first, double last, int64_t n, double base);
 /* Coordinates of a grid: out[i] has the sizes of all n vectors as dimensions and x[i]'s elements
  * along dimension i ("ij" in NumPy). n is 1 … 8. On failure `out` holds NULLs. */
@@ -64,7 +64,7 @@ KN_API kn_tensor *kn_bernoulli(kn_shape shape, double p, kn_rng *rng);
 KN_API kn_tensor *kn_exponential(kn_shape shape, double rate, kn_rng *rng);
 /* weights [...,C], finite and not negative → [...,n]: indices 0 … C-1 in proportion to the weights,
  * KN_I64. replace: an index may come again; else each once at most, n <= C, the weightless ones
- * last. A row without any weight has no meaning. Source: Efraimidis and Spirakis 2006. */
+ * last. Of a row without any weight: any index. Source: Efraimidis and Spirakis 2006. */
 KN_API kn_tensor *kn_multinomial(kn_tensor *weights, int64_t n, bool replace, kn_rng *rng);
 /* Integers lo … hi - 1 as KN_I64, all equally likely; lo < hi, both at most 2^53 in size. */
 KN_API kn_tensor *kn_integers(kn_shape shape, int64_t lo, int64_t hi, kn_rng *rng);

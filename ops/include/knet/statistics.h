@@ -31,11 +31,12 @@ KN_API kn_tensor *kn_corrcoef(kn_tensor *x);
 
 /* --- counts: KN_I64, no gradient --- */
 /* x, i64, i32 or u8 → [n]: how often each of 0 … n - 1 occurs; with weights (of x's shape; else
- * KN_NONE) their sums, in their dtype, with gradient. Elements outside are an error as in kn_index.
- */
+ * KN_NONE) their sums, in their dtype, with gradient. An element outside is an INVALID error on the
+ * host; on CUDA it is not counted. */
 KN_API kn_tensor *kn_bincount(kn_tensor *x, int64_t n, kn_tensor *weights);
 /* The elements in each of `bins` ranges of equal width from lo to hi, which belongs to the last
- * one; kn_linspace(lo, hi, bins + 1) are their ends. Others, and NaNs, are not counted. */
+ * one. The ends of the ranges are those of kn_linspace(lo, hi, bins + 1) in f64; of x in f32 or 16
+ * bits lo and hi are rounded to f32 before. Others, and NaNs, are not counted. */
 KN_API kn_tensor *kn_histogram(kn_tensor *x, int64_t bins, double lo, double hi);
 
 /* --- searches and sets: any dtype, no gradient unless said --- */

@@ -3,7 +3,8 @@
  * Every tensor that an op returns belongs to the innermost open frame of the thread (frame.h). The
  * end of that frame frees it, unless kn_keep moved it one frame out or a slot holds it. Programs
  * don't free tensors one by one. Using a tensor after its end is an INVALID error that says where
- * the tensor was made: its record is reused only after 1,024 later tensors have ended.
+ * the tensor was made, by a function that returns a tensor: its record is reused only after 1,024
+ * later tensors have ended.
  *
  *     KN_FRAME();
  *     kn_tensor *x = kn_tensor_from(pixels, KN_F32, KN_SHAPE(64, 784));

@@ -201,8 +201,8 @@ typedef struct kn__search_args {
     int64_t n, each, count;
 } kn__search_args;
 cudaError_t kn__launch_search(const kn__search_args *p, cudaStream_t stream);
-cudaError_t kn__launch_bin(const kn__bins *bins, const void *x, int64_t *places, int64_t n,
-                           cudaStream_t stream);
+cudaError_t kn__launch_bin(const kn__bins *bins, bool is_f32, const void *x, int64_t *places,
+                           int64_t n, cudaStream_t stream);
 
 /* --- sort.cu: along the middle of [outer, n, inner] --- */
 typedef struct kn__sort_args {

@@ -40,9 +40,9 @@ __global__ void bin_kernel(kn__bins bins, const T *x, int64_t *places, int64_t n
 
 }  // namespace
 
-extern "C" cudaError_t kn__launch_bin(const kn__bins *bins, const void *x, int64_t *places,
-                                      int64_t n, cudaStream_t stream) {
-    if (bins->is_f32)
+extern "C" cudaError_t kn__launch_bin(const kn__bins *bins, bool is_f32, const void *x,
+                                      int64_t *places, int64_t n, cudaStream_t stream) {
+    if (is_f32)
         KN_LAUNCH(bin_kernel<float>, blocks_for(n), BLOCK, stream, *bins, (const float *)x, places,
                   n);
     else

@@ -103,6 +103,7 @@ typedef struct bin_job {
     kn__bins bins;
     const void *x;
     int64_t *places, n;
+    bool is_f32;
 } bin_job;
 
 static void bin_part(void *ctx, int64_t part) {
@@ -110,7 +111,7 @@ static void bin_part(void *ctx, int64_t part) {
     const kn__bins bins = j->bins;
     int64_t to = (part + 1) * GRAIN;
     for (int64_t i = part * GRAIN; i < (to < j->n ? to : j->n); i++) {
-        double x = bins.is_f32 ? (double)((const float *)j->x)[i] : ((const double *)j->x)[i];
+        double x = j->is_f32 ? (double)((const float *)j->x)[i] : ((const double *)j->x)[i];
         j->places[i] = kn__bin_of(&bins, x);
     }
 }
@@ -118,7 +119,8 @@ static void bin_part(void *ctx, int64_t part) {
 kn_status kn__host_bin(kn_op_call *call) {
     const kn_attr_make *attr = call->attr;
     const kn_tensor *x = call->in[0];
-    bin_job j = {.bins = kn__bins_of(attr->a, attr->b, attr->dim[0], x->dtype == KN_F32),
+    bin_job j = {.bins = kn__bins_of(attr->a, attr->b, attr->dim[0]),
+                 .is_f32 = x->dtype == KN_F32,
                  .x = x->data,
                  .places = call->out[0]->data,
                  .n = x->n};
