@@ -196,10 +196,11 @@ kn_tensor *(kn_corrcoef)(kn_tensor *x) {
 
 /* --- counts --- */
 
-/* Of x without negative elements. Weights are summed in f64. */
+/* Of x without negative elements. Weights are summed in f64, ones in i32 where they fit. */
 static kn_tensor *counted(kn_tensor *x, int64_t n, kn_tensor *weights) {
     const kn_dtype dtype = weights ? (kn_dtype)weights->dtype : KN_I64;
-    const kn_dtype wide = weights && is_float(weights) ? KN_F64 : dtype;
+    const kn_dtype wide =
+        weights ? (is_float(weights) ? KN_F64 : dtype) : (x->n <= INT32_MAX ? KN_I32 : KN_I64);
     kn_tensor *flat = (kn_reshape)(x, KN_SHAPE(x->n)),
               *counts = kn__filled(x, 0, wide, KN_SHAPE(n));
     if (weights) weights = (kn_cast)((kn_reshape)(weights, KN_SHAPE(x->n)), wide);

@@ -12,9 +12,9 @@
 #include <cuda_runtime_api.h>
 #include <knet/tensor.h>
 
-#include "bins.h"
 #include "grid.h"
 #include "quantile.h"
+#include "ranges.h"
 #include "reduce.h"
 #include "resize.h"
 
@@ -201,7 +201,7 @@ typedef struct kn__search_args {
     int64_t n, each, count;
 } kn__search_args;
 cudaError_t kn__launch_search(const kn__search_args *p, cudaStream_t stream);
-cudaError_t kn__launch_bin(const kn__bins *bins, bool is_f32, const void *x, int64_t *places,
+cudaError_t kn__launch_bin(const kn__ranges *bins, bool is_f32, const void *x, int64_t *places,
                            int64_t n, cudaStream_t stream);
 
 /* --- sort.cu: along the middle of [outer, n, inner] --- */

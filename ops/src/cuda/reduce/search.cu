@@ -33,14 +33,14 @@ __global__ void search_kernel(kn__search_args p) {
 }
 
 template <class T>
-__global__ void bin_kernel(kn__bins bins, const T *x, int64_t *places, int64_t n) {
+__global__ void bin_kernel(kn__ranges bins, const T *x, int64_t *places, int64_t n) {
     for (int64_t i = thread_index(); i < n; i += thread_count())
-        places[i] = kn__bin_of(&bins, (double)x[i]);
+        places[i] = kn__range_of(&bins, (double)x[i]);
 }
 
 }  // namespace
 
-extern "C" cudaError_t kn__launch_bin(const kn__bins *bins, bool is_f32, const void *x,
+extern "C" cudaError_t kn__launch_bin(const kn__ranges *bins, bool is_f32, const void *x,
                                       int64_t *places, int64_t n, cudaStream_t stream) {
     if (is_f32)
         KN_LAUNCH(bin_kernel<float>, blocks_for(n), BLOCK, stream, *bins, (const float *)x, places,

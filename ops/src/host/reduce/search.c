@@ -2,11 +2,11 @@
  * lockstep, so that their loads are in flight together and none waits for a branch. */
 #include <string.h>
 
-#include "bins.h"
 #include "convert.h"
 #include "host/base/chunks.h"
 #include "host/base/loops.h"
 #include "kernel.h"
+#include "ranges.h"
 
 enum { GRAIN = 1 << 11, BLOCK = 16 };
 
@@ -18,33 +18,35 @@ typedef struct search_job {
     bool right;
 } search_job;
 
-/* A block of values in one line: how many elements `before` holds for. The elements that it holds
- * for come first, so NaNs, which no number is above, are none of them. Those before a NaN are the
- * numbers, or all. */
-#define SEARCH(name, element, type, load, way, is_before)                                          \
-    static void name##_##way(int64_t *places, const element *line, int64_t n,                      \
-                             const element *values, int64_t count) {                               \
-        int64_t at[BLOCK] = {0};                                                                   \
+/* A block of values in one line: how many elements `is_before` holds for. The elements that it
+ * holds for come first, so NaNs, which no number is above, are none of them. Those before a NaN are
+ * the numbers, or all. Conditions are numbers: the compiler makes branches of others. */
+#define BELOW(x, v, nan) ((int64_t)((x) < (v)) | ((nan) & (int64_t)((x) == (x))))
+#define NOT_ABOVE(x, v, nan) ((int64_t)((x) <= (v)) | (nan))
+#define SEARCH(name, element, type, load, is_before)                                               \
+    static void name(int64_t *places, const element *line, int64_t n, const element *values,       \
+                     int64_t count) {                                                              \
+        int64_t at[BLOCK] = {0}, nan[BLOCK];                                                       \
         type v[BLOCK];                                                                             \
-        for (int64_t i = 0; i < BLOCK; i++) v[i] = load(values[i < count ? i : 0]);                \
-        int64_t left = n;                                                                          \
-        for (; left > 1; left -= left / 2) {                                                       \
+        for (int64_t i = 0; i < BLOCK; i++) {                                                      \
+            v[i] = load(values[i < count ? i : 0]);                                                \
+            nan[i] = v[i] != v[i];                                                                 \
+        }                                                                                          \
+        for (int64_t left = n; left > 1; left -= left / 2) {                                       \
             const element *half = line + (left / 2 - 1);                                           \
             for (int64_t i = 0; i < BLOCK; i++) {                                                  \
                 const type x = load(half[at[i]]);                                                  \
-                at[i] += is_before(x, v[i]) ? left / 2 : 0;                                        \
+                at[i] += left / 2 & -is_before(x, v[i], nan[i]);                                   \
             }                                                                                      \
         }                                                                                          \
         for (int64_t i = 0; i < count; i++) {                                                      \
             const type x = load(line[at[i]]);                                                      \
-            places[i] = at[i] + (is_before(x, v[i]) ? 1 : 0);                                      \
+            places[i] = at[i] + is_before(x, v[i], nan[i]);                                        \
         }                                                                                          \
     }
-#define BELOW(x, v) ((x) < (v) || ((v) != (v) && (x) == (x)))
-#define NOT_ABOVE(x, v) ((x) <= (v) || (v) != (v))
 #define SEARCHES(name, element, type, load)                                                        \
-    SEARCH(name, element, type, load, left, BELOW)                                                 \
-    SEARCH(name, element, type, load, right, NOT_ABOVE)                                            \
+    SEARCH(name##_left, element, type, load, BELOW)                                                \
+    SEARCH(name##_right, element, type, load, NOT_ABOVE)                                           \
     static void name(const search_job *j, int64_t from, int64_t to) {                              \
         for (int64_t i = from, m; i < to; i += m) {                                                \
             int64_t rest = j->each - i % j->each;                                                  \
@@ -100,7 +102,7 @@ kn_status kn__host_search_sorted(kn_op_call *call) {
 /* --- ranges of a histogram --- */
 
 typedef struct bin_job {
-    kn__bins bins;
+    kn__ranges ranges;
     const void *x;
     int64_t *places, n;
     bool is_f32;
@@ -108,18 +110,19 @@ typedef struct bin_job {
 
 static void bin_part(void *ctx, int64_t part) {
     const bin_job *j = ctx;
-    const kn__bins bins = j->bins;
-    int64_t to = (part + 1) * GRAIN;
-    for (int64_t i = part * GRAIN; i < (to < j->n ? to : j->n); i++) {
-        double x = j->is_f32 ? (double)((const float *)j->x)[i] : ((const double *)j->x)[i];
-        j->places[i] = kn__bin_of(&bins, x);
-    }
+    const kn__ranges ranges = j->ranges;
+    int64_t from = part * GRAIN, to = from + GRAIN < j->n ? from + GRAIN : j->n;
+    const float *narrow = j->is_f32 ? j->x : NULL;
+    const double *wide = j->is_f32 ? NULL : j->x;
+    for (int64_t i = from; narrow && i < to; i++)
+        j->places[i] = kn__range_of(&ranges, (double)narrow[i]);
+    for (int64_t i = from; wide && i < to; i++) j->places[i] = kn__range_of(&ranges, wide[i]);
 }
 
 kn_status kn__host_bin(kn_op_call *call) {
     const kn_attr_make *attr = call->attr;
     const kn_tensor *x = call->in[0];
-    bin_job j = {.bins = kn__bins_of(attr->a, attr->b, attr->dim[0]),
+    bin_job j = {.ranges = kn__ranges_of(attr->a, attr->b, attr->dim[0]),
                  .is_f32 = x->dtype == KN_F32,
                  .x = x->data,
                  .places = call->out[0]->data,
