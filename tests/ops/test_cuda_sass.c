@@ -27,6 +27,7 @@ static const struct {
     {"radix_", "the same"},
     {"12store_kernel", "elements at sorted places"},
     {"13search_kernel", "elements halfway through a line"},
+    {"10bin_kernel", "the arithmetic of f64 takes longer"},
     {"12frame_kernel", "rows of any length, which begin anywhere"},
     {"17copy_packs_kernel", "elements that are no neighbours, or at odd addresses"},
     {"11scan_kernel", "pieces that begin anywhere"},

@@ -14,7 +14,6 @@
 
 #include "grid.h"
 #include "quantile.h"
-#include "ranges.h"
 #include "reduce.h"
 #include "resize.h"
 
@@ -201,8 +200,8 @@ typedef struct kn__search_args {
     int64_t n, each, count;
 } kn__search_args;
 cudaError_t kn__launch_search(const kn__search_args *p, cudaStream_t stream);
-cudaError_t kn__launch_bin(const kn__ranges *bins, bool is_f32, const void *x, int64_t *places,
-                           int64_t n, cudaStream_t stream);
+cudaError_t kn__launch_bin(double lo, double hi, int64_t ranges, bool is_f32, const void *x,
+                           int64_t *places, int64_t n, cudaStream_t stream);
 
 /* --- sort.cu: along the middle of [outer, n, inner] --- */
 typedef struct kn__sort_args {

@@ -120,9 +120,9 @@ kn_status kn__cuda_search_sorted(kn_op_call *call) {
 kn_status kn__cuda_bin(kn_op_call *call) {
     const kn_attr_make *attr = call->attr;
     const kn_tensor *x = call->in[0];
-    kn__ranges bins = kn__ranges_of(attr->a, attr->b, attr->dim[0]);
-    return KN__CUDA_NAMED("bin_kernel", kn__launch_bin(&bins, x->dtype == KN_F32, x->data,
-                                                       call->out[0]->data, x->n, call->stream));
+    return KN__CUDA_NAMED(
+        "bin_kernel", kn__launch_bin(attr->a, attr->b, attr->dim[0], x->dtype == KN_F32, x->data,
+                                     call->out[0]->data, x->n, call->stream));
 }
 
 kn_status kn__cuda_sort(kn_op_call *call) {

@@ -1,6 +1,7 @@
 // Places in sorted lines, and in the ranges of a histogram: a thread a value.
 
 #include "cuda/reduce/elements.cuh"
+#include "ranges.h"
 
 namespace {
 
@@ -33,20 +34,22 @@ __global__ void search_kernel(kn__search_args p) {
 }
 
 template <class T>
-__global__ void bin_kernel(kn__ranges bins, const T *x, int64_t *places, int64_t n) {
+__global__ void bin_kernel(kn__ranges ranges, const T *x, int64_t *places, int64_t n) {
     for (int64_t i = thread_index(); i < n; i += thread_count())
-        places[i] = kn__range_of(&bins, (double)x[i]);
+        places[i] = kn__range_of(&ranges, (double)x[i]);
 }
 
 }  // namespace
 
-extern "C" cudaError_t kn__launch_bin(const kn__ranges *bins, bool is_f32, const void *x,
-                                      int64_t *places, int64_t n, cudaStream_t stream) {
+extern "C" cudaError_t kn__launch_bin(double lo, double hi, int64_t n_ranges, bool is_f32,
+                                      const void *x, int64_t *places, int64_t n,
+                                      cudaStream_t stream) {
+    kn__ranges ranges = kn__ranges_of(lo, hi, n_ranges);
     if (is_f32)
-        KN_LAUNCH(bin_kernel<float>, blocks_for(n), BLOCK, stream, *bins, (const float *)x, places,
+        KN_LAUNCH(bin_kernel<float>, blocks_for(n), BLOCK, stream, ranges, (const float *)x, places,
                   n);
     else
-        KN_LAUNCH(bin_kernel<double>, blocks_for(n), BLOCK, stream, *bins, (const double *)x,
+        KN_LAUNCH(bin_kernel<double>, blocks_for(n), BLOCK, stream, ranges, (const double *)x,
                   places, n);
     return cudaGetLastError();
 }
