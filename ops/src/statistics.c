@@ -335,19 +335,58 @@ static kn_tensor *inverse_of(kn_tensor *begin, kn_tensor *order, const kn_tensor
     return y ? (kn_reshape)(y, kn_tensor_shape(x)) : NULL;
 }
 
-/* The results that are wanted of x with elements. */
+/* The results that are wanted of x with elements, by sorting them. */
 static kn_status unique_of(kn_tensor *out[3], const bool want[3], kn_tensor *x) {
     int64_t n = x->n;
-    FRAME_INSIDE();
     kn_tensor *sorted = NULL, *order = NULL;
     kn_tensor *flat = (kn_reshape)(x, KN_SHAPE(n));
     KN_TRY((kn_sort_index)(&sorted, want[1] ? &order : NULL, flat, 0, false));
     kn_tensor *begin = begins(sorted, n), *starts = begin ? (kn_nonzero)(begin) : NULL;
     if (starts) starts = (kn_reshape)(starts, KN_SHAPE(starts->dim[0]));
     if (!starts) return kn_check();
-    if (want[0]) out[0] = kn__given((kn_index_select)(sorted, starts, 0));
-    if (want[1]) out[1] = kn__given(inverse_of(begin, order, x));
-    if (want[2]) out[2] = kn__given(lengths(starts, n));
+    if (want[0]) out[0] = (kn_index_select)(sorted, starts, 0);
+    if (want[1]) out[1] = inverse_of(begin, order, x);
+    if (want[2]) out[2] = lengths(starts, n);
+    return kn_check();
+}
+
+/* Whether x has integers that lie in a range no longer than x, such as labels. */
+static bool are_near(double *least, double *most, kn_tensor *x) {
+    if (is_float(x) || x->dtype == KN_BOOL || kn__ops_self->capture) return false;
+    const double far = 0x1p52; /* doubles count in ones up to there */
+    kn_tensor *low = (kn_min)(x, KN_ALL, false), *high = (kn_max)(x, KN_ALL, false);
+    if (!low || !high || (kn_item)(least, low) < 0 || (kn_item)(most, high) < 0) return false;
+    return *least > -far && *most < far && *most - *least < (double)x->n;
+}
+
+/* Their results, by counting each number of the range. */
+static kn_status unique_near(kn_tensor *out[3], const bool want[3], kn_tensor *x, double least,
+                             double most) {
+    kn_tensor *first = kn__filled(x, least, KN_I64, KN_SCALAR);
+    kn_tensor *places = (kn_sub)((kn_cast)(x, KN_I64), first);
+    kn_tensor *counts = places ? counted(places, (int64_t)(most - least) + 1, NULL) : NULL;
+    kn_tensor *there = counts ? (kn_nonzero)(counts) : NULL;
+    if (there) there = (kn_reshape)(there, KN_SHAPE(there->dim[0]));
+    if (!there) return kn_check();
+    if (want[0]) out[0] = (kn_cast)((kn_add)(there, first), (kn_dtype)x->dtype);
+    if (want[1]) {
+        kn_tensor *one = kn__filled(x, 1, KN_I64, KN_SCALAR);
+        kn_tensor *numbers =
+            (kn_sub)((kn_cumsum)((kn_ne)(counts, kn__constant_like(counts, 0)), 0), one);
+        out[1] = numbers ? (kn_index_select)(numbers, places, 0) : NULL;
+    }
+    if (want[2]) out[2] = (kn_index_select)(counts, there, 0);
+    return kn_check();
+}
+
+static kn_status unique_in_frame(kn_tensor *out[3], const bool want[3], kn_tensor *x) {
+    FRAME_INSIDE();
+    double least = 0, most = 0;
+    bool near = are_near(&least, &most, x);
+    KN_TRY(kn_check());
+    KN_TRY(near ? unique_near(out, want, x, least, most) : unique_of(out, want, x));
+    for (int r = 0; r < 3; r++)
+        if (out[r]) kn__given(out[r]);
     return kn_check();
 }
 
@@ -363,7 +402,7 @@ kn_status(kn_unique)(kn_tensor **values, kn_tensor **inverse, kn_tensor **counts
         return KN_FAIL(KN_ERR_INVALID, "kn_unique: every result is NULL");
     if (!kn__check_readable(KN_OP_sort, &x, 1)) return kn_check();
     if (x->n > 0) {
-        KN_TRY(unique_of(out, want, x));
+        KN_TRY(unique_in_frame(out, want, x));
     } else {
         if (want[0]) out[0] = kn__filled(x, 0, (kn_dtype)x->dtype, KN_SHAPE(0));
         if (want[1]) out[1] = kn__filled(x, 0, KN_I64, kn_tensor_shape(x));

@@ -232,6 +232,18 @@ static void searches_and_scans_of_odd_numbers_have_places(void **state) {
     VALUES(r, 2, 1, 2);
     assert_ok(kn_unique(&p, NULL, NULL, kn_gt(X(1, 2), X(2, 1))));
     VALUES(p, 0, 1);
+    const int64_t far[] = {3, INT64_MAX, INT64_MIN, 3}, near[] = {-2, 5, -2, 4, 3, 4, 3, 3};
+    assert_ok(kn_unique(&p, &q, &r, kn_tensor_from(far, KN_I64, KN_SHAPE(2, 2))));
+    VALUES(p, -0x1p63, 3, 0x1p63);
+    VALUES(q, 1, 2, 0, 1);
+    VALUES(r, 1, 2, 1);
+    kn_tensor *labels = kn_tensor_from(near, KN_I64, KN_SHAPE(2, 4));
+    assert_ok(kn_unique(&p, &q, &r, kn_cast(labels, KN_I32)));
+    VALUES(p, -2, 3, 4, 5);
+    assert_int_equal(kn_tensor_dtype(p), KN_I32);
+    VALUES(q, 0, 3, 0, 2, 1, 2, 1, 1);
+    assert_shape(q, KN_SHAPE(2, 4));
+    VALUES(r, 2, 3, 2, 1);
     VALUES(kn_histogram(X(0, 1, 2, 3, 4, NAN, INF, -INF, -1, 5), 2, 0, 4), 2, 3);
     VALUES(kn_histogram(kn_cast(X(0, 1, 4), KN_U8), 4, 0, 4), 1, 1, 0, 1);
     VALUES(kn_diff(kn_gt(X(1, 2, 2), X(2, 1, 1)), 1, 0), 1, 0);
