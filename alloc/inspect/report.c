@@ -144,8 +144,14 @@ static void report_at_exit(void *ctx, kn_pool *pool) {
     report_pool(pool, true);
 }
 
+/* The trace ends here, whoever began it: in later destructors its handlers of forks are gone, and
+ * a lock that was taken for a fork of another thread would stay so. */
 __attribute__((destructor)) static void finish(void) {
-    if (trace_begun) say_failure(kn_trace_end());
+    kn_status status = kn_trace_end();
+    if (trace_begun)
+        say_failure(status);
+    else if (status < 0)
+        kn_log_write(0, "%s", kn_last_error()->message);
     if (!config.stats[0] && !config.snapshot[0]) return;
     kn__registry_lock();
     kn__pools_visit(report_at_exit, NULL);

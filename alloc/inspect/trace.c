@@ -475,8 +475,3 @@ static void fork_child(void) {
 __attribute__((constructor(200))) static void watch_forks(void) {
     pthread_atfork(fork_prepare, fork_parent, fork_child);
 }
-
-/* Behind the destructor in report.c, which ends the trace that KNET_ALLOC began. */
-__attribute__((destructor(200))) static void end_at_exit(void) {
-    if (kn_trace_end() < 0) kn_log_write(0, "%s", kn_last_error()->message);
-}

@@ -548,11 +548,13 @@ static kn_status replay_copies(kn_capture *capture, kn__plan *plan, kn_tensor *c
 
 static kn_status no_plan(bool others, kn_tensor *const in[], int n_in) {
     char shape[256] = "";
+    const kn_dtype autocast = kn_frame_autocast();
     if (n_in) kn_shape_text(shape, sizeof shape, kn_tensor_shape(in[0]));
     return KN_FAIL(KN_ERR_INVALID,
-                   "kn_capture_launch: there is no plan for %d inputs%s%s%s; kn_capture_begin "
-                   "records one",
-                   n_in, n_in ? ", in[0] " : "", shape,
+                   "kn_capture_launch: there is no plan for %d inputs%s%s in a frame with .dtype "
+                   "%s, .autocast %s and .math %s%s; kn_capture_begin records one",
+                   n_in, n_in ? ", in[0] " : "", shape, kn_dtype_name(kn_frame_dtype()),
+                   autocast ? kn_dtype_name(autocast) : "off", kn_math_mode_name(kn_frame_math()),
                    others ? ", whose backward adds to gradients, or overwrites them, as it has to "
                             "now for each parameter, and which reads generators where they are"
                           : "");

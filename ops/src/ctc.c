@@ -24,7 +24,8 @@ bool kn__infer_ctc(kn_op_call *call) {
 static kn_tensor *by_length(kn_tensor *losses, const kn_tensor *targets, kn_tensor *lengths) {
     if (!losses) return NULL;
     int64_t most = targets->dim[1];
-    if (lengths == KN_NONE) return (kn_affine)(losses, 1 / (double)(most > 1 ? most : 1), 0);
+    if (lengths == KN_NONE)
+        return (kn_div)(losses, kn__constant_like(losses, (double)(most > 1 ? most : 1)));
     kn_tensor *n = (kn_cast)(lengths, (kn_dtype)losses->dtype);
     return (kn_div)(losses, (kn_maximum)(n, kn__constant_like(losses, 1)));
 }

@@ -164,10 +164,12 @@ static bool options_fit(const kn_op_call *call, const kn_cross_entropy_options *
 
 /* Of 16 bits in f32: the sum may not fit them where this does. */
 static kn_tensor *mean_of_rows(kn_tensor *terms) {
-    double share = 1 / (double)(terms->n_dims ? terms->dim[0] : 1);
-    if (!kn__is_half(terms->dtype)) return (kn_affine)((kn_sum)(terms, KN_ALL, false), share, 0);
-    kn_tensor *sum = (kn_sum)((kn_cast)(terms, KN_F32), KN_ALL, false);
-    return (kn_cast)((kn_affine)(sum, share, 0), (kn_dtype)terms->dtype);
+    double n = (double)(terms->n_dims ? terms->dim[0] : 1);
+    const kn_dtype dtype = (kn_dtype)terms->dtype;
+    if (kn__is_half(dtype)) terms = (kn_cast)(terms, KN_F32);
+    kn_tensor *sum = terms ? (kn_sum)(terms, KN_ALL, false) : NULL;
+    kn_tensor *mean = sum ? (kn_div)(sum, kn__constant_like(sum, n)) : NULL;
+    return mean && mean->dtype != dtype ? (kn_cast)(mean, dtype) : mean;
 }
 
 kn_tensor *kn__loss_reduced(kn_tensor *terms, kn_reduction how) {

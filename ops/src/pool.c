@@ -35,9 +35,9 @@ static bool set_window(kn_attr_pool *attr, const kn_op_call *call, int i, int64_
     int64_t reach = (window - 1) * dilation + 1;
     int64_t beyond = o->ceil && in > 0 ? stride - 1 : 0; /* one window, as far as x goes */
     if (reach - beyond > in + 2 * padding) {
-        return kn_op_call_fail(call, KN_ERR_SHAPE,
-                               "a window of %lld with stride %lld does not fit in dimension %d",
-                               (long long)window, (long long)stride, 2 + i);
+        return kn_op_call_fail(
+            call, KN_ERR_SHAPE, "a window of %lld with stride %lld does not fit in dimension %d%s",
+            (long long)reach, (long long)stride, 2 + i, dilation > 1 ? ", dilated as it is" : "");
     }
     if (padding && window > 1 && dilation > in) {
         return kn_op_call_fail(

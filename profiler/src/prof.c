@@ -531,7 +531,15 @@ static void leave_out_stuck_trace(void) {
     say(&text);
 }
 
-__attribute__((destructor)) static void finish(void) {
+/* Of a process that ends: what follows is not timed, nor are children that other threads fork from
+ * here on, whose forget_in_child is unregistered. */
+static void stop_for_good(void) {
+    __atomic_store_n(&kn_prof_on_, 0, __ATOMIC_RELAXED);
+    kn__memory_stop();
+    report_at_exit = false;
+}
+
+static void finish_report(void) {
     if (!report_at_exit) return;
     kn__mute(); /* for good */
     kn__stderr_reopen();
@@ -545,4 +553,9 @@ __attribute__((destructor)) static void finish(void) {
     }
     finish_now();
     kn__watch_finish();
+}
+
+__attribute__((destructor)) static void finish(void) {
+    finish_report();
+    stop_for_good();
 }

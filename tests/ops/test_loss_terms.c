@@ -167,6 +167,16 @@ static void sixteen_bit_losses_join_rows(void **state) {
     }
 }
 
+/* Divided, not multiplied by a rounded 1/n: the mean of n ones is 1. */
+static void means_over_the_batch_are_quotients(void **state) {
+    (void)state;
+    for (int n = 1; n < 200; n++) {
+        KN_FRAME(.dtype = n % 2 ? KN_F32 : KN_F64);
+        kn_tensor *ones = kn_ones(KN_SHAPE(n)), *zeros = kn_zeros(KN_SHAPE(n));
+        assert_true(ops_at(kn_mae(ones, zeros, KN_REDUCE_BATCH), 0) == 1);
+    }
+}
+
 /* A label of probability 0, whose loss is infinite, or isn't asked for. */
 static void smoothing_keeps_an_infinite_loss(void **state) {
     (void)state;
@@ -402,8 +412,8 @@ int main(void) {
         OPS_TEST(probabilities_of_one_class_are_its_number),
         OPS_TEST(accuracy_takes_the_first_of_equals_and_nan_as_largest),
         OPS_TEST(sixteen_bit_losses_average_many_rows), OPS_TEST(sixteen_bit_losses_join_rows),
-        OPS_TEST(smoothing_keeps_an_infinite_loss), OPS_TEST(smooth_l1_takes_any_beta),
-        OPS_TEST(an_ignored_label_may_be_outside_the_classes),
+        OPS_TEST(means_over_the_batch_are_quotients), OPS_TEST(smoothing_keeps_an_infinite_loss),
+        OPS_TEST(smooth_l1_takes_any_beta), OPS_TEST(an_ignored_label_may_be_outside_the_classes),
         OPS_TEST(a_label_outside_the_classes_gives_nan), OPS_TEST(topk_accuracy_agrees_with_topk),
         OPS_TEST(measures_count_rows), OPS_TEST(errors_of_losses_of_places_show_the_given_shapes),
         OPS_TEST(a_column_and_its_targets_in_a_row_are_told), OPS_TEST(bad_input_gives_a_message));

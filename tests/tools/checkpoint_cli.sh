@@ -148,6 +148,9 @@ paths) # no two options write one file
   for output in run ./sub/../run sub/link "$PWD/run"; do
     conflict "--checkpoint and --output write one file, $PWD/run" --checkpoint run --output "$output" --json
   done
+  ln -sf not_there dangling; ln -sf "$PWD/dangling" twice
+  conflict "--checkpoint and --best write one file, $PWD/not_there" --checkpoint dangling --best not_there
+  conflict "--checkpoint and --best write one file, $PWD/not_there" --checkpoint twice --best dangling
   conflict '--checkpoint and --output write one file' --checkpoint run --output run --json --device sim --metrics -
   conflict "--checkpoint and --output write one file, $PWD/run.2" --checkpoint sub/link --keep 2 --output run.2
   conflict "--checkpoint and --best write one file, $PWD/run.1" --checkpoint run --keep 1 --best run.1

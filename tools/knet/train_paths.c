@@ -4,9 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "file.h"
 #include "train_session.h"
+
+enum { LINKS_MAX = 40 }; /* as Linux follows */
 
 typedef struct named {
     const char *option, *path; /* as given; NULL: not given */
@@ -16,13 +19,30 @@ typedef struct named {
     char place[KN__PATH_EXPANDED_BYTES];
 } named;
 
+/* What a link to a file that is not there points to, in `path` itself, from link to link. */
+static bool links_follow(char path[KN__PATH_EXPANDED_BYTES]) {
+    char to[KN__PATH_EXPANDED_BYTES];
+    for (int i = 0; i < LINKS_MAX; i++) {
+        ssize_t n = readlink(path, to, sizeof to - 1);
+        if (n < 0) return true;
+        to[n] = '\0';
+        char *slash = strrchr(path, '/'), *name = to[0] == '/' || !slash ? path : slash + 1;
+        size_t room = KN__PATH_EXPANDED_BYTES - (size_t)(name - path);
+        if ((size_t)n >= room) return false;
+        memcpy(name, to, (size_t)n + 1);
+    }
+    return false;
+}
+
 /* Where the file lies or will lie, without links; false: a device, a pipe, or in no folder. */
-static bool place_find(char place[KN__PATH_EXPANDED_BYTES], const char *path) {
+static bool place_find(char place[KN__PATH_EXPANDED_BYTES], const char *given) {
     struct stat file;
-    char folder[KN__PATH_EXPANDED_BYTES];
+    char folder[KN__PATH_EXPANDED_BYTES], path[KN__PATH_EXPANDED_BYTES];
+    if (stat(given, &file) == 0 && !S_ISREG(file.st_mode)) return false;
+    if (realpath(given, place)) return true;
+    if (snprintf(path, sizeof path, "%s", given) >= (int)sizeof path || !links_follow(path))
+        return false;
     const char *slash = strrchr(path, '/');
-    if (stat(path, &file) == 0 && !S_ISREG(file.st_mode)) return false;
-    if (realpath(path, place)) return true;
     snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1,
              slash ? path : ".");
     if (!realpath(folder, place)) return false;
