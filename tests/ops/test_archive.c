@@ -1,5 +1,7 @@
 /* Archives of arrays: NPZ as zip writers leave it, damaged, and of more than 32 bits. */
 #include <knet/file.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include "file_test.h"
 
@@ -180,10 +182,84 @@ static void archives_have_records_of_64_bits(void **state) {
     assert_fails(kn_file_open_bytes(&f, bytes, n, "x.npz"), KN_ERR_FORMAT, "a directory of 2 mem");
 }
 
+/* --- what is written --- */
+
+static const char *saved(const kn_named named[], int n, bool compress) {
+    static char path[64];
+    snprintf(path, sizeof path, "/tmp/knet_archive_%d.npz", (int)getpid());
+    assert_ok(kn_npz_save(path, named, n, &(kn_npz_options){.compress = compress}));
+    return path;
+}
+
+/* Fields that readers may do without: version, names of UTF-8, method, date, Unix mode. */
+static void members_have_the_fields_of_unzip(void **state) {
+    (void)state;
+    static const uint8_t fields[] = {20, 0, 0, 8, 8, 0, 0, 0, 33, 0}; /* 1980-01-01 0:00 */
+    static uint8_t bytes[1 << 10];
+    KN_FRAME();
+    kn_named named[] = {{"x", kn_ones(KN_SHAPE(2))}};
+    const char *path = saved(named, 1, true);
+    size_t n = read_all(bytes, sizeof bytes, path);
+    const uint8_t *entry = bytes + get(bytes + n - END_RECORD + 16, 4);
+    unlink(path);
+    assert_memory_equal(bytes + 4, fields, sizeof fields);
+    assert_memory_equal(entry + 6, fields, sizeof fields);
+    assert_int_equal(get(entry + 38, 4), 0644u << 16);
+}
+
+/* Bytes that do not compress: more than are compressed at once. */
+static void large_members_are_compressed_whole(void **state) {
+    (void)state;
+    enum { N = 1 << 19 };
+    kn_file *f = NULL;
+    KN_FRAME();
+    float *x = malloc(N * sizeof *x);
+    assert_non_null(x);
+    for (int i = 0; i < N; i++) x[i] = (float)test_random_below(1u << 31);
+    kn_named named[] = {{"x", kn_tensor_from(x, KN_F32, KN_SHAPE(N))}};
+    const char *path = saved(named, 1, true);
+    assert_ok(kn_file_open(&f, path));
+    unlink(path);
+    kn_tensor *y = kn_file_read(f, "x");
+    assert_shape(y, KN_SHAPE(N));
+    assert_memory_equal(kn_data(y), x, N * sizeof *x);
+    kn_file_close(f);
+    free(x);
+}
+
+/* The end record has 16 bits for their number: another record has it whole. */
+static void archives_of_65535_members_have_a_record_of_64_bits(void **state) {
+    (void)state;
+    enum { MANY = 65535, NAME_BYTES = 8, TAIL = 56 + 20 + END_RECORD };
+    static kn_named named[MANY];
+    static char name[MANY][NAME_BYTES];
+    uint8_t tail[TAIL];
+    kn_file *f = NULL;
+    KN_FRAME();
+    kn_tensor *one = kn_ones(KN_SCALAR);
+    for (int i = 0; i < MANY; i++) {
+        snprintf(name[i], NAME_BYTES, "%d", i);
+        named[i] = (kn_named){name[i], one};
+    }
+    const char *path = saved(named, MANY, false);
+    FILE *in = fopen(path, "rb");
+    assert_true(in && fseek(in, -TAIL, SEEK_END) == 0 && fread(tail, 1, TAIL, in) == TAIL);
+    fclose(in);
+    assert_memory_equal(tail, "PK\6\6", 4);
+    assert_int_equal(get(tail + 32, 8), MANY);
+    assert_ok(kn_file_open(&f, path));
+    unlink(path);
+    assert_int_equal(kn_file_count(f), MANY);
+    assert_values(kn_file_read(f, "65534"), 1);
+    kn_file_close(f);
+}
+
 int main(void) {
-    return RUN_TESTS(OPS_TEST(cut_and_changed_archives_are_errors_not_crashes),
-                     OPS_TEST(a_changed_byte_of_a_member_fails_its_checksum),
-                     OPS_TEST(archives_that_contradict_themselves_are_refused),
-                     OPS_TEST(an_archive_may_end_with_a_comment),
-                     OPS_TEST(archives_have_records_of_64_bits));
+    return RUN_TESTS(
+        OPS_TEST(cut_and_changed_archives_are_errors_not_crashes),
+        OPS_TEST(a_changed_byte_of_a_member_fails_its_checksum),
+        OPS_TEST(archives_that_contradict_themselves_are_refused),
+        OPS_TEST(an_archive_may_end_with_a_comment), OPS_TEST(archives_have_records_of_64_bits),
+        OPS_TEST(members_have_the_fields_of_unzip), OPS_TEST(large_members_are_compressed_whole),
+        OPS_TEST(archives_of_65535_members_have_a_record_of_64_bits));
 }

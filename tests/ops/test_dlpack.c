@@ -227,6 +227,82 @@ static void wrong_fields_fail_and_leave_the_data_to_the_caller(void **state) {
                  "kn_dlpack_export_versioned: out is NULL");
 }
 
+/* Where elements are not aligned, they are copied. The stride of one element has no meaning. */
+static void data_at_any_place_are_imported(void **state) {
+    (void)state;
+    float data[7] = {9, 0, 1, 2, 3, 4, 5};
+    _Alignas(4) char bytes[28];
+    int64_t row[] = {1, 6}, strides[] = {99, 1};
+    memcpy(bytes + 1, six, sizeof six);
+    struct DLManagedTensor later = managed_of(data), wide = managed_of(six),
+                           odd = managed_of(bytes + 1), pinned = managed_of(six);
+    later.tensor.byte_offset = 4;
+    wide.tensor.shape = row;
+    wide.tensor.strides = strides;
+    pinned.tensor.device_type = 3;
+    KN_FRAME();
+    assert_ptr_equal(kn_data(kn_dlpack_import(&later)), data + 1);
+    assert_ptr_equal(kn_data(kn_dlpack_import(&wide)), six);
+    assert_ptr_equal(kn_data(kn_dlpack_import(&pinned)), six);
+    assert_int_equal(n_deleted, 0);
+    assert_values(kn_dlpack_import(&odd), 0, 1, 2, 3, 4, 5);
+    assert_int_equal(n_deleted, 1);
+}
+
+static void a_deleter_may_be_absent(void **state) {
+    (void)state;
+    struct DLManagedTensor m = managed_of(six);
+    m.deleter = NULL;
+    struct DLManagedTensorVersioned v = {.major = 1, .tensor = m.tensor};
+    KN_FRAME();
+    assert_ptr_equal(kn_data(kn_dlpack_import(&m)), six);
+    assert_ptr_equal(kn_data(kn_dlpack_import_versioned(&v)), six);
+}
+
+static void tensors_of_no_elements_cross_both_ways(void **state) {
+    (void)state;
+    int64_t none[] = {0, 3}, far[] = {INT64_MIN, 1};
+    struct DLManagedTensor m = managed_of(NULL), *out = NULL;
+    m.tensor.shape = none;
+    m.tensor.strides = far;
+    KN_FRAME();
+    assert_shape(kn_dlpack_import(&m), KN_SHAPE(0, 3));
+    assert_ok(kn_dlpack_export(&out, kn_zeros(KN_SHAPE(2, 0, 3))));
+    assert_int_equal(out->tensor.strides[0], 3);
+    assert_int_equal(out->tensor.strides[1], 3);
+    assert_int_equal(out->tensor.strides[2], 1);
+    out->deleter(out);
+}
+
+/* Far elements before the first one do not make up for those after it. */
+static void impossible_shapes_are_refused(void **state) {
+    (void)state;
+    int64_t twos[] = {2, 2, 2}, far[] = {3ll << 59, -(3ll << 59), 3ll << 59};
+    struct DLManagedTensor m = managed_of(six);
+    KN_FRAME();
+    m.tensor.n_dims = -1;
+    assert_op_fails(kn_dlpack_import(&m), KN_ERR_FORMAT, "-1 dimensions");
+    m.tensor.n_dims = 3;
+    m.tensor.shape = twos;
+    m.tensor.strides = far;
+    assert_op_fails(kn_dlpack_import(&m), KN_ERR_FORMAT, "dimension 2 of 2 with stride");
+    m.tensor.shape = NULL;
+    assert_op_fails(kn_dlpack_import(&m), KN_ERR_FORMAT, "3 dimensions without a shape");
+    assert_int_equal(n_deleted, 0);
+}
+
+static void an_earlier_error_is_kept(void **state) {
+    (void)state;
+    struct DLManagedTensor m = managed_of(six), *out = NULL;
+    m.tensor.lanes = 4;
+    KN_FRAME();
+    assert_null(kn_reshape(kn_ones(KN_SHAPE(2)), KN_SHAPE(3)));
+    assert_op_fails(kn_dlpack_import(&m), KN_ERR_SHAPE, "kn_reshape");
+    kn_tensor *failed = kn_reshape(kn_ones(KN_SHAPE(2)), KN_SHAPE(3));
+    assert_fails(kn_dlpack_export(&out, failed), KN_ERR_SHAPE, "kn_reshape");
+    assert_null(out);
+}
+
 static void a_simulated_device_has_no_number_in_dlpack(void **state) {
     (void)state;
     kn_device *sim = NULL;
@@ -237,12 +313,14 @@ static void a_simulated_device_has_no_number_in_dlpack(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(OPS_TEST(exported_data_outlives_the_frame),
-                     OPS_TEST(convolutions_see_the_other_sides_writes),
-                     OPS_TEST(weights_are_exported_while_a_thread_convolves),
-                     OPS_TEST(imported_data_is_shared_and_deleted_once),
-                     OPS_TEST(strides_and_read_only_data_are_copied),
-                     OPS_TEST(a_round_trip_keeps_the_dtype),
-                     OPS_TEST(wrong_fields_fail_and_leave_the_data_to_the_caller),
-                     OPS_TEST(a_simulated_device_has_no_number_in_dlpack));
+    return RUN_TESTS(
+        OPS_TEST(exported_data_outlives_the_frame),
+        OPS_TEST(convolutions_see_the_other_sides_writes),
+        OPS_TEST(weights_are_exported_while_a_thread_convolves),
+        OPS_TEST(imported_data_is_shared_and_deleted_once),
+        OPS_TEST(strides_and_read_only_data_are_copied), OPS_TEST(a_round_trip_keeps_the_dtype),
+        OPS_TEST(wrong_fields_fail_and_leave_the_data_to_the_caller),
+        OPS_TEST(data_at_any_place_are_imported), OPS_TEST(a_deleter_may_be_absent),
+        OPS_TEST(tensors_of_no_elements_cross_both_ways), OPS_TEST(impossible_shapes_are_refused),
+        OPS_TEST(an_earlier_error_is_kept), OPS_TEST(a_simulated_device_has_no_number_in_dlpack));
 }

@@ -57,6 +57,29 @@ static void integers_are_equally_likely_and_in_range(void **state) {
     kn_rng_destroy(rng);
 }
 
+/* A range of 2^53 + 1: one word in 2048 is drawn again. */
+static void integers_follow_the_element_map(void **state) {
+    (void)state;
+    const int64_t lo = -7, hi = (INT64_C(1) << 53) - 6;
+    const uint64_t range = (uint64_t)(hi - lo);
+    KN_FRAME();
+    kn_rng *rng = new_rng(42);
+    const int64_t *y = kn_data(kn_integers(KN_SHAPE(N), lo, hi, rng));
+    int n_again = 0;
+    for (int64_t i = 0; i < N; i++) {
+        uint32_t words[4];
+        int pair = (int)(i % 16 / 8);
+        words_of(words, i, 16, 42);
+        uint64_t low, word = (uint64_t)words[2 * pair + 1] << 32 | words[2 * pair];
+        uint64_t own = (uint64_t)(i / 16) * 8 + (uint64_t)(i % 8);
+        n_again += kn__mul_high(&low, word, range) != kn__integer_below(word, range, own, 42, pair);
+        if (y[i] != lo + (int64_t)kn__integer_below(word, range, own, 42, pair))
+            fail_msg("element %d", (int)i);
+    }
+    assert_in_range(n_again, 10, 100);
+    kn_rng_destroy(rng);
+}
+
 /* Of 2^64 words and a range of 3·2^62, every fourth number comes up twice without rejection. */
 static void words_that_would_favour_a_number_are_drawn_again(void **state) {
     (void)state;
@@ -202,6 +225,26 @@ static void truncated_normals_stay_inside_and_have_their_moments(void **state) {
     }
 }
 
+static void truncated_normals_follow_the_element_map(void **state) {
+    (void)state;
+    const kn__truncated all = {2, 3, -(double)INFINITY, (double)INFINITY, 0, 1, 0};
+    kn_rng *rng = new_rng(42);
+    FOR_BOTH_DTYPES(dtype) {
+        KN_FRAME(.dtype = dtype);
+        assert_ok(kn_rng_state_set(rng, 42, 0));
+        kn_tensor *y = kn_truncated_normal(KN_SHAPE(N), 2, 3, all.lo, all.hi, rng);
+        for (int64_t i = 0; i < N; i++) {
+            uint32_t words[4];
+            int64_t pair = i % 16 / 8;
+            words_of(words, i, 16, 42);
+            double want = kn__truncated_normal(&all, words[2 * pair], words[2 * pair + 1]);
+            if (ops_at(y, i) != (dtype == KN_F64 ? want : (double)(float)want))
+                fail_msg("element %d", (int)i);
+        }
+    }
+    kn_rng_destroy(rng);
+}
+
 static kn_tensor *draw(int which, kn_rng *rng) {
     switch (which) {
         case 0:
@@ -320,6 +363,8 @@ static void bilinear_filters_are_hats(void **state) {
 int main(void) {
     return RUN_TESTS(OPS_TEST(bernoulli_follows_the_element_map),
                      OPS_TEST(integers_are_equally_likely_and_in_range),
+                     OPS_TEST(integers_follow_the_element_map),
+                     OPS_TEST(truncated_normals_follow_the_element_map),
                      TEST(words_that_would_favour_a_number_are_drawn_again),
                      OPS_TEST(permutations_have_every_number_once),
                      OPS_TEST(half_of_all_orders_are_odd), OPS_TEST(slices_are_shuffled_whole),

@@ -210,9 +210,11 @@ static void wrong_arguments_of_writers_name_the_tensor(void **state) {
     KN_FRAME();
     kn_tensor *x = kn_ones(KN_SHAPE(2));
     kn_named twice[] = {{"w", x}, {"v", x}, {"w", x}}, absent[] = {{"w", NULL}};
-    kn_named no_name[] = {{NULL, x}}, empty[] = {{"", x}}, metadata[] = {{"__metadata__", x}};
+    kn_named pair[] = {{"w", x}, {"w", x}}, no_name[] = {{NULL, x}}, empty[] = {{"", x}},
+             metadata[] = {{"__metadata__", x}};
     const char *path = in_folder("wrong");
     assert_fails(kn_npz_save(path, twice, 3, NULL), KN_ERR_INVALID, "'w' occurs twice");
+    assert_fails(kn_npz_save(path, pair, 2, NULL), KN_ERR_INVALID, "'w' occurs twice");
     assert_fails(kn_safetensors_save(path, absent, 1, NULL, 0), KN_ERR_INVALID, "'w' is NULL");
     assert_fails(kn_safetensors_save(path, no_name, 1, NULL, 0), KN_ERR_INVALID,
                  "tensor 0 is NULL");
@@ -231,6 +233,25 @@ static void wrong_arguments_of_writers_name_the_tensor(void **state) {
     assert_fails(kn_npy_save("/absent/x.npy", x), KN_ERR_IO, "/absent/x.npy: No such file");
     assert_fails(kn_npy_save("", x), KN_ERR_INVALID, "kn_npy_save: path is empty");
     assert_int_equal(access(path, F_OK), -1);
+}
+
+static void wrong_counts_and_long_names_are_refused(void **state) {
+    (void)state;
+    enum { LONGEST = 60000 };
+    static char name[LONGEST + 2];
+    KN_FRAME();
+    kn_named named[] = {{memset(name, 'n', LONGEST), kn_ones(KN_SHAPE(2))}};
+    const char *path = in_folder("long.npz");
+    assert_ok(kn_npz_save(path, named, 1, NULL));
+    assert_reads_back(path, named, 1);
+    name[LONGEST] = 'n';
+    assert_fails(kn_npz_save(path, named, 1, NULL), KN_ERR_INVALID, "tensor 0 has 60001 bytes");
+    assert_fails(kn_npz_save(path, NULL, 1, NULL), KN_ERR_INVALID, "kn_npz_save: 1 tensors");
+    assert_fails(kn_npz_save(path, named, -1, NULL), KN_ERR_INVALID, "kn_npz_save: -1 tensors");
+    assert_fails(kn_safetensors_save(path, NULL, 0, NULL, -1), KN_ERR_INVALID,
+                 "-1 pairs of metadata");
+    assert_fails(kn_safetensors_save(path, NULL, 0, NULL, 1), KN_ERR_INVALID,
+                 "1 pairs of metadata");
 }
 
 /* --- damaged files --- */
@@ -466,6 +487,7 @@ int main(void) {
         OPS_TEST(bf16_is_for_safetensors_alone),
         OPS_TEST(a_mapped_tensor_outlives_its_file_and_leaves_it_alone),
         OPS_TEST(wrong_arguments_of_writers_name_the_tensor),
+        OPS_TEST(wrong_counts_and_long_names_are_refused),
         OPS_TEST(a_damaged_safetensors_header_is_refused_with_its_place),
         OPS_TEST(a_header_that_the_file_lacks_is_refused),
         OPS_TEST(a_deep_tensor_of_safetensors_has_bytes_alone),

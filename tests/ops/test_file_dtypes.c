@@ -195,6 +195,17 @@ static void other_dtypes_are_an_error_with_their_name(void **state) {
     }
 }
 
+static void a_bool_is_0_or_1(void **state) {
+    (void)state;
+    char bytes[] =
+        "\x93NUMPY\1\0\x3d\0{'descr':'|b1','fortran_order':False,'shape':(2,)}          \n\1\2";
+    kn_file *f = NULL;
+    KN_FRAME();
+    assert_ok(kn_file_open_bytes(&f, bytes, sizeof bytes - 1, "x.npy"));
+    assert_op_fails(kn_file_read(f, ""), KN_ERR_FORMAT, "element 1 is 2; a bool is 0 or 1");
+    kn_file_close(f);
+}
+
 /* The length of the header, the header, zeros. */
 static kn_status safetensors_open(kn_file **f, const char *header, size_t data_bytes) {
     static char bytes[256];
@@ -236,7 +247,7 @@ int main(void) {
                      OPS_TEST(integers_above_i64_are_an_error_with_the_value),
                      OPS_TEST(u64_is_mapped_and_narrower_integers_are_copied),
                      OPS_TEST(the_bytes_of_an_integer_array_stay_as_they_are),
-                     OPS_TEST(integers_have_all_names_of_numpy),
+                     OPS_TEST(integers_have_all_names_of_numpy), OPS_TEST(a_bool_is_0_or_1),
                      OPS_TEST(other_dtypes_are_an_error_with_their_name),
                      OPS_TEST(safetensors_without_a_kn_dtype_are_an_error_with_their_name),
                      OPS_TEST(sizes_are_checked_as_the_file_has_them));

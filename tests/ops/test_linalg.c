@@ -206,6 +206,16 @@ static void qr_is_orthonormal_and_gives_the_matrix_back(void **state) {
     }
 }
 
+/* LAPACK's signs: the diagonal of R is below 0 where the column starts with 0. */
+static void qr_reflects_columns_that_start_with_zero(void **state) {
+    (void)state;
+    KN_FRAME(.dtype = KN_F64);
+    kn_tensor *q, *r;
+    assert_ok(kn_qr(&q, &r, F64(KN_SHAPE(3, 1), 0, 3, 4)));
+    assert_values(q, 0, -0.6, -0.8);
+    assert_values(r, -5);
+}
+
 static void qr_of_dependent_columns_stays_orthonormal(void **state) {
     (void)state;
     KN_FRAME(.dtype = KN_F64);
@@ -356,7 +366,18 @@ static void singular_matrices_give_infinities_or_nans_and_no_error(void **state)
     for (int64_t i = 0; i < 4; i++) assert_true(isnan(ops_at(l, i)));
     assert_close(ops_at(l, 4), 2, 0, 0);
     assert_close(ops_at(l, 7), 3, 0, 0);
-    assert_true(isnan(ops_at(kn_det(F64(KN_SHAPE(1, 1), (double)NAN)), 0)));
+    assert_values(kn_det(F64(KN_SHAPE(3, 3), 0, 1, 2, 0, 3, 4, 0, 5, 6)), 0);
+}
+
+static void nan_stays_nan(void **state) {
+    (void)state;
+    KN_FRAME(.dtype = KN_F64);
+    kn_tensor *sign, *logabs, *l = kn_cholesky(F64(KN_SHAPE(2, 2), 4, 0, 0, (double)NAN));
+    for (int64_t i = 0; i < 4; i++) assert_true(isnan(ops_at(l, i)));
+    kn_tensor *a = F64(KN_SHAPE(1, 1), (double)NAN);
+    assert_true(isnan(ops_at(kn_det(a), 0)));
+    assert_ok(kn_slogdet(&sign, &logabs, a));
+    assert_true(isnan(ops_at(sign, 0)) && isnan(ops_at(logabs, 0)));
 }
 
 static void matrices_of_nothing_give_nothing(void **state) {
@@ -471,11 +492,12 @@ int main(void) {
         OPS_TEST(cholesky_times_its_transpose_is_the_matrix), OPS_TEST(solutions_solve),
         OPS_TEST(rows_are_swapped_where_a_pivot_is_small), OPS_TEST(rows_of_any_length_are_swapped),
         OPS_TEST(triangular_solutions_solve), OPS_TEST(qr_is_orthonormal_and_gives_the_matrix_back),
+        OPS_TEST(qr_reflects_columns_that_start_with_zero),
         OPS_TEST(qr_of_dependent_columns_stays_orthonormal), OPS_TEST(qr_keeps_columns_of_any_size),
         OPS_TEST(qr_takes_subnormal_and_infinite_columns), OPS_TEST(svd_gives_the_matrix_back),
         OPS_TEST(eigenvectors_are_scaled_by_their_values),
         OPS_TEST(spectra_of_what_is_not_finite_are_nan),
-        OPS_TEST(singular_matrices_give_infinities_or_nans_and_no_error),
+        OPS_TEST(singular_matrices_give_infinities_or_nans_and_no_error), OPS_TEST(nan_stays_nan),
         OPS_TEST(matrices_of_nothing_give_nothing),
         OPS_TEST(results_that_are_not_wanted_are_skipped), OPS_TEST(wrong_shapes_are_named),
         OPS_TEST(the_number_of_threads_changes_no_bit));

@@ -1,5 +1,6 @@
 /* Printing; tests/ops/test_neighbours.py compares hundreds of arrays with NumPy's own text. */
 #include <knet/print.h>
+#include <math.h>
 
 #include "ops_test.h"
 
@@ -29,6 +30,30 @@ static void other_dtypes_have_their_own_words(void **state) {
     assert_string_equal(printed(kn_zeros(KN_SHAPE(2, 0)), &bare), "[]");
     assert_string_equal(printed(kn_full(KN_SCALAR, 0.1), &bare), "0.1");
     assert_string_equal(printed(F64(KN_SHAPE(2), 1e10, 1.5), &bare), "[1.0e+10 1.5e+00]");
+}
+
+/* NumPy's text. */
+static void words_are_as_wide_as_the_widest(void **state) {
+    (void)state;
+    static const kn_print_options bare = {.bare = 1};
+    KN_FRAME();
+    assert_string_equal(printed(F64(KN_SHAPE(2), 1e100, 1e10), &bare), "[1.e+100 1.e+010]");
+    assert_string_equal(printed(F64(KN_SHAPE(2), -0.0, 1e10), &bare), "[-0.e+00  1.e+10]");
+    assert_string_equal(printed(F64(KN_SHAPE(2), (double)-INFINITY, (double)INFINITY), &bare),
+                        "[-inf  inf]");
+    assert_string_equal(printed(F64(KN_SHAPE(2), 0, (double)NAN), &bare), "[ 0. nan]");
+    assert_string_equal(printed(kn_cast(F32(KN_SHAPE(1), 3.140625f), KN_BF16), &bare), "[3.14]");
+}
+
+/* NumPy's text. */
+static void numbers_from_1e8_on_and_below_1e_4_have_exponents(void **state) {
+    (void)state;
+    static const kn_print_options bare = {.bare = 1};
+    KN_FRAME();
+    assert_string_equal(printed(F64(KN_SHAPE(1), 99999999), &bare), "[99999999.]");
+    assert_string_equal(printed(F64(KN_SHAPE(1), 1e8), &bare), "[1.e+08]");
+    assert_string_equal(printed(F64(KN_SHAPE(1), 1e-4), &bare), "[0.0001]");
+    assert_string_equal(printed(F64(KN_SHAPE(1), 9e-5), &bare), "[9.e-05]");
 }
 
 /* 1000.24 is 1000 in f16. NumPy's text. */
@@ -97,6 +122,8 @@ static void options_below_their_least_are_errors(void **state) {
     assert_fails(kn_print(stdout, x, &width), KN_ERR_INVALID, "kn_print: width is -1");
     assert_fails(kn_print_text(NULL, 0, NULL, x, &precision), KN_ERR_INVALID,
                  "kn_print_text: precision is -2");
+    assert_fails(kn_print_text(NULL, 4, NULL, x, NULL), KN_ERR_INVALID,
+                 "kn_print_text: out is NULL");
     assert_fails(kn_print(stdout, x, &threshold), KN_ERR_INVALID, "kn_print: threshold is -2");
 }
 
@@ -128,11 +155,12 @@ static void a_stream_gets_a_whole_line(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(OPS_TEST(a_matrix_has_a_line_a_row_under_its_shape),
-                     OPS_TEST(other_dtypes_have_their_own_words),
-                     OPS_TEST(ratios_are_those_of_the_dtype), OPS_TEST(large_tensors_are_shortened),
-                     OPS_TEST(narrow_lines_have_a_word_each), OPS_TEST(the_value_itself_is_rounded),
-                     OPS_TEST(a_carry_is_rounded_once),
-                     OPS_TEST(options_below_their_least_are_errors),
-                     OPS_TEST(a_short_buffer_cuts_the_text), OPS_TEST(a_stream_gets_a_whole_line));
+    return RUN_TESTS(
+        OPS_TEST(a_matrix_has_a_line_a_row_under_its_shape),
+        OPS_TEST(other_dtypes_have_their_own_words), OPS_TEST(words_are_as_wide_as_the_widest),
+        OPS_TEST(numbers_from_1e8_on_and_below_1e_4_have_exponents),
+        OPS_TEST(ratios_are_those_of_the_dtype), OPS_TEST(large_tensors_are_shortened),
+        OPS_TEST(narrow_lines_have_a_word_each), OPS_TEST(the_value_itself_is_rounded),
+        OPS_TEST(a_carry_is_rounded_once), OPS_TEST(options_below_their_least_are_errors),
+        OPS_TEST(a_short_buffer_cuts_the_text), OPS_TEST(a_stream_gets_a_whole_line));
 }

@@ -48,6 +48,7 @@ static void uniforms_follow_the_element_map(void **state) {
     FOR_BOTH_DTYPES(dtype) {
         check_uniform(dtype, 42, 0, N);
         check_uniform(dtype, 0x123456789ABCDEF0u, 0xFFFFFFF0u, 1000); /* carries into word 1 */
+        check_uniform(dtype, 7, 0xFFFFFFF8u, 40);                     /* inside a block */
         check_uniform(dtype, 7, 8, 1);
     }
 }
@@ -68,6 +69,8 @@ static void dropout_follows_the_element_map_and_is_its_own_adjoint(void **state)
         assert_close((double)n_kept / N, 1 - p, 0.02, 0);
         kn_tensor *g = random_tensor(dtype, KN_SHAPE(N));
         assert_close(dot(g, y), dot(op_dropout_state(g, p, rng_state), x), 1e-4, 1e-4);
+        kn_tensor *edge = op_dropout_state(x, word_of(0, 9, 16) * 0x1p-32, rng_state);
+        assert_true(ops_at(edge, 0) != 0); /* a word at the threshold keeps its element */
         kn_tensor *none = op_dropout_state(x, 1, rng_state);
         for (int64_t i = 0; i < N; i++) assert_close(ops_at(none, i), 0, 0, 0);
     }

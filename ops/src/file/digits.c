@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checked.h"
 #include "convert.h"
 
 static void strip_zeros(kn__digits *d) {
@@ -13,10 +14,10 @@ static void strip_zeros(kn__digits *d) {
 
 /* Of "-d.ddde-xx", whatever the locale's point is. */
 static kn__digits parse(const char *text) {
-    kn__digits d = {.negative = text[0] == '-'};
+    kn__digits d = {0};
     const char *p = text;
     for (; *p && *p != 'e'; p++)
-        if (*p >= '0' && *p <= '9' && d.n < KN__DIGITS_MAX) d.digit[d.n++] = *p;
+        if (*p >= '0' && *p <= '9') d.digit[d.n++] = *p;
     d.exponent = *p ? atoi(p + 1) : 0;
     strip_zeros(&d);
     return d;
@@ -40,7 +41,8 @@ kn__digits kn__digits_of(double x, kn_dtype dtype) {
 
 kn__digits kn__digits_rounded(double x, int places) {
     char text[64];
-    snprintf(text, sizeof text, "%.*e", places < KN__DIGITS_MAX ? places : KN__DIGITS_MAX - 1, x);
+    KN_ASSERT(places < KN__DIGITS_MAX);
+    snprintf(text, sizeof text, "%.*e", places, x);
     return parse(text);
 }
 
@@ -58,7 +60,5 @@ kn__digits kn__digits_fixed(double x, kn_dtype dtype, int places) {
     char text[400] = "";
     if (kept == -1) snprintf(text, sizeof text, "%.*f", places, x);
     bool up = strpbrk(text, "123456789") != NULL;
-    kn__digits small = {.digit = {up ? '1' : '0'}, .n = 1, .exponent = up ? -places : 0};
-    small.negative = d.negative;
-    return small;
+    return (kn__digits){.digit = {up ? '1' : '0'}, .n = 1, .exponent = up ? -places : 0};
 }

@@ -244,7 +244,7 @@ static kn_tensor *copied(const incoming *in, const dl_tensor *t, kn_owner owner)
                             "kn_dlpack_import: on a GPU only row-major, writable data");
     kn_tensor *y = kn_tensor_new(in->device, in->dtype, in->shape);
     if (!y) return NULL;
-    if (in->n) gather(y->data, in, t);
+    gather(y->data, in, t);
     if (owner.release_fn) owner.release_fn(owner.ctx);
     return y;
 }

@@ -60,7 +60,7 @@ static void word_fixed(const printer *p, char *out, double x) {
     n = snprintf(out, WORD_BYTES, "%*s%s.", p->left - n - negative + negative, negative ? "-" : "",
                  word);
     for (int i = 1; i <= p->right; i++) {
-        bool has = i + d.exponent < d.n && !(d.n == 1 && d.digit[0] == '0');
+        bool has = i + d.exponent < d.n;
         n += has ? put_digit(out + n, &d, i + d.exponent) : snprintf(out + n, 2, " ");
     }
     out[n] = 0;
@@ -140,14 +140,13 @@ static void widen_float(printer *p, void *ctx, int64_t i) {
     if (!isfinite(x)) return;
     kn__digits d =
         (p->scientific ? kn__digits_scientific : kn__digits_fixed)(x, p->dtype, p->precision);
-    bool zero = d.n == 1 && d.digit[0] == '0';
     if (p->scientific) {
         most(&p->left, 1 + (signbit(x) != 0));
         most(&p->right, d.n - 1);
         most(&p->exponent, exponent_digits(d.exponent));
     } else {
         most(&p->left, (d.exponent > 0 ? d.exponent : 0) + 1 + (signbit(x) != 0));
-        most(&p->right, zero ? 0 : d.n - 1 - d.exponent);
+        most(&p->right, d.n - 1 - d.exponent);
     }
 }
 
@@ -176,13 +175,10 @@ static void find_widths(printer *p) {
         return;
     }
     visit(p, find_extremes, &e, 0, 0);
-    p->scientific = e.most > 0 && (e.most >= 1e8 || e.least < 1e-4 || ratio(&e, p->dtype) > 1000);
+    p->scientific = e.most >= 1e8 || e.least < 1e-4 || ratio(&e, p->dtype) > 1000;
     visit(p, widen_float, NULL, 0, 0);
     if (p->scientific) p->right += p->exponent + 2;
-    if (e.infinite) {
-        most(&p->left, 3 - (p->right + 1));
-        most(&p->left, 3 + e.minus_infinite - (p->right + 1));
-    }
+    if (e.infinite) most(&p->left, 3 + e.minus_infinite - (p->right + 1));
 }
 
 /* --- lines --- */

@@ -28,7 +28,7 @@ const void *kn__host_bytes(void **copied, kn_tensor *t) {
     *copied = NULL;
     if (!t->n) return &nothing;
     if (kn_tensor_compute(t) < 0) return NULL;
-    if (kn_tensor_device(t) == kn_device_host() && t->layout == KN_LAYOUT_PLAIN) return t->data;
+    if (kn_tensor_device(t) == kn_device_host()) return t->data;
     size_t bytes = (size_t)t->n * kn_dtype_bytes((kn_dtype)t->dtype);
     *copied = malloc(bytes);
     if (!*copied) {

@@ -171,7 +171,7 @@ static inline real scale_of(const real *v, int64_t n, real squares) {
     real most = 0;
     if (squares >= least && squares < (real)__builtin_inf()) return 1;
     for (int64_t i = 0; i < n; i++) most = size_of(v[i]) > most ? size_of(v[i]) : most;
-    if (most == 0 || __builtin_isinf(most)) return 1;
+    if (__builtin_isinf(most)) return 1;
     int exponent = __builtin_ilogb((double)most);
     exponent = exponent > EXPONENT_MOST ? EXPONENT_MOST : exponent; /* its inverse is normal too */
     exponent = exponent < -EXPONENT_MOST ? -EXPONENT_MOST : exponent;
