@@ -23,14 +23,18 @@ static bool shaped_along(kn_op_call *call, int64_t n) {
 
 bool kn__infer_pad_edge(kn_op_call *call) {
     const kn_attr_pad_edge *attr = call->attr;
-    int64_t n = call->in[0]->dim[attr->axis];
-    int64_t most = attr->mode == KN_PAD_REFLECT ? n - 1 : n ? n : -1;
-    if (attr->mode == KN_PAD_REPLICATE && n) most = INT64_MAX / 4;
-    if (attr->before <= most && attr->after <= most)
-        return shaped_along(call, n + attr->before + attr->after);
-    return kn_op_call_fail(call, KN_ERR_SHAPE,
-                           "axis %d is too short for a padding of %lld and %lld", (int)attr->axis,
-                           (long long)attr->before, (long long)attr->after);
+    int64_t n = call->in[0]->dim[attr->axis], all = 0;
+    int64_t most = attr->mode == KN_PAD_REFLECT ? n - 1 : n;
+    if (attr->mode == KN_PAD_REPLICATE && n) most = INT64_MAX;
+    if (attr->before > most || attr->after > most)
+        return kn_op_call_fail(call, KN_ERR_SHAPE,
+                               "axis %d is too short for a padding of %lld and %lld",
+                               (int)attr->axis, (long long)attr->before, (long long)attr->after);
+    if (__builtin_add_overflow(n, attr->before, &all) ||
+        __builtin_add_overflow(all, attr->after, &all))
+        return kn_op_call_fail(call, KN_ERR_SHAPE, "the padding of axis %d is too large",
+                               (int)attr->axis);
+    return shaped_along(call, all);
 }
 
 bool kn__infer_pad_edge_back(kn_op_call *call) {

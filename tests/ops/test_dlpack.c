@@ -169,12 +169,19 @@ static void strides_and_read_only_data_are_copied(void **state) {
 
 static void a_round_trip_keeps_the_dtype(void **state) {
     (void)state;
+    static const struct {
+        uint8_t code, bits; /* of DLDataTypeCode */
+    } types[] = {[KN_F32] = {2, 32}, [KN_F64] = {2, 64}, [KN_F16] = {2, 16}, [KN_BF16] = {4, 16},
+                 [KN_I64] = {0, 64}, [KN_I32] = {0, 32}, [KN_U8] = {1, 8},   [KN_BOOL] = {6, 8}};
     KN_FRAME();
     for (kn_dtype dtype = KN_F32; dtype <= KN_BOOL; dtype++) {
         struct DLManagedTensorVersioned *m = NULL;
         kn_tensor *x = kn_cast(F32(KN_SHAPE(2), 0, 1), dtype);
         assert_ok(kn_dlpack_export_versioned(&m, x));
         assert_int_equal(m->major, 1);
+        assert_int_equal(m->tensor.code, types[dtype].code);
+        assert_int_equal(m->tensor.bits, types[dtype].bits);
+        assert_int_equal(m->tensor.lanes, 1);
         kn_tensor *y = kn_dlpack_import_versioned(m);
         assert_int_equal(kn_tensor_dtype(y), dtype);
         assert_ptr_equal(kn_data(y), kn_data(x));
@@ -253,7 +260,7 @@ static void a_deleter_may_be_absent(void **state) {
     (void)state;
     struct DLManagedTensor m = managed_of(six);
     m.deleter = NULL;
-    struct DLManagedTensorVersioned v = {.major = 1, .tensor = m.tensor};
+    struct DLManagedTensorVersioned v = {.major = 1, .flags = 2, .tensor = m.tensor}; /* copied */
     KN_FRAME();
     assert_ptr_equal(kn_data(kn_dlpack_import(&m)), six);
     assert_ptr_equal(kn_data(kn_dlpack_import_versioned(&v)), six);

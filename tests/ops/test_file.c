@@ -248,7 +248,11 @@ static void wrong_counts_and_long_names_are_refused(void **state) {
     assert_fails(kn_npz_save(path, named, 1, NULL), KN_ERR_INVALID, "tensor 0 has 60001 bytes");
     assert_fails(kn_npz_save(path, NULL, 1, NULL), KN_ERR_INVALID, "kn_npz_save: 1 tensors");
     assert_fails(kn_npz_save(path, named, -1, NULL), KN_ERR_INVALID, "kn_npz_save: -1 tensors");
-    assert_fails(kn_safetensors_save(path, NULL, 0, NULL, -1), KN_ERR_INVALID,
+    const char *const pairs[][2] = {{"k", "a"}};
+    const char *const no_key[][2] = {{NULL, "a"}}, *const no_text[][2] = {{"k", NULL}};
+    assert_fails(kn_safetensors_save(path, NULL, 0, no_key, 1), KN_ERR_INVALID, "0 is NULL");
+    assert_fails(kn_safetensors_save(path, NULL, 0, no_text, 1), KN_ERR_INVALID, "0 is NULL");
+    assert_fails(kn_safetensors_save(path, NULL, 0, pairs, -1), KN_ERR_INVALID,
                  "-1 pairs of metadata");
     assert_fails(kn_safetensors_save(path, NULL, 0, NULL, 1), KN_ERR_INVALID,
                  "1 pairs of metadata");

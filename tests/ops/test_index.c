@@ -169,6 +169,47 @@ static void parts_are_set_and_added_to(void **state) {
     assert_fails(kn_set_into(x, y, KN_ITEMS(KN_AT(5))), KN_ERR_SHAPE, "index 5 is outside");
 }
 
+static void elements_beside_a_part_stay_as_they_are(void **state) {
+    (void)state;
+    KN_FRAME();
+    for (int round = 0; round < 8; round++) { /* in memory that held other numbers */
+        double first = round + 1;
+        kn_tensor *x = kn_full(KN_SHAPE(5), first), *y = F32(KN_SHAPE(4), 6, 7, 8, 9);
+        kn_tensor *set = kn_set_at(x, y, KN_ITEMS(KN_RANGE(1, 5, 1)));
+        assert_values(set, first, 6, 7, 8, 9);
+        kn_tensor *back = op_slice_back(y, KN_SHAPE(1), KN_SHAPE(5));
+        assert_values(back, 0, 6, 7, 8, 9);
+        kn_drop(set);
+        kn_drop(back);
+        kn_drop(kn_full(KN_SHAPE(5), -first));
+    }
+}
+
+/* In a row and at every other place. */
+static void numbers_of_every_dtype_are_added_to(void **state) {
+    (void)state;
+    static const kn_dtype dtypes[] = {KN_F32, KN_F64, KN_F16, KN_BF16, KN_I64, KN_I32, KN_U8};
+    KN_FRAME();
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
+        kn_tensor *x = kn_cast(F32(KN_SHAPE(6), 1, 2, 3, 4, 5, 100), dtypes[i]);
+        kn_tensor *y = kn_cast(F32(KN_SHAPE(3), 1, 20, 100), dtypes[i]);
+        kn_tensor *row = kn_add_at(x, y, KN_ITEMS(KN_RANGE(3, 6, 1)));
+        kn_tensor *other = kn_add_at(x, y, KN_ITEMS(KN_RANGE(1, 6, 2)));
+        assert_int_equal(kn_tensor_dtype(row), dtypes[i]);
+        assert_values(kn_cast(row, KN_F32), 1, 2, 3, 5, 25, 200);
+        assert_values(kn_cast(other, KN_F32), 1, 3, 3, 24, 5, 200);
+    }
+    const int64_t far = (INT64_C(1) << 62) + 1;
+    const int64_t *y = kn_data(kn_add_at(I64(KN_SHAPE(2), far, 3), I64(KN_SHAPE(1), far - 2),
+                                         KN_ITEMS(KN_RANGE(0, 1, 1))));
+    assert_non_null(y);
+    assert_true(y[0] == INT64_MIN && y[1] == 3); /* wraps */
+    kn_tensor *large = kn_cast(I64(KN_SHAPE(2), 1 << 30, 1 << 29), KN_I32);
+    const int32_t *z = kn_data(kn_add_at(large, large, KN_ITEMS(KN_RANGE(0, 2, 1))));
+    assert_non_null(z);
+    assert_true(z[0] == INT32_MIN && z[1] == 1 << 30);
+}
+
 static void slices_of_an_axis(void **state) {
     (void)state;
     KN_FRAME();
@@ -346,7 +387,8 @@ int main(void) {
         OPS_TEST(plain_items_select_as_in_numpy), OPS_TEST(ranges_equal_those_by_hand),
         OPS_TEST(tensors_of_indices_select_as_in_numpy), OPS_TEST(masks_select_what_is_true),
         OPS_TEST(all_but_zeros_are_true), OPS_TEST(places_take_the_memory_of_what_is_true),
-        OPS_TEST(parts_are_set_and_added_to), OPS_TEST(slices_of_an_axis),
+        OPS_TEST(parts_are_set_and_added_to), OPS_TEST(elements_beside_a_part_stay_as_they_are),
+        OPS_TEST(numbers_of_every_dtype_are_added_to), OPS_TEST(slices_of_an_axis),
         OPS_TEST(an_index_may_be_smaller_than_x),
         OPS_TEST(errors_of_a_smaller_index_show_the_given_x), OPS_TEST(sums_of_halves_round_once),
         OPS_TEST(what_is_wrong_is_named), OPS_TEST(many_rows_keep_what_is_not_written),

@@ -91,6 +91,19 @@ static void narrow_lines_have_a_word_each(void **state) {
     }
 }
 
+/* NumPy's text. */
+static void a_line_keeps_a_column_free(void **state) {
+    (void)state;
+    static const char *const texts[] = {"[1.\n ...\n 1.]", "[1. ...\n 1.]", "[1. ...\n 1.]",
+                                        "[1. ...\n 1.]", "[1. ... 1.]"};
+    KN_FRAME();
+    for (int i = 0; i < 5; i++) {
+        const kn_print_options options = {
+            .bare = 1, .width = 7 + i, .threshold = 4, .edge_items = 1};
+        assert_string_equal(printed(kn_ones(KN_SHAPE(5)), &options), texts[i]);
+    }
+}
+
 /* f32 0.05 is a little more than half of the last place, f32 0.35 a little less. */
 static void the_value_itself_is_rounded(void **state) {
     (void)state;
@@ -155,12 +168,13 @@ static void a_stream_gets_a_whole_line(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(
-        OPS_TEST(a_matrix_has_a_line_a_row_under_its_shape),
-        OPS_TEST(other_dtypes_have_their_own_words), OPS_TEST(words_are_as_wide_as_the_widest),
-        OPS_TEST(numbers_from_1e8_on_and_below_1e_4_have_exponents),
-        OPS_TEST(ratios_are_those_of_the_dtype), OPS_TEST(large_tensors_are_shortened),
-        OPS_TEST(narrow_lines_have_a_word_each), OPS_TEST(the_value_itself_is_rounded),
-        OPS_TEST(a_carry_is_rounded_once), OPS_TEST(options_below_their_least_are_errors),
-        OPS_TEST(a_short_buffer_cuts_the_text), OPS_TEST(a_stream_gets_a_whole_line));
+    return RUN_TESTS(OPS_TEST(a_matrix_has_a_line_a_row_under_its_shape),
+                     OPS_TEST(other_dtypes_have_their_own_words),
+                     OPS_TEST(words_are_as_wide_as_the_widest),
+                     OPS_TEST(numbers_from_1e8_on_and_below_1e_4_have_exponents),
+                     OPS_TEST(ratios_are_those_of_the_dtype), OPS_TEST(large_tensors_are_shortened),
+                     OPS_TEST(narrow_lines_have_a_word_each), OPS_TEST(a_line_keeps_a_column_free),
+                     OPS_TEST(the_value_itself_is_rounded), OPS_TEST(a_carry_is_rounded_once),
+                     OPS_TEST(options_below_their_least_are_errors),
+                     OPS_TEST(a_short_buffer_cuts_the_text), OPS_TEST(a_stream_gets_a_whole_line));
 }

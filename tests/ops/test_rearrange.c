@@ -175,6 +175,11 @@ static void roll_and_triangles(void **state) {
     assert_values(kn_tril(x, -1), 0, 0, 0, 10, 0, 0);
     assert_values(kn_triu(x, INT64_MIN), 0, 1, 2, 10, 11, 12);
     assert_values(kn_tril(x, INT64_MIN), 0, 0, 0, 0, 0, 0);
+    assert_values(kn_triu(x, INT64_MAX), 0, 0, 0, 0, 0, 0);
+    assert_values(kn_tril(x, INT64_MAX), 0, 1, 2, 10, 11, 12);
+    kn_tensor *two = kn_reshape(kn_arange(0, 12, 1, 0), KN_SHAPE(2, 2, 3));
+    assert_values(kn_triu(two, 0), 0, 1, 2, 0, 4, 5, 6, 7, 8, 0, 10, 11);
+    assert_values(kn_tril(two, 0), 0, 0, 0, 3, 4, 0, 6, 0, 0, 9, 10, 0);
     assert_op_fails(kn_triu(kn_zeros(KN_SHAPE(3)), 0), KN_ERR_SHAPE,
                     "x must be [...,rows,columns]");
 }
@@ -204,8 +209,60 @@ static void each_mode_of_padding_has_its_elements(void **state) {
                     "before has 2 entries, after 1, x 1");
     assert_op_fails(kn_pad(x, KN_SHAPE(1), KN_SHAPE(0), (kn_pad_mode)9, 0), KN_ERR_INVALID,
                     "mode is 9");
-    assert_op_fails(kn_pad(x, KN_SHAPE(INT64_MAX), KN_SHAPE(1), KN_PAD_CONSTANT, 0), KN_ERR_SHAPE,
-                    "too large");
+}
+
+static void paddings_that_no_shape_has_are_refused(void **state) {
+    (void)state;
+    const kn_shape far = KN_SHAPE(INT64_MAX), none = KN_SHAPE(0);
+    KN_FRAME();
+    kn_tensor *x = F32(KN_SHAPE(3), 1, 2, 3);
+    assert_op_fails(kn_pad(x, far, none, KN_PAD_CONSTANT, 0), KN_ERR_SHAPE, "axis 0 is too large");
+    assert_op_fails(kn_pad(x, none, far, KN_PAD_CONSTANT, 0), KN_ERR_SHAPE, "axis 0 is too large");
+    assert_op_fails(kn_pad(x, far, none, KN_PAD_REPLICATE, 0), KN_ERR_SHAPE, "axis 0 is too large");
+    assert_op_fails(kn_pad(x, none, far, KN_PAD_REPLICATE, 0), KN_ERR_SHAPE, "axis 0 is too large");
+    assert_op_fails(kn_pad(x, far, far, KN_PAD_REPLICATE, 0), KN_ERR_SHAPE, "axis 0 is too large");
+    assert_op_fails(kn_pad(x, KN_SHAPE(0), KN_SHAPE(-1), KN_PAD_CONSTANT, 0), KN_ERR_INVALID,
+                    "axis 0 is 0 and -1");
+    assert_op_fails(kn_pad(x, KN_SHAPE(0), KN_SCALAR, KN_PAD_CONSTANT, 0), KN_ERR_SHAPE,
+                    "before has 1 entries, after 0, x 1");
+    assert_op_fails(kn_pad(x, none, none, (kn_pad_mode)-1, 0), KN_ERR_INVALID, "mode is -1");
+    kn_tensor *empty = kn_zeros(KN_SHAPE(0, 3));
+    assert_shape(kn_pad(empty, KN_SHAPE(0, 1), KN_SHAPE(0, 1), KN_PAD_CIRCULAR, 0), KN_SHAPE(0, 5));
+    assert_op_fails(kn_pad(empty, KN_SHAPE(1, 0), KN_SHAPE(0, 0), KN_PAD_SYMMETRIC, 0),
+                    KN_ERR_SHAPE, "axis 0 is too short");
+}
+
+/* More columns than are moved at once. */
+static void wide_rows_are_padded_with_whole_rows(void **state) {
+    (void)state;
+    enum { COLUMNS = 2500, ROWS = 3, ALL = ROWS + 3 };
+    static const int64_t source[ALL] = {2, 1, 0, 1, 2, 1};
+    KN_FRAME();
+    kn_tensor *x = kn_reshape(kn_arange(0, 2 * ROWS * COLUMNS, 1, 0), KN_SHAPE(2, ROWS, COLUMNS));
+    const float *y = kn_data(kn_pad(x, KN_SHAPE(0, 2, 0), KN_SHAPE(0, 1, 0), KN_PAD_REFLECT, 0));
+    assert_non_null(y);
+    for (int64_t i = 0; i < 2 * ALL * COLUMNS; i++) {
+        int64_t plane = i / (ALL * COLUMNS), row = i / COLUMNS % ALL;
+        assert_true(y[i] == (float)((plane * ROWS + source[row]) * COLUMNS + i % COLUMNS));
+    }
+}
+
+/* Powers of two: each sum says which elements it has. */
+static void gradients_of_padding_add_the_copies(void **state) {
+    (void)state;
+    static const kn_dtype dtypes[] = {KN_F32, KN_F64, KN_F16, KN_BF16};
+    KN_FRAME();
+    for (int i = 0; i < 4; i++) {
+        kn_tensor *g = kn_cast(F32(KN_SHAPE(6), 1, 2, 4, 8, 16, 32), dtypes[i]), *dx[4];
+        for (int64_t mode = KN_PAD_REFLECT; mode <= KN_PAD_CIRCULAR; mode++) {
+            kn_attr_pad_edge attr = {0, 2, 1, mode};
+            dx[mode - KN_PAD_REFLECT] = kn_cast(KN_CALL(pad_edge_back, &attr, g), KN_F32);
+        }
+        assert_values(dx[KN_PAD_REFLECT - KN_PAD_REFLECT], 4, 42, 17);
+        assert_values(dx[KN_PAD_SYMMETRIC - KN_PAD_REFLECT], 6, 9, 48);
+        assert_values(dx[KN_PAD_REPLICATE - KN_PAD_REFLECT], 7, 8, 48);
+        assert_values(dx[KN_PAD_CIRCULAR - KN_PAD_REFLECT], 36, 9, 18);
+    }
 }
 
 static void numbers_in_a_row(void **state) {
@@ -341,7 +398,10 @@ int main(void) {
         OPS_TEST(stack_joins_along_a_new_axis), OPS_TEST(tensors_are_cut_along_any_axis),
         OPS_TEST(repeat_and_tile_copy_elements), OPS_TEST(tile_takes_any_number_of_axes),
         OPS_TEST(roll_and_triangles), OPS_TEST(copies_of_all_elements_share_no_data),
-        OPS_TEST(each_mode_of_padding_has_its_elements), OPS_TEST(numbers_in_a_row),
+        OPS_TEST(each_mode_of_padding_has_its_elements),
+        OPS_TEST(paddings_that_no_shape_has_are_refused),
+        OPS_TEST(wide_rows_are_padded_with_whole_rows),
+        OPS_TEST(gradients_of_padding_add_the_copies), OPS_TEST(numbers_in_a_row),
         OPS_TEST(many_numbers_in_a_row), OPS_TEST(numbers_between_far_ends_are_finite),
         OPS_TEST(one_hot_marks_the_index), OPS_TEST(data_of_the_host_are_copied_into_a_tensor),
         OPS_TEST(copies_from_pinned_memory_need_no_wait));

@@ -78,7 +78,7 @@ ADD_ROWS(u8, uint8_t, u + v)
 static rows_fn rows_of(const kn__strided_copy *c) {
     static const rows_fn adds[] = {
         [KN_F32] = add_f32,   [KN_F64] = add_f64, [KN_F16] = add_f16, [KN_I64] = add_i64,
-        [KN_BF16] = add_bf16, [KN_I32] = add_i32, [KN_U8] = add_u8,   [KN_BOOL] = add_u8};
+        [KN_BF16] = add_bf16, [KN_I32] = add_i32, [KN_U8] = add_u8};
     if (c->add) return adds[c->dtype];
     switch (kn_dtype_bytes(c->dtype)) {
         case 1:
