@@ -1,5 +1,7 @@
-/* Archives of arrays: NPZ as zip writers leave it, damaged, and of more than 32 bits. */
+/* Archives of arrays: NPZ as zip writers leave it, damaged, of more than 32 bits, and as we write
+ * it. */
 #include <knet/file.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -254,12 +256,41 @@ static void archives_of_65535_members_have_a_record_of_64_bits(void **state) {
     kn_file_close(f);
 }
 
+typedef struct saving {
+    kn_tensor *t;
+    kn_status status;
+    char path[64], message[256];
+} saving;
+
+static void *save_elsewhere(void *ctx) {
+    saving *s = ctx;
+    s->status = kn_npz_save(s->path, &(kn_named){"x", s->t}, 1, NULL);
+    snprintf(s->message, sizeof s->message, "%.255s", kn_last_error()->message);
+    return NULL;
+}
+
+/* The error is the tensor's, not one of the file. */
+static void a_tensor_that_is_not_computed_leaves_no_archive(void **state) {
+    (void)state;
+    pthread_t thread;
+    KN_FRAME(.fuse = 1);
+    saving s = {.t = kn_affine(kn_ones(KN_SHAPE(1 << 18)), 2, 1)};
+    snprintf(s.path, sizeof s.path, "/tmp/knet_pending_%d.npz", (int)getpid());
+    assert_int_equal(s.t->state, KN_TENSOR_PENDING);
+    assert_int_equal(pthread_create(&thread, NULL, save_elsewhere, &s), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(s.status, KN_ERR_INVALID);
+    assert_non_null(strstr(s.message, "another thread's frame"));
+    assert_int_equal(access(s.path, F_OK), -1);
+}
+
 int main(void) {
     return RUN_TESTS(
         OPS_TEST(cut_and_changed_archives_are_errors_not_crashes),
         OPS_TEST(a_changed_byte_of_a_member_fails_its_checksum),
         OPS_TEST(archives_that_contradict_themselves_are_refused),
         OPS_TEST(an_archive_may_end_with_a_comment), OPS_TEST(archives_have_records_of_64_bits),
+        OPS_TEST(a_tensor_that_is_not_computed_leaves_no_archive),
         OPS_TEST(members_have_the_fields_of_unzip), OPS_TEST(large_members_are_compressed_whole),
         OPS_TEST(archives_of_65535_members_have_a_record_of_64_bits));
 }
