@@ -28,7 +28,6 @@ static inline KN_HOST_DEVICE int64_t kn__range_near(const kn__ranges *r, double 
     int64_t n = r->n;
     if (!(x >= r->lo)) return x == x ? 0 : n + 1;
     if (x >= r->hi) return x == r->hi ? n : n + 1;
-    if (k >= n) k = n - 1;
     if (k > 0 && x < kn__ranges_end(r, k)) k--;
     if (k + 1 < n && x >= kn__ranges_end(r, k + 1)) k++;
     return k + 1;

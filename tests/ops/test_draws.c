@@ -1,6 +1,6 @@
 /* Random numbers but uniform and normal ones, and initial values. */
+#include "golden_values.h"
 #include "integers.h"
-#include "kernels_test.h"
 #include "quantile.h"
 
 enum { N = 70001 }; /* several chunks, and a rest */
@@ -360,6 +360,95 @@ static void bilinear_filters_are_hats(void **state) {
     assert_values(kn_bilinear_filter(KN_SHAPE(1, 1, 1, 3)), 0.5, 1, 0.5);
 }
 
+/* --- made of uniform numbers --- */
+
+#define assert_golden(t, ...)                                                                      \
+    golden_check((t), (const double[]){__VA_ARGS__},                                               \
+                 sizeof((double[]){__VA_ARGS__}) / sizeof(double), #t)
+#define X(...) F32(KN_SHAPE(sizeof((float[]){__VA_ARGS__}) / sizeof(float)), __VA_ARGS__)
+
+static void exponential_numbers_have_their_distribution(void **state) {
+    (void)state;
+    enum { MANY = 100000 };
+    kn_rng *rng;
+    assert_ok(kn_rng_create(&rng, 5));
+    KN_FRAME();
+    kn_tensor *x = kn_exponential(KN_SHAPE(MANY), 2.5, rng);
+    double sum = 0, above = 0;
+    for (int i = 0; i < MANY; i++) {
+        double v = golden_at(x, i);
+        assert_true(v >= 0 && isfinite(v));
+        sum += v;
+        above += v > 0.4;
+    }
+    assert_true(fabs(sum / MANY * 2.5 - 1) < 0.02);
+    assert_true(fabs(above / MANY - exp(-1)) < 0.01);
+    assert_op_fails(kn_exponential(KN_SHAPE(2), 0, rng), KN_ERR_INVALID, "kn_exponential: rate is");
+    kn_rng_destroy(rng);
+}
+
+/* The shares of three rows of weights among draws. */
+static void draws_follow_the_weights(void **state) {
+    (void)state;
+    enum { ROWS = 3, CLASSES = 4, MANY = 20000 };
+    const float w[ROWS][CLASSES] = {{1, 0, 3, 0}, {0, 0, 0, 5}, {0.5F, 0.25F, 0.25F, 1}};
+    kn_rng *rng;
+    assert_ok(kn_rng_create(&rng, 8));
+    KN_FRAME();
+    kn_tensor *weights = kn_tensor_from(w, KN_F32, KN_SHAPE(ROWS, CLASSES));
+    kn_tensor *y = kn_multinomial(weights, MANY, true, rng);
+    assert_shape(y, KN_SHAPE(ROWS, MANY));
+    for (int r = 0; r < ROWS; r++) {
+        double count[CLASSES] = {0}, total = 0;
+        for (int i = 0; i < MANY; i++) count[(int)golden_at(y, r * MANY + i)]++;
+        for (int k = 0; k < CLASSES; k++) total += (double)w[r][k];
+        for (int k = 0; k < CLASSES; k++) {
+            assert_true(fabs(count[k] / MANY - (double)w[r][k] / total) < 0.015);
+            if (w[r][k] == 0) assert_true(count[k] == 0);
+        }
+    }
+    kn_rng_destroy(rng);
+}
+
+/* Each index once; the first one in proportion to the weights. */
+static void draws_without_replacement_differ(void **state) {
+    (void)state;
+    enum { MANY = 20000, CLASSES = 3 };
+    kn_rng *rng;
+    assert_ok(kn_rng_create(&rng, 9));
+    KN_FRAME();
+    kn_tensor *weights = kn_broadcast(X(1, 2, 5), KN_SHAPE(MANY, CLASSES));
+    kn_tensor *y = kn_multinomial(weights, 2, false, rng);
+    double first[CLASSES] = {0}, second_of_last = 0;
+    for (int i = 0; i < MANY; i++) {
+        int a = (int)golden_at(y, 2 * i), b = (int)golden_at(y, 2 * i + 1);
+        assert_true(a != b && a >= 0 && a < CLASSES && b >= 0 && b < CLASSES);
+        first[a]++;
+        second_of_last += a == 2 && b == 1;
+    }
+    assert_true(fabs(first[2] / MANY - 5.0 / 8) < 0.015);
+    assert_true(fabs(first[0] / MANY - 1.0 / 8) < 0.015);
+    assert_true(fabs(second_of_last / first[2] - 2.0 / 3) < 0.02);
+    assert_golden(kn_sort(kn_multinomial(X(0, 1, 0, 2), 2, false, rng), 0, false), 1, 3);
+    kn_tensor *huge = F64(KN_SHAPE(2), 1e308, 1e308),
+              *of_huge = kn_multinomial(huge, 50, true, rng);
+    assert_golden(kn_max(of_huge, KN_ALL, false), 1);
+    assert_golden(kn_min(of_huge, KN_ALL, false), 0);
+    assert_golden(kn_multinomial(F64(KN_SHAPE(2), 0, 5e-324), 1, false, rng), 1);
+    assert_golden(
+        kn_gt(kn_full(KN_SCALAR, 2),
+              kn_cast(kn_max(kn_multinomial(X(0, 0), 9, true, rng), KN_ALL, false), KN_F32)),
+        1);
+    assert_shape(kn_multinomial(kn_ones(KN_SHAPE(2, 0)), 0, true, rng), KN_SHAPE(2, 0));
+    assert_op_fails(kn_multinomial(X(1, 2), 3, false, rng), KN_ERR_SHAPE,
+                    "n is 3, of 2 indices without replacement");
+    assert_op_fails(kn_multinomial(kn_zeros(KN_SHAPE(2, 0)), 1, true, rng), KN_ERR_SHAPE,
+                    "kn_multinomial");
+    assert_op_fails(kn_multinomial(X(1, 2), 1, true, NULL), KN_ERR_INVALID,
+                    "kn_multinomial: rng is NULL");
+    kn_rng_destroy(rng);
+}
+
 int main(void) {
     return RUN_TESTS(OPS_TEST(bernoulli_follows_the_element_map),
                      OPS_TEST(integers_are_equally_likely_and_in_range),
@@ -370,6 +459,8 @@ int main(void) {
                      OPS_TEST(half_of_all_orders_are_odd), OPS_TEST(slices_are_shuffled_whole),
                      OPS_TEST(orders_are_equally_likely), TEST(quantiles_invert_the_distribution),
                      OPS_TEST(truncated_normals_stay_inside_and_have_their_moments),
+                     OPS_TEST(exponential_numbers_have_their_distribution),
+                     OPS_TEST(draws_follow_the_weights), OPS_TEST(draws_without_replacement_differ),
                      OPS_TEST(the_number_of_threads_changes_no_bit), OPS_TEST(known_numbers),
                      OPS_TEST(wrong_numbers_are_named), OPS_TEST(orthogonal_matrices_may_be_empty),
                      OPS_TEST(orthogonal_matrices_are_orthonormal),
