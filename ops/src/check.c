@@ -212,6 +212,15 @@ bool kn__axes(uint32_t *mask, const kn_op_call *call, const kn_shape *axes) {
     return true;
 }
 
+bool kn__has_frame(void) {
+    kn__ops_thread *self = kn_pending() ? NULL : kn__ops_thread_get();
+    if (!self) return false;
+    if (self->frame) return true;
+    kn__no_frame();
+    kn_error_op(kn__name_in_errors(KN_OP_neg));
+    return false;
+}
+
 /* --- results that exist: what a call writes may share memory with its inputs --- */
 
 static size_t bytes_of(const kn_tensor *t) {

@@ -38,7 +38,7 @@ static kn_tensor *cosine(kn_tensor *x) {
 #define COMPOSED(name, value)                                                                      \
     kn_tensor *(kn_##name)(kn_tensor * x) {                                                        \
         KN__AS(#name, "x");                                                                        \
-        KN_FRAME();                                                                                \
+        KN__FRAME_INSIDE();                                                                        \
         return kn__given(value);                                                                   \
     }
 
@@ -53,7 +53,7 @@ static kn_tensor *narrowed(kn_tensor *y, const kn_tensor *x) {
 #define COMPOSED_WIDE(name, value)                                                                 \
     kn_tensor *(kn_##name)(kn_tensor * x) {                                                        \
         KN__AS(#name, "x");                                                                        \
-        KN_FRAME();                                                                                \
+        KN__FRAME_INSIDE();                                                                        \
         const kn_tensor *whole = x;                                                                \
         x = widened(x);                                                                            \
         return kn__given(narrowed(value, whole));                                                  \
@@ -100,7 +100,7 @@ COMPOSED_WIDE(log_cosh, log_cosh(x))
 
 kn_tensor *(kn_softshrink)(kn_tensor *x, double p) {
     KN__AS("softshrink", "x");
-    KN_FRAME();
+    KN__FRAME_INSIDE();
     return kn__given((kn_sub)(x, (kn_clamp)(x, -p, p)));
 }
 
@@ -117,16 +117,17 @@ static double in_range(const kn_tensor *x, double value) {
     return isfinite(value) && fabs(value) > most ? copysign(most, value) : value;
 }
 
+/* The numbers in their places are chosen first: no result on the way is infinite or NaN. */
 kn_tensor *(kn_nan_to_num)(kn_tensor *x, double nan, double above, double below) {
     KN__AS("nan_to_num", "x");
     if (!kn__check_readable(KN_OP_isnan, &x, 1)) return NULL;
     if (!(KN_CLASS_FLOAT >> x->dtype & 1)) return kn__op_copy(x);
-    KN_FRAME();
-    kn_tensor *end = kn__constant_like(x, INFINITY);
-    kn_tensor *y = (kn_replace_nan)(x, in_range(x, nan));
-    y = (kn_where)((kn_eq)(x, end), kn__constant_like(x, in_range(x, above)), y);
-    y = (kn_where)((kn_eq)(x, (kn_neg)(end)), kn__constant_like(x, in_range(x, below)), y);
-    return kn__given(y);
+    KN__FRAME_INSIDE();
+    kn_tensor *up = kn__constant_like(x, in_range(x, above));
+    kn_tensor *down = kn__constant_like(x, in_range(x, below));
+    kn_tensor *y = (kn_where)((kn_gt)(x, kn__constant_like(x, 0)), up, down);
+    y = (kn_where)((kn_isnan)(x), kn__constant_like(x, in_range(x, nan)), y);
+    return kn__given((kn_where)((kn_isfinite)(x), x, y));
 }
 
 /* By three powers of two, none of which overflows or loses digits. The last one is as large as it
@@ -136,7 +137,7 @@ kn_tensor *(kn_ldexp)(kn_tensor *x, kn_tensor *n) {
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_mul, NULL, KN_LIST_(x, n), 2);
     if (!kn__check_inputs(&call)) return NULL;
-    KN_FRAME();
+    KN__FRAME_INSIDE();
     if (n->dtype != x->dtype) n = widened(n); /* autocast would cast its powers, cut off */
     int digits = n->dtype == KN_F64 ? 1023 : n->dtype == KN_F16 ? 15 : 127;
     double lo = 1 - digits, hi = digits;
@@ -160,18 +161,20 @@ kn_tensor *(kn_isclose)(kn_tensor *a, kn_tensor *b, double rtol, double atol) {
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_eq, NULL, KN_LIST_(a, b), 2);
     if (!kn__check_inputs(&call)) return NULL;
-    KN_FRAME();
+    KN__FRAME_INSIDE();
     if (!(KN_CLASS_FLOAT >> b->dtype & 1)) {
         kn_tensor *most = (kn_affine)((kn_abs)((kn_cast)(b, KN_F64)), rtol, atol);
         return kn__given((kn_logical_or)((kn_eq)(a, b), (kn_le)(distance(a, b), most)));
     }
+    a = widened(a), b = widened(b);
     kn_tensor *off = (kn_abs)((kn_sub)(a, b)), *most = (kn_affine)((kn_abs)(b), rtol, atol);
-    kn_tensor *near = (kn_logical_and)((kn_le)(off, most), (kn_isfinite)(b));
+    kn_tensor *finite = (kn_logical_and)((kn_isfinite)(a), (kn_isfinite)(b));
+    kn_tensor *near = (kn_logical_and)((kn_le)(off, most), finite);
     return kn__given((kn_logical_or)((kn_eq)(a, b), near));
 }
 
 kn_tensor *(kn_all_close)(kn_tensor *a, kn_tensor *b, double rtol, double atol) {
     KN__AS("all_close", "a", "b");
-    KN_FRAME();
+    KN__FRAME_INSIDE();
     return kn__given((kn_all)((kn_isclose)(a, b, rtol, atol), KN_ALL, false));
 }

@@ -46,7 +46,7 @@ kn_tensor *(kn_logspace)(double first, double last, int64_t n, double base) {
         return kn_op_fail(KN_OP_linspace, KN_ERR_INVALID,
                           "base is %g; it must be above 0 and finite", base);
     kn_dtype dtype = kn_frame_dtype();
-    KN_FRAME(.dtype = KN_F64); /* rounded once */
+    KN__FRAME_INSIDE(.dtype = KN_F64); /* rounded once */
     kn_tensor *powers = (kn_linspace)(first, last, n);
     if (!powers) return NULL;
     kn_tensor *y = (kn_cast)((kn_pow)(kn__constant_like(powers, base), powers), dtype);

@@ -194,7 +194,7 @@ kn_status(kn_lq)(kn_tensor **l, kn_tensor **q, kn_tensor *a) {
 
 /* --- made of those: products inside are not rounded by .autocast --- */
 
-#define FRAME_INSIDE() KN_FRAME(.autocast = KN_OFF)
+#define FRAME_INSIDE() KN__FRAME_INSIDE(.autocast = KN_OFF)
 
 /* Whether b is [...,M,K] beside a [...,M,N]; else an error is pending. */
 static bool has_rows(kn_op op, kn_tensor *a, kn_tensor *b) {
@@ -232,49 +232,60 @@ static kn_tensor *counting(kn_tensor *s, const kn_tensor *a, double rtol) {
     return (kn_gt)(s, (kn_affine)(largest, rtol, 0));
 }
 
-/* A constant. */
-static kn_tensor *pinv_of(kn_tensor *a, double rtol) {
+/* What kn_pinv takes from a's singular values and vectors, as constants: with 0 in place of those
+ * that don't count. */
+typedef struct pinv_parts {
+    kn_tensor *u, *vt;  /* [...,M,K], [...,K,N] */
+    kn_tensor *inverse; /* 1/s, [...,K,1] */
+    kn_tensor *rest;    /* [...,K,K]: 1 on the diagonal for each value that doesn't count */
+} pinv_parts;
+
+static bool pinv_parts_of(pinv_parts *p, kn_tensor *a, double rtol) {
     KN_FRAME(.record = KN_OFF);
     kn_tensor *u = NULL, *s = NULL, *vt = NULL;
-    kn_status status = (kn_svd)(&u, &s, &vt, a);
-    if (status < 0) return kn_error_defer(status);
-    kn_tensor *counts = counting(s, a, rtol);
-    kn_tensor *inverse = (kn_where)(counts, (kn_reciprocal)(s), kn__constant_like(s, 0));
-    kn_tensor *scaled = inverse ? (kn_mul)(u, (kn_unsqueeze)(inverse, -2)) : NULL;
-    return kn__given((kn_matmul)(vt, scaled, &(kn_matmul_options){.trans_a = 1, .trans_b = 1}));
+    if ((kn_svd)(&u, &s, &vt, a) < 0) return kn_error_defer(kn_last_error()->status), false;
+    kn_tensor *zero = kn__constant_like(s, 0), *counts = counting(s, a, rtol);
+    kn_tensor *inverse = (kn_where)(counts, (kn_reciprocal)(s), zero);
+    kn_tensor *share = (kn_where)(counts, kn__constant_like(s, 1), zero);
+    if (!inverse || !share) return false;
+    kn_tensor *column = (kn_unsqueeze)(share, -1),
+              *square = (kn_matmul)(vt, vt, &(kn_matmul_options){.trans_b = 1});
+    kn_tensor *one = square ? (kn_tril)((kn_triu)(kn_filled_like(square, 1), 0), 0) : NULL;
+    p->u = kn__given((kn_mul)(u, (kn_unsqueeze)(share, -2)));
+    p->vt = kn__given((kn_mul)(vt, column));
+    p->inverse = kn__given((kn_unsqueeze)(inverse, -1));
+    p->rest = kn__given((kn_sub)(one, (kn_mul)(one, column)));
+    return kn_pending() == KN_OK;
 }
 
-/* p0 and how much the pseudoinverse of a matrix changes by d, from a and its pseudoinverse p:
- * -p·d·p + p·pᵀ·dᵀ·(1 - a·p) + (1 - p·a)·dᵀ·pᵀ·p. Golub and Pereyra 1973, for a rank that stays.
- * Unlike the derivatives of singular vectors these exist where singular values are equal or 0. */
-static kn_tensor *changed(kn_tensor *p0, kn_tensor *a, kn_tensor *p, kn_tensor *d) {
-    const kn_matmul_options trans_b = {.trans_b = 1}, trans_a = {.trans_a = 1};
-    kn_tensor *left = (kn_matmul)(p, d, NULL), *right = (kn_matmul)(d, p, NULL);
-    kn_tensor *u = (kn_matmul)(p, right, &trans_b), *v = (kn_matmul)(left, p, &trans_a);
-    u = (kn_sub)(u, (kn_matmul)((kn_matmul)(u, a, NULL), p, NULL));
-    v = (kn_sub)(v, (kn_matmul)(p, (kn_matmul)(a, v, NULL), NULL));
-    return (kn_add)((kn_sub)(p0, (kn_matmul)(left, p, NULL)), (kn_add)(u, v));
+/* a of rank r is C·M⁻¹·R with C = a·V/s, R = Uᵀ·a/s and M = Uᵀ·a·V/s², of r columns and rows, and
+ * its pseudoinverse Rᵀ(R·Rᵀ)⁻¹·M·(Cᵀ·C)⁻¹Cᵀ (Ben-Israel and Greville 2003, chapter 1). With U, s
+ * and V of a itself both inverses are the identity's; taken as constants they leave derivatives of
+ * any order, which exist where singular values are equal or 0, unlike those of U and V. */
+static kn_tensor *pinv_by(const pinv_parts *p, kn_tensor *a) {
+    const kn_matmul_options trans_a = {.trans_a = 1}, trans_b = {.trans_b = 1};
+    kn_tensor *c = (kn_matmul)(a, (kn_mul)(p->vt, p->inverse), &trans_b);
+    kn_tensor *m = (kn_mul)(p->inverse, (kn_matmul)(p->u, c, &trans_a));
+    kn_tensor *r = (kn_mul)(p->inverse, (kn_matmul)(p->u, a, &trans_a));
+    kn_tensor *rows = (kn_add)((kn_matmul)(r, r, &trans_b), p->rest);
+    kn_tensor *columns = (kn_add)((kn_matmul)(c, c, &trans_a), p->rest);
+    kn_tensor *left = (kn_solve)(rows, r, NULL), *right = (kn_solve)(columns, transposed(c), NULL);
+    return (kn_matmul)(left, (kn_matmul)(m, right, NULL), &trans_a);
 }
 
-static kn_tensor *middle(kn_tensor *x, kn_tensor *y) { return (kn_axpby)(x, y, 0.5, 0.5); }
-
-/* Recorded, it is p0 + changes by d = a - a0, which is 0 and has a's derivative: first by the
- * derivative at a0; then by that in the middle of a0 and a, which is right to second order. */
 kn_tensor *(kn_pinv)(kn_tensor *a, double rtol) {
     KN__AS("pinv", "a");
     FRAME_INSIDE();
-    kn_tensor *p0 = pinv_of(a, rtol);
-    if (!p0 || !kn_op_recording(&a, 1)) return kn__given(p0);
-    kn_frame unrecorded = kn_frame_begin(&(kn_frame_options){.record = KN_OFF});
-    kn_tensor *a0 = kn__given(kn__op_copy(a));
-    kn_frame_end(&unrecorded);
-    kn_tensor *d = (kn_sub)(a, a0), *p1 = d ? changed(p0, a0, p0, d) : NULL;
-    return p1 ? kn__given(changed(p0, middle(a, a0), middle(p0, p1), d)) : NULL;
+    pinv_parts p;
+    if (!pinv_parts_of(&p, a, rtol)) return NULL;
+    if (kn_op_recording(&a, 1)) return kn__given(pinv_by(&p, a));
+    kn_tensor *scaled = (kn_mul)(p.vt, p.inverse);
+    return kn__given((kn_matmul)(scaled, p.u, &(kn_matmul_options){.trans_a = 1, .trans_b = 1}));
 }
 
 kn_tensor *(kn_matrix_rank)(kn_tensor *a, double rtol) {
     KN__AS("matrix_rank", "a");
-    KN_FRAME(.record = KN_OFF);
+    KN__FRAME_INSIDE(.record = KN_OFF);
     kn_tensor *s = NULL;
     kn_status status = (kn_svd)(NULL, &s, NULL, a);
     if (status < 0) return kn_error_defer(status);

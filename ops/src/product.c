@@ -292,7 +292,7 @@ kn_tensor *(kn_tensordot)(kn_tensor *a, kn_tensor *b, kn_shape axes_a, kn_shape 
         kn_op_call_fail(&call, KN_ERR_SHAPE, "axes_a and axes_b don't pair axes of one size");
         return NULL;
     }
-    KN_FRAME();
+    KN__FRAME_INSIDE();
     kn_shape shape = {.n_dims = 0};
     kn_tensor *rows = as_matrix(a, in_a, n, true, &shape);
     kn_tensor *columns = as_matrix(b, in_b, n, false, &shape);
@@ -321,7 +321,7 @@ kn_tensor *(kn_cross)(kn_tensor *a, kn_tensor *b, int axis) {
         kn_op_call_fail(&call, KN_ERR_SHAPE, "a and b must have 3 elements along axis %d", axis);
         return NULL;
     }
-    KN_FRAME();
+    KN__FRAME_INSIDE();
     kn_tensor *first = (kn_mul)((kn_roll)(a, -1, in_a), (kn_roll)(b, -2, in_b));
     kn_tensor *last = (kn_mul)((kn_roll)(a, -2, in_a), (kn_roll)(b, -1, in_b));
     kn_tensor *y = (kn_sub)(first, last);

@@ -286,7 +286,7 @@ kn_tensor *(kn_multinomial)(kn_tensor *weights, int64_t n, bool replace, kn_rng 
     kn_shape shape = kn_tensor_shape(weights);
     shape.dim[last] = n;
     if (n == 0) return kn__filled(weights, 0, KN_I64, shape);
-    KN_FRAME(.device = weights->storage->device, .dtype = KN_F64, .record = KN_OFF);
+    KN__FRAME_INSIDE(.device = weights->storage->device, .dtype = KN_F64, .record = KN_OFF);
     kn_tensor *wide = (kn_cast)(weights, KN_F64);
     if (wide) wide = (kn_div)(wide, (kn_max)(wide, KN_SHAPE(-1), true)); /* no sum overflows */
     if (!wide) return NULL;

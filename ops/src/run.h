@@ -94,7 +94,14 @@ bool kn__view(kn_op_call *call, int r, kn_tensor *x, int n_dims, const int64_t d
 
 /* --- calls --- */
 
-/* The result of a function with a frame inside: what it was made of ends with that frame. */
+/* Whether a frame is open, for the result of a function that opens one of its own, and no error is
+ * pending; else one is. The end of a thread's outermost frame would clear it. */
+bool kn__has_frame(void);
+/* Such a frame, under KN__AS; its result is given to the frame around it, and what it was made of
+ * ends. */
+#define KN__FRAME_INSIDE(...)                                                                      \
+    if (!kn__has_frame()) return NULL;                                                             \
+    KN_FRAME(__VA_ARGS__)
 static inline kn_tensor *kn__given(kn_tensor *y) { return y ? (kn_keep)(y) : NULL; }
 
 /* x as the result of an op that leaves it as it is: an alias, so that dropping it leaves x alone.

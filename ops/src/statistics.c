@@ -12,9 +12,14 @@ static bool is_float(const kn_tensor *x) { return KN_CLASS_FLOAT >> x->dtype & 1
 
 /* Of a frame inside the function: the result goes to the frame around it, and what it was made of
  * ends. Products inside are not rounded by .autocast. */
-#define FRAME_INSIDE() KN_FRAME(.autocast = KN_OFF)
+#define FRAME_INSIDE() KN__FRAME_INSIDE(.autocast = KN_OFF)
 
 static bool is_narrow(const kn_tensor *x) { return x->dtype == KN_F16 || x->dtype == KN_BF16; }
+/* The dtype of what is summed in f32 for x: x's, but in frames with .autocast, where sums are f32.
+ */
+static kn_dtype dtype_of_sum(const kn_tensor *x, kn_dtype autocast) {
+    return is_narrow(x) && autocast ? KN_F32 : (kn_dtype)x->dtype;
+}
 
 /* Until fuse_end pointwise ops and slices are pending: what reads them computes them by tiles. */
 static bool fuse_begin(void) {
@@ -113,22 +118,22 @@ static kn_tensor *replaced(kn_tensor *x, double value) {
 kn_tensor *(kn_nan_sum)(kn_tensor *x, kn_shape axes, bool keep_dims) {
     KN__AS("nan_sum", "x");
     if (!kn__check_readable(KN_OP_sum, &x, 1)) return NULL;
-    return (kn_sum)(replaced(x, 0), axes, keep_dims);
+    KN__FRAME_INSIDE();
+    return kn__given((kn_sum)(replaced(x, 0), axes, keep_dims));
 }
 
 kn_tensor *(kn_nan_mean)(kn_tensor *x, kn_shape axes, bool keep_dims) {
     KN__AS("nan_mean", "x");
     if (!kn__check_readable(KN_OP_mean, &x, 1)) return NULL;
     if (!is_float(x)) return (kn_mean)(x, axes, keep_dims);
+    const kn_dtype dtype = dtype_of_sum(x, kn_frame_autocast());
     FRAME_INSIDE();
-    const kn_dtype dtype = (kn_dtype)x->dtype;
-    bool narrow = is_narrow(x); /* a sum may not fit it */
-    if (narrow) x = (kn_cast)(x, KN_F32);
+    if (is_narrow(x)) x = (kn_cast)(x, KN_F32); /* a sum may not fit it */
     if (!x) return NULL;
     kn_tensor *sum = (kn_sum)(replaced(x, 0), axes, keep_dims);
     kn_tensor *there = (kn_sum)((kn_eq)(x, x), axes, keep_dims);
     kn_tensor *y = there ? (kn_div)(sum, (kn_cast)(there, (kn_dtype)x->dtype)) : NULL;
-    return kn__given(narrow && y ? (kn_cast)(y, dtype) : y);
+    return kn__given(y && y->dtype != dtype ? (kn_cast)(y, dtype) : y);
 }
 
 /* Of lines without numbers NaN, not the infinity in the place of each NaN. */
@@ -171,27 +176,30 @@ static kn_tensor *covariances(kn_tensor *rows) {
     return products ? (kn_div)(products, constant(products, n)) : NULL;
 }
 
-/* In x's dtype, 0-dimensional if x [N] is. */
-static kn_tensor *squared(kn_tensor *y, const kn_tensor *x) {
-    if (y && y->dtype != x->dtype) y = (kn_cast)(y, (kn_dtype)x->dtype);
+/* 0-dimensional if x [N] is. */
+static kn_tensor *squared(kn_tensor *y, const kn_tensor *x, kn_dtype dtype) {
+    if (y && y->dtype != dtype) y = (kn_cast)(y, dtype);
     return y && x->n_dims == 1 ? (kn_reshape)(y, KN_SCALAR) : y;
 }
 
 kn_tensor *(kn_cov)(kn_tensor *x) {
     KN__AS("cov", "x");
+    const kn_dtype autocast = kn_frame_autocast();
     FRAME_INSIDE();
     kn_tensor *rows = rows_of(x);
-    return rows ? kn__given(squared(covariances(rows), x)) : NULL;
+    return rows ? kn__given(squared(covariances(rows), x, dtype_of_sum(x, autocast))) : NULL;
 }
 
 kn_tensor *(kn_corrcoef)(kn_tensor *x) {
     KN__AS("corrcoef", "x");
+    const kn_dtype autocast = kn_frame_autocast();
     FRAME_INSIDE();
     kn_tensor *rows = rows_of(x), *y = rows ? covariances(rows) : NULL;
     kn_tensor *deviation = y ? (kn_sqrt)((kn_diagonal)(y, 0, 0, 1)) : NULL;
     if (!deviation) return NULL;
     kn_tensor *by_rows = (kn_div)(y, (kn_unsqueeze)(deviation, 1));
-    return kn__given(squared((kn_clamp)((kn_div)(by_rows, deviation), -1, 1), x));
+    y = (kn_clamp)((kn_div)(by_rows, deviation), -1, 1);
+    return kn__given(squared(y, x, dtype_of_sum(x, autocast)));
 }
 
 /* --- counts --- */
@@ -268,7 +276,7 @@ kn_tensor *(kn_histogram)(kn_tensor *x, int64_t bins, double lo, double hi) {
             "bins is %lld, lo is %g, hi is %g; bins must be 1 … 2^31 - 1, lo below hi, "
             "both and hi - lo finite",
             (long long)bins, lo, hi);
-    KN_FRAME(.record = KN_OFF, .autocast = KN_OFF);
+    KN__FRAME_INSIDE(.record = KN_OFF, .autocast = KN_OFF);
     if (!is_float(x)) x = (kn_cast)(x, KN_F64);
     if (x && x->dtype != KN_F64) x = (kn_cast)(x, KN_F32);
     if (!x) return NULL;
@@ -380,7 +388,8 @@ static kn_status unique_near(kn_tensor *out[3], const bool want[3], kn_tensor *x
 }
 
 static kn_status unique_in_frame(kn_tensor *out[3], const bool want[3], kn_tensor *x) {
-    FRAME_INSIDE();
+    if (!kn__has_frame()) return kn_check();
+    KN_FRAME(.autocast = KN_OFF);
     double least = 0, most = 0;
     bool near = are_near(&least, &most, x);
     KN_TRY(kn_check());
@@ -446,17 +455,16 @@ kn_tensor *(kn_logcumsumexp)(kn_tensor *x, int axis) {
     kn_op_call_init(&call, op, NULL, &x, 1);
     if (!kn__check_inputs(&call) || !kn__axis_of(&axis, op, x)) return NULL;
     if (x->n == 0) return kn__op_copy(x);
+    const kn_dtype dtype = dtype_of_sum(x, kn_frame_autocast());
     FRAME_INSIDE();
-    const kn_dtype dtype = (kn_dtype)x->dtype;
-    bool narrow = is_narrow(x);
-    if (narrow) x = (kn_cast)(x, KN_F32);
+    if (is_narrow(x)) x = (kn_cast)(x, KN_F32);
     kn_tensor *y = x ? logcumsumexp(x, axis) : NULL;
-    return kn__given(narrow && y ? (kn_cast)(y, dtype) : y);
+    return kn__given(y && y->dtype != dtype ? (kn_cast)(y, dtype) : y);
 }
 
 /* The slices are read where they lie. */
 static kn_tensor *difference(kn_tensor *x, int axis) {
-    KN_FRAME();
+    KN__FRAME_INSIDE();
     bool fuse = fuse_begin();
     kn_shape start = {.n_dims = x->n_dims}, stop = kn_tensor_shape(x);
     stop.dim[axis] = stop.dim[axis] > 0 ? stop.dim[axis] - 1 : 0;
@@ -466,7 +474,9 @@ static kn_tensor *difference(kn_tensor *x, int axis) {
     kn_tensor *y = x->dtype == KN_BOOL ? (kn_ne)(after, before) : (kn_sub)(after, before);
     fuse_end(fuse);
     kn_status status = y && !fuse ? kn_tensor_compute(y) : KN_OK;
-    return status < 0 ? kn_error_defer(status) : kn__given(y);
+    if (status == KN_OK) return kn__given(y);
+    kn_error_op("diff");
+    return kn_error_defer(status);
 }
 
 kn_tensor *(kn_diff)(kn_tensor *x, int64_t n, int axis) {

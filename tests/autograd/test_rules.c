@@ -259,12 +259,32 @@ static void transposed_convolutions_may_reach_nothing(void **state) {
     assert_values(sum_all(kn_square(d[0])), 0);
 }
 
+/* Those of singular vectors don't: PyTorch's numbers. And of 1/x, orders 1 to 4. */
+static void pseudoinverses_have_derivatives_where_singular_values_are_equal(void **state) {
+    (void)state;
+    KN_TAPE(.dtype = KN_F64);
+    kn_tensor *a = kn_watch(F64(KN_SHAPE(3, 2), 1, 1, 1, -1, 0, 0)), *g = NULL;
+    assert_ok(kn_gradients(&g, kn_sum(kn_pinv(a, -1), KN_ALL, false), &a, 1, NULL));
+    const double want[] = {-1, 0, 0, 0, 0.5, 0.5}, orders[] = {-0.25, 0.25, -0.375, 0.75};
+    for (int i = 0; i < 6; i++) assert_close(ops_at(g, i), want[i], 0, 1e-14);
+    kn_tensor *low = kn_watch(F64(KN_SHAPE(2, 2), 2, 0, 0, 0));
+    assert_ok(kn_gradients(&g, kn_sum(kn_pinv(low, -1), KN_ALL, false), &low, 1, NULL));
+    for (int i = 0; i < 4; i++)
+        assert_close(ops_at(g, i), i ? (i < 3 ? 0.25 : 0) : -0.25, 0, 1e-14);
+    kn_tensor *x = kn_watch(F64(KN_SHAPE(1, 1), 2)), *y = kn_pinv(x, -1);
+    for (int i = 0; i < 4; i++) {
+        assert_ok(kn_gradients(&y, y, &x, 1, &(kn_gradients_options){.again = 1}));
+        assert_close(ops_at(y, 0), orders[i], 1e-12, 0);
+    }
+}
+
 int main(void) {
     return RUN_TESTS(OPS_TEST(every_op_has_a_rule_or_nograd), OPS_TEST(every_rule_has_a_case),
                      OPS_TEST(first_derivatives_agree_with_differences),
                      OPS_TEST(second_derivatives_agree_with_differences),
                      OPS_TEST(gradients_without_derivatives_are_errors_that_name_the_op),
                      OPS_TEST(pow_is_safe_at_base_zero), OPS_TEST(ties_share_the_gradient),
+                     OPS_TEST(pseudoinverses_have_derivatives_where_singular_values_are_equal),
                      OPS_TEST(a_cast_to_f32_gives_its_gradient_back_in_f64),
                      OPS_TEST(moving_to_another_device_moves_the_gradient_back),
                      OPS_TEST(gradients_of_solutions_factor_nothing_again),

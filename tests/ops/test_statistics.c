@@ -209,6 +209,9 @@ static void odd_numbers_have_places(void **state) {
     VALUES(kn_nan_to_num(X(NAN, INF, -INF, 1), 0, DBL_MAX, -DBL_MAX), 0, FLT_MAX, -FLT_MAX, 1);
     VALUES(kn_nan_to_num(kn_cast(X(NAN, INF), KN_F16), INF, DBL_MAX, 0), INF, 65504);
     VALUES(kn_nan_to_num(kn_cast(X(3, 4), KN_I64), 9, 9, 9), 3, 4);
+    kn_tensor *far = kn_cast(X(-60000, INF), KN_F16), *other = kn_cast(X(60000, 1), KN_F16);
+    VALUES(kn_isclose(far, other, 0.1, 6e4), 0, 0);
+    VALUES(kn_isclose(X(INF), X(1), 0, 1e300), 0);
 }
 
 static void searches_and_scans_of_odd_numbers_have_places(void **state) {
@@ -360,8 +363,11 @@ static void products_inside_keep_their_dtype(void **state) {
             for (int e = 0; e < kn_tensor_numel(y[k]); e++)
                 assert_true(isfinite(golden_at(y[k], e)));
         }
-        kn_tensor *narrow = kn_cov(kn_cast(x, KN_F16));
-        assert_int_equal(kn_tensor_dtype(narrow), KN_F16);
+        kn_tensor *narrow = kn_cov(kn_cast(x, KN_F16)), *half = kn_cast(x, KN_F16);
+        const kn_dtype sums = kn_tensor_dtype(kn_mean(half, KN_ALL, false)); /* f32, .autocast */
+        assert_int_equal(kn_tensor_dtype(narrow), sums);
+        assert_int_equal(kn_tensor_dtype(kn_nan_mean(half, KN_ALL, false)), sums);
+        assert_int_equal(kn_tensor_dtype(kn_logcumsumexp(half, 0)), sums);
         assert_true(fabs(golden_at(narrow, 0) / golden_at(y[0], 0) - 1) < 2e-3);
     }
 }
@@ -403,6 +409,29 @@ static void intermediates_do_not_stay(void **state) {
         int64_t more = (int64_t)after.live_bytes - (int64_t)before.live_bytes;
         if (more > 4096) fail_msg("%d: %lld bytes stay", i, (long long)more);
     }
+}
+
+/* Their own frames are not the thread's outermost ones, whose end would clear errors. */
+static void without_a_frame_errors_stay(void **state) {
+    (void)state;
+    kn_tensor *x = NULL, *y[2];
+    {
+        KN_FRAME();
+        assert_ok(kn_hold(&x, F32(KN_SHAPE(2, 2), 1, 2, 3, 4)));
+    }
+    for (int i = 0; i < MADE; i++) {
+        assert_null(of_many_ops(i, x));
+        if (i == 0) continue; /* it has returned its error */
+        assert_int_equal(kn_check(), KN_ERR_INVALID);
+        assert_non_null(strstr(kn_last_error()->message, "no frame is open"));
+    }
+    assert_null(kn_pinv(x, -1));
+    assert_string_equal(kn_last_error()->op, "pinv");
+    assert_null(kn_logspace(0, 1, 2, 2)); /* the first error stays */
+    assert_int_equal(kn_check(), KN_ERR_INVALID);
+    assert_string_equal(kn_last_error()->op, "pinv");
+    assert_fails(kn_unique(&y[0], NULL, NULL, x), KN_ERR_INVALID, "no frame is open");
+    kn_unhold(&x);
 }
 
 static void empty_arrays_have_results(void **state) {
@@ -530,7 +559,7 @@ int main(void) {
         OPS_TEST(narrow_floats_are_summed_in_wide_ones), OPS_TEST(correlations_stay_within_one),
         OPS_TEST(narrow_ranges_are_searched), OPS_TEST(ends_belong_to_the_range_above),
         OPS_TEST(weights_of_one_bin_keep_their_digits), OPS_TEST(products_inside_keep_their_dtype),
-        OPS_TEST(intermediates_do_not_stay),
+        OPS_TEST(intermediates_do_not_stay), TEST(without_a_frame_errors_stay),
         OPS_TEST(results_like_others_keep_dtype_and_share_nothing),
         OPS_TEST(what_does_not_fit_is_refused));
 }

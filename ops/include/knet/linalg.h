@@ -57,7 +57,7 @@ KN_API KN_MUST_CHECK kn_status kn_svd(kn_tensor **u, kn_tensor **s, kn_tensor **
  * columns. The lower half of a is read. v may be NULL: the eigenvalues alone. */
 KN_API KN_MUST_CHECK kn_status kn_eigh(kn_tensor **w, kn_tensor **v, kn_tensor *a);
 
-/* --- made of those, with gradients of any order; of kn_pinv, first and second ones --- */
+/* --- made of those, with gradients of any order; of kn_pinv those of a rank that stays --- */
 /* x [...,N,K] with the least |a·x - b|, a [...,M,N] of full rank, b [...,M,K], by QR; where there
  * are several (M < N), the one with the least |x|. Of a lower rank: kn_pinv(a)·b. */
 KN_API kn_tensor *kn_lstsq(kn_tensor *a, kn_tensor *b);
