@@ -114,6 +114,18 @@ static void the_value_itself_is_rounded(void **state) {
     assert_string_equal(printed(F64(KN_SHAPE(2), 0.05, 0.25), &options), "[0.1 0.2]");
 }
 
+/* NumPy's text: of so many digits the nearest number is another float, the next one isn't. */
+static void powers_of_two_have_no_digit_too_many(void **state) {
+    (void)state;
+    static const kn_print_options options = {.bare = 1, .precision = 17};
+    KN_FRAME();
+    kn_tensor *half = kn_cast(F32(KN_SHAPE(1), 0.015625F), KN_F16);
+    assert_string_equal(printed(half, &options), "[0.01563]");
+    assert_string_equal(printed(F32(KN_SHAPE(1), 0x1p-96F), &options), "[1.2621775e-29]");
+    assert_string_equal(printed(F32(KN_SHAPE(2), 0x1p87F, -0x1p90F), &options),
+                        "[ 1.5474251e+26 -1.2379401e+27]");
+}
+
 /* NumPy's text. */
 static void a_carry_is_rounded_once(void **state) {
     (void)state;
@@ -168,13 +180,13 @@ static void a_stream_gets_a_whole_line(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(OPS_TEST(a_matrix_has_a_line_a_row_under_its_shape),
-                     OPS_TEST(other_dtypes_have_their_own_words),
-                     OPS_TEST(words_are_as_wide_as_the_widest),
-                     OPS_TEST(numbers_from_1e8_on_and_below_1e_4_have_exponents),
-                     OPS_TEST(ratios_are_those_of_the_dtype), OPS_TEST(large_tensors_are_shortened),
-                     OPS_TEST(narrow_lines_have_a_word_each), OPS_TEST(a_line_keeps_a_column_free),
-                     OPS_TEST(the_value_itself_is_rounded), OPS_TEST(a_carry_is_rounded_once),
-                     OPS_TEST(options_below_their_least_are_errors),
-                     OPS_TEST(a_short_buffer_cuts_the_text), OPS_TEST(a_stream_gets_a_whole_line));
+    return RUN_TESTS(
+        OPS_TEST(a_matrix_has_a_line_a_row_under_its_shape),
+        OPS_TEST(other_dtypes_have_their_own_words), OPS_TEST(words_are_as_wide_as_the_widest),
+        OPS_TEST(numbers_from_1e8_on_and_below_1e_4_have_exponents),
+        OPS_TEST(ratios_are_those_of_the_dtype), OPS_TEST(large_tensors_are_shortened),
+        OPS_TEST(narrow_lines_have_a_word_each), OPS_TEST(a_line_keeps_a_column_free),
+        OPS_TEST(the_value_itself_is_rounded), OPS_TEST(powers_of_two_have_no_digit_too_many),
+        OPS_TEST(a_carry_is_rounded_once), OPS_TEST(options_below_their_least_are_errors),
+        OPS_TEST(a_short_buffer_cuts_the_text), OPS_TEST(a_stream_gets_a_whole_line));
 }

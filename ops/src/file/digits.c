@@ -1,5 +1,6 @@
 #include "digits.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,11 +31,28 @@ static bool reads_back(const char *text, double x, kn_dtype dtype) {
     return y == x;
 }
 
+/* One unit of the last digit further from 0; false: all digits are nines. */
+static bool step_out(char *text) {
+    char *p = strchr(text, 'e');
+    while (p-- > text) {
+        if (*p < '0' || *p > '9') continue;
+        if (*p != '9') return ++*p, true;
+        *p = '0';
+    }
+    return false;
+}
+
+/* Below a power of two floats are nearer to each other than above: there the nearest number of n
+ * digits may be another float, and the next one further from 0 be this one. */
 kn__digits kn__digits_of(double x, kn_dtype dtype) {
-    char text[64];
+    char text[64], next[64];
+    int exponent;
+    bool is_power = fabs(frexp(x, &exponent)) == 0.5;
     for (int n = 1; n <= KN__DIGITS_MAX; n++) {
         snprintf(text, sizeof text, "%.*e", n - 1, x);
         if (reads_back(text, x, dtype)) break;
+        strcpy(next, text);
+        if (is_power && step_out(next) && reads_back(next, x, dtype)) return parse(next);
     }
     return parse(text);
 }

@@ -69,7 +69,8 @@ static void word_fixed(const printer *p, char *out, double x) {
 static void word_scientific(const printer *p, char *out, double x) {
     bool negative = signbit(x);
     int places = p->right - p->exponent - 2;
-    kn__digits d = kn__digits_rounded(x, places); /* all words have as many */
+    kn__digits d = kn__digits_of(x, p->dtype);
+    if (d.n - 1 != places) d = kn__digits_rounded(x, places); /* all words have as many */
     int n = snprintf(out, WORD_BYTES, "%*s%c.", p->left - 1, negative ? "-" : "", d.digit[0]);
     for (int i = 1; i <= places; i++) n += put_digit(out + n, &d, i);
     snprintf(out + n, WORD_BYTES - (size_t)n, "e%c%0*d", d.exponent < 0 ? '-' : '+', p->exponent,
