@@ -51,7 +51,7 @@ kn__digits kn__digits_of(double x, kn_dtype dtype) {
     for (int n = 1; n <= KN__DIGITS_MAX; n++) {
         snprintf(text, sizeof text, "%.*e", n - 1, x);
         if (reads_back(text, x, dtype)) break;
-        strcpy(next, text);
+        memcpy(next, text, sizeof next);
         if (is_power && step_out(next) && reads_back(next, x, dtype)) return parse(next);
     }
     return parse(text);
