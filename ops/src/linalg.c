@@ -194,8 +194,6 @@ kn_status(kn_lq)(kn_tensor **l, kn_tensor **q, kn_tensor *a) {
 
 /* --- made of those: products inside are not rounded by .autocast --- */
 
-#define FRAME_INSIDE() KN__FRAME_INSIDE(.autocast = KN_OFF)
-
 /* Whether b is [...,M,K] beside a [...,M,N]; else an error is pending. */
 static bool has_rows(kn_op op, kn_tensor *a, kn_tensor *b) {
     kn_op_call call;
@@ -211,7 +209,7 @@ static bool has_rows(kn_op op, kn_tensor *a, kn_tensor *b) {
 kn_tensor *(kn_lstsq)(kn_tensor *a, kn_tensor *b) {
     KN__AS("lstsq", "a", "b");
     if (!has_rows(KN_OP_solve, a, b)) return NULL;
-    FRAME_INSIDE();
+    KN__FRAME_INSIDE(.autocast = KN_OFF);
     bool tall = a->dim[a->n_dims - 2] >= a->dim[a->n_dims - 1];
     kn_tensor *q = NULL, *r = NULL;
     kn_status status = (kn_qr)(&q, &r, tall ? a : transposed(a));
@@ -275,7 +273,7 @@ static kn_tensor *pinv_by(const pinv_parts *p, kn_tensor *a) {
 
 kn_tensor *(kn_pinv)(kn_tensor *a, double rtol) {
     KN__AS("pinv", "a");
-    FRAME_INSIDE();
+    KN__FRAME_INSIDE(.autocast = KN_OFF);
     pinv_parts p;
     if (!pinv_parts_of(&p, a, rtol)) return NULL;
     if (kn_op_recording(&a, 1)) return kn__given(pinv_by(&p, a));
@@ -300,7 +298,7 @@ kn_tensor *(kn_matrix_power)(kn_tensor *a, int64_t n) {
     int d = a->n_dims;
     if (d < 2 || a->dim[d - 1] != a->dim[d - 2])
         return kn__fail_shapes(KN_OP_matmul, a, "a must be [...,N,N]");
-    FRAME_INSIDE();
+    KN__FRAME_INSIDE(.autocast = KN_OFF);
     uint64_t left = n < 0 ? 0 - (uint64_t)n : (uint64_t)n;
     kn_tensor *power = n < 0 ? (kn_inverse)(a) : a, *y = NULL;
     if (n == 0) /* the diagonal alone */

@@ -93,19 +93,29 @@ kn_tensor *(kn_mv)(kn_tensor *a, kn_tensor *x) {
     return (kn_reshape)(y, shape);
 }
 
-/* Of 16 bits in f32: a product may not fit them where the sum does. */
-kn_tensor *kn__sum_of_products(kn_tensor *a, kn_tensor *b, uint32_t mask) {
+bool kn__fuse_begin(void) {
     kn__ops_thread *self = kn__ops_thread_get();
     kn__frame *frame = self ? self->frame : NULL;
-    if (!frame || !a || !b) return (kn_mul)(a, b);
+    bool before = frame && frame->fuse;
+    if (frame) frame->fuse = kn__mode_fuse() != KN__MODE_NEVER;
+    return before;
+}
+
+void kn__fuse_end(bool before) {
+    kn__frame *frame = kn__ops_self ? kn__ops_self->frame : NULL;
+    if (frame) frame->fuse = before;
+}
+
+/* Of 16 bits in f32: a product may not fit them where the sum does. */
+kn_tensor *kn__sum_of_products(kn_tensor *a, kn_tensor *b, uint32_t mask) {
+    if (!a || !b) return (kn_mul)(a, b);
     kn_dtype dtype = (kn_dtype)a->dtype;
-    bool widens = kn__is_half(dtype) && b->dtype == dtype, before = frame->fuse;
-    frame->fuse = kn__mode_fuse() != KN__MODE_NEVER;
+    bool widens = kn__is_half(dtype) && b->dtype == dtype, before = kn__fuse_begin();
     if (widens) a = (kn_cast)(a, KN_F32), b = (kn_cast)(b, KN_F32);
     kn_tensor *product = (kn_mul)(a, b);
-    frame->fuse = before;
+    kn__fuse_end(before);
     kn_tensor *sum = product ? kn_sum_mask(product, mask, false) : NULL;
-    return sum && widens && !frame->autocast ? (kn_cast)(sum, dtype) : sum;
+    return sum && widens && !kn_frame_autocast() ? (kn_cast)(sum, dtype) : sum;
 }
 
 kn_tensor *(kn_dot)(kn_tensor *a, kn_tensor *b) {

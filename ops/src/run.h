@@ -58,6 +58,10 @@ bool kn__check_inputs(kn_op_call *call);
 bool kn__check_readable(kn_op op, kn_tensor *const in[], int n_in);
 /* Whether the fields of options that have no meaning yet are zero; else an error is pending. */
 bool kn__reserved_fit(kn_op op, uint32_t unused, const uint64_t reserved[], int n);
+/* Between the two, pointwise ops and slices are pending: what reads them computes them by tiles.
+ * kn__fuse_end takes what kn__fuse_begin returned. */
+bool kn__fuse_begin(void);
+void kn__fuse_end(bool before);
 /* Σ a·b over the axes of the mask. On the host the products are not stored: the sum makes them. */
 kn_tensor *kn__sum_of_products(kn_tensor *a, kn_tensor *b, uint32_t mask);
 /* INVALID: "NAME [2,3] (file:line) has ended …", of a tensor that can't be read. */
@@ -97,8 +101,8 @@ bool kn__view(kn_op_call *call, int r, kn_tensor *x, int n_dims, const int64_t d
 /* Whether a frame is open, for the result of a function that opens one of its own, and no error is
  * pending; else one is. The end of a thread's outermost frame would clear it. */
 bool kn__has_frame(void);
-/* Such a frame, under KN__AS; its result is given to the frame around it, and what it was made of
- * ends. */
+/* Opens such a frame, after KN__AS. The function returns kn__given(y): y moves to the frame around
+ * it, and the other tensors end with the inner frame. */
 #define KN__FRAME_INSIDE(...)                                                                      \
     if (!kn__has_frame()) return NULL;                                                             \
     KN_FRAME(__VA_ARGS__)

@@ -4,34 +4,15 @@
 #include <math.h>
 #include <string.h>
 
-#include "modes.h"
 #include "run.h"
 
 static kn_tensor *constant(const kn_tensor *x, double value) { return kn__constant_like(x, value); }
 static bool is_float(const kn_tensor *x) { return KN_CLASS_FLOAT >> x->dtype & 1; }
 
-/* Of a frame inside the function: the result goes to the frame around it, and what it was made of
- * ends. Products inside are not rounded by .autocast. */
-#define FRAME_INSIDE() KN__FRAME_INSIDE(.autocast = KN_OFF)
-
 static bool is_narrow(const kn_tensor *x) { return x->dtype == KN_F16 || x->dtype == KN_BF16; }
-/* The dtype of what is summed in f32 for x: x's, but in frames with .autocast, where sums are f32.
- */
+/* The dtype of a result whose sums were f32: x's; f32 for 16 bits in frames with .autocast. */
 static kn_dtype dtype_of_sum(const kn_tensor *x, kn_dtype autocast) {
     return is_narrow(x) && autocast ? KN_F32 : (kn_dtype)x->dtype;
-}
-
-/* Until fuse_end pointwise ops and slices are pending: what reads them computes them by tiles. */
-static bool fuse_begin(void) {
-    kn__ops_thread *self = kn__ops_thread_get();
-    kn__frame *frame = self ? self->frame : NULL;
-    bool before = frame && frame->fuse;
-    if (frame) frame->fuse = kn__mode_fuse() != KN__MODE_NEVER;
-    return before;
-}
-static void fuse_end(bool before) {
-    kn__frame *frame = kn__ops_self ? kn__ops_self->frame : NULL;
-    if (frame) frame->fuse = before;
 }
 
 /* --- quantiles --- */
@@ -82,7 +63,7 @@ static kn_tensor *quantile(kn_tensor *x, double q, const kn_shape *axes, bool ke
     for (int i = 0; i < x->n_dims; i++)
         if (mask >> i & 1) n *= x->dim[i];
     if (n == 0) return kn__fail_shapes(op, x, "there are no elements over the axes");
-    FRAME_INSIDE();
+    KN__FRAME_INSIDE(.autocast = KN_OFF); /* sums and products in full */
     const kn_tensor *whole = x;
     if (!is_float(x)) x = (kn_cast)(x, KN_F64);
     if (!mask) return x ? kn__given(kn__op_copy(x)) : NULL;
@@ -109,9 +90,9 @@ kn_tensor *(kn_median)(kn_tensor *x, kn_shape axes, bool keep_dims) {
 /* Pending, for the reduction that reads it. */
 static kn_tensor *replaced(kn_tensor *x, double value) {
     if (!is_float(x)) return x;
-    bool fuse = fuse_begin();
+    bool fuse = kn__fuse_begin();
     kn_tensor *y = (kn_replace_nan)(x, value);
-    fuse_end(fuse);
+    kn__fuse_end(fuse);
     return y;
 }
 
@@ -127,7 +108,7 @@ kn_tensor *(kn_nan_mean)(kn_tensor *x, kn_shape axes, bool keep_dims) {
     if (!kn__check_readable(KN_OP_mean, &x, 1)) return NULL;
     if (!is_float(x)) return (kn_mean)(x, axes, keep_dims);
     const kn_dtype dtype = dtype_of_sum(x, kn_frame_autocast());
-    FRAME_INSIDE();
+    KN__FRAME_INSIDE(.autocast = KN_OFF);
     if (is_narrow(x)) x = (kn_cast)(x, KN_F32); /* a sum may not fit it */
     if (!x) return NULL;
     kn_tensor *sum = (kn_sum)(replaced(x, 0), axes, keep_dims);
@@ -139,7 +120,7 @@ kn_tensor *(kn_nan_mean)(kn_tensor *x, kn_shape axes, bool keep_dims) {
 /* Of lines without numbers NaN, not the infinity in the place of each NaN. */
 static kn_tensor *extreme(kn_tensor *x, const kn_shape *axes, bool keep_dims, bool max) {
     if (!kn__check_readable(max ? KN_OP_max : KN_OP_min, &x, 1)) return NULL;
-    FRAME_INSIDE();
+    KN__FRAME_INSIDE(.autocast = KN_OFF);
     kn_tensor *other = replaced(x, max ? -INFINITY : INFINITY);
     kn_tensor *y = max ? (kn_max)(other, *axes, keep_dims) : (kn_min)(other, *axes, keep_dims);
     if (!y || !is_float(x)) return kn__given(y);
@@ -185,7 +166,7 @@ static kn_tensor *squared(kn_tensor *y, const kn_tensor *x, kn_dtype dtype) {
 kn_tensor *(kn_cov)(kn_tensor *x) {
     KN__AS("cov", "x");
     const kn_dtype autocast = kn_frame_autocast();
-    FRAME_INSIDE();
+    KN__FRAME_INSIDE(.autocast = KN_OFF);
     kn_tensor *rows = rows_of(x);
     return rows ? kn__given(squared(covariances(rows), x, dtype_of_sum(x, autocast))) : NULL;
 }
@@ -193,7 +174,7 @@ kn_tensor *(kn_cov)(kn_tensor *x) {
 kn_tensor *(kn_corrcoef)(kn_tensor *x) {
     KN__AS("corrcoef", "x");
     const kn_dtype autocast = kn_frame_autocast();
-    FRAME_INSIDE();
+    KN__FRAME_INSIDE(.autocast = KN_OFF);
     kn_tensor *rows = rows_of(x), *y = rows ? covariances(rows) : NULL;
     kn_tensor *deviation = y ? (kn_sqrt)((kn_diagonal)(y, 0, 0, 1)) : NULL;
     if (!deviation) return NULL;
@@ -254,7 +235,7 @@ static bool can_count(kn_tensor *x, int64_t n, kn_tensor *weights) {
 kn_tensor *(kn_bincount)(kn_tensor *x, int64_t n, kn_tensor *weights) {
     if (kn_pending() || !can_count(x, n, weights)) return NULL;
     KN__AS("bincount", "counts", "x", "weights");
-    FRAME_INSIDE();
+    KN__FRAME_INSIDE(.autocast = KN_OFF);
     x = not_negative(x);
     return x ? kn__given(counted(x, n, weights == KN_NONE ? NULL : weights)) : NULL;
 }
@@ -312,7 +293,7 @@ kn_tensor *(kn_is_in)(kn_tensor *x, kn_tensor *values) {
     if (!kn__check_inputs(&call)) return NULL;
     int64_t n = values->n;
     if (n == 0) return kn__filled(x, 0, KN_BOOL, kn_tensor_shape(x));
-    FRAME_INSIDE();
+    KN__FRAME_INSIDE(.autocast = KN_OFF);
     kn_tensor *sorted = (kn_sort)((kn_reshape)(values, KN_SHAPE(n)), 0, false);
     kn_tensor *places = sorted ? (kn_search_sorted)(sorted, x, false) : NULL;
     kn_tensor *inside = places ? (kn_clamp)(places, 0, (double)(n - 1)) : NULL;
@@ -456,7 +437,7 @@ kn_tensor *(kn_logcumsumexp)(kn_tensor *x, int axis) {
     if (!kn__check_inputs(&call) || !kn__axis_of(&axis, op, x)) return NULL;
     if (x->n == 0) return kn__op_copy(x);
     const kn_dtype dtype = dtype_of_sum(x, kn_frame_autocast());
-    FRAME_INSIDE();
+    KN__FRAME_INSIDE(.autocast = KN_OFF);
     if (is_narrow(x)) x = (kn_cast)(x, KN_F32);
     kn_tensor *y = x ? logcumsumexp(x, axis) : NULL;
     return kn__given(y && y->dtype != dtype ? (kn_cast)(y, dtype) : y);
@@ -465,14 +446,14 @@ kn_tensor *(kn_logcumsumexp)(kn_tensor *x, int axis) {
 /* The slices are read where they lie. */
 static kn_tensor *difference(kn_tensor *x, int axis) {
     KN__FRAME_INSIDE();
-    bool fuse = fuse_begin();
+    bool fuse = kn__fuse_begin();
     kn_shape start = {.n_dims = x->n_dims}, stop = kn_tensor_shape(x);
     stop.dim[axis] = stop.dim[axis] > 0 ? stop.dim[axis] - 1 : 0;
     kn_tensor *before = (kn_slice)(x, start, stop);
     start.dim[axis] = x->dim[axis] > 0 ? 1 : 0;
     kn_tensor *after = (kn_slice)(x, start, kn_tensor_shape(x));
     kn_tensor *y = x->dtype == KN_BOOL ? (kn_ne)(after, before) : (kn_sub)(after, before);
-    fuse_end(fuse);
+    kn__fuse_end(fuse);
     kn_status status = y && !fuse ? kn_tensor_compute(y) : KN_OK;
     if (status == KN_OK) return kn__given(y);
     kn_error_op("diff");

@@ -13,8 +13,8 @@
  * for others like it. */
 bool kn__left_mine(pthread_mutex_t *lock);
 
-/* Takes it. False: this thread holds it, or one that will not release it: what it protects no
- * longer changes, and may be half written. */
+/* Takes the lock. False: this thread holds it, or a thread that will not release it. Then what it
+ * protects does not change any more, and may be half written. */
 bool kn__left_lock(pthread_mutex_t *lock);
 
 #endif

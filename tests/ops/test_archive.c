@@ -184,7 +184,7 @@ static void archives_have_records_of_64_bits(void **state) {
     assert_fails(kn_file_open_bytes(&f, bytes, n, "x.npz"), KN_ERR_FORMAT, "a directory of 2 mem");
 }
 
-/* --- what is written --- */
+/* --- written archives --- */
 
 static const char *saved(const kn_named named[], int n, bool compress) {
     static char path[64];

@@ -1,5 +1,5 @@
 /* Quantiles, counts, searches, sets, scans of extremes and what linear algebra is made of: against
- * NumPy's and PyTorch's numbers, with odd input, and with what they refuse. */
+ * NumPy's and PyTorch's numbers, with odd input, and their errors. */
 #include <float.h>
 #include <math.h>
 

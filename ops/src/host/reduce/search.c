@@ -18,9 +18,9 @@ typedef struct search_job {
     bool right;
 } search_job;
 
-/* A block of values in one line: how many elements `is_before` holds for. The elements that it
- * holds for come first, so NaNs, which no number is above, are none of them. Those before a NaN are
- * the numbers, or all. Conditions are numbers: the compiler makes branches of others. */
+/* For each of a block of values: the number of elements of the line that come before it. They are
+ * its first ones. A NaN comes before no number. Before a NaN come all numbers, and with NOT_ABOVE
+ * the NaNs too. Conditions are integers: of others the compiler makes branches. */
 #define BELOW(x, v, nan) ((int64_t)((x) < (v)) | ((nan) & (int64_t)((x) == (x))))
 #define NOT_ABOVE(x, v, nan) ((int64_t)((x) <= (v)) | (nan))
 #define SEARCH(name, element, type, load, is_before)                                               \
