@@ -87,34 +87,35 @@ function(knet_install)
   endif()
 endfunction()
 
-# knet_library(<part> SOURCES … HEADERS … [LINK …] [PRIVATE …] [STATIC …] [SYSTEM …] [OBJECTS …] [MADE folder header …])
-# Makes libknet_<part> and the alias KnetC::<part>. HEADERS are public, in include/knet; so are MADE ones, which the
-# build writes into the folder; LINK libraries are part of
-# the interface (the parts to the left), PRIVATE ones are not; STATIC ones are our own, linked into the library and
-# hidden in it; SYSTEM are folders of foreign headers; OBJECTS are compiled elsewhere.
+# knet_library(<part> SOURCES … HEADERS … [LINK …] [PRIVATE …] [STATIC …] [SYSTEM …] [OBJECTS …])
+# Makes libknet_<part> and the alias KnetC::<part>. HEADERS are public, in include/knet, and so are the macros made from
+# them (KnetSites.cmake), in ${SITES}; LINK libraries are part of the interface (the parts to the left), PRIVATE ones are
+# not; STATIC ones are our own, linked into the library and hidden in it; SYSTEM are folders of foreign headers; OBJECTS
+# are compiled elsewhere.
 # Each file is compiled once, for the target knet_<part>_objects, which takes compile options. knet_<part>_inside is
 # the same library with its private functions in reach, for tests and benchmarks.
 set(KNET_BUILT "" CACHE INTERNAL "")
 function(knet_library part)
-  cmake_parse_arguments(A "" "" "SOURCES;HEADERS;LINK;PRIVATE;STATIC;SYSTEM;OBJECTS;MADE" ${ARGN})
+  cmake_parse_arguments(A "" "" "SOURCES;HEADERS;LINK;PRIVATE;STATIC;SYSTEM;OBJECTS" ${ARGN})
   set(target knet_${part})
-  list(POP_FRONT A_MADE made_folder)
+  list(TRANSFORM A_HEADERS PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/include/)
+  set(SITES ${CMAKE_CURRENT_BINARY_DIR}/include)
+  knet_sites(${SITES} ${A_HEADERS}) # sets made
   set(private_folder .)
   if(IS_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/src)
     set(private_folder src)
   endif()
   add_library(${target}_objects OBJECT ${A_SOURCES})
   target_compile_options(${target}_objects PRIVATE ${KNET_COUNTED})
-  target_include_directories(${target}_objects PRIVATE include ${made_folder} ${private_folder})
+  target_compile_definitions(${target}_objects PRIVATE KN_NO_CALL_SITES) # errors name the line of the library's user
+  target_include_directories(${target}_objects PRIVATE include ${SITES} ${private_folder})
   target_include_directories(${target}_objects SYSTEM PRIVATE ${A_SYSTEM})
   target_link_libraries(${target}_objects PRIVATE knet_options ${A_LINK} ${A_STATIC} ${A_PRIVATE})
 
   set(objects $<TARGET_OBJECTS:${target}_objects> ${A_OBJECTS})
   add_library(${target} ${objects})
   add_library(KnetC::${part} ALIAS ${target})
-  list(TRANSFORM A_HEADERS PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/include/)
-  list(TRANSFORM A_MADE PREPEND ${made_folder}/)
-  target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS include ${made_folder} FILES ${A_HEADERS} ${A_MADE})
+  target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS include ${SITES} FILES ${A_HEADERS} ${made})
   target_link_libraries(${target} PUBLIC ${A_LINK} PRIVATE $<BUILD_INTERFACE:knet_options> ${A_STATIC} ${A_PRIVATE})
   set_target_properties(${target} PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
                         EXPORT_NAME ${part} LINKER_LANGUAGE C VERIFY_INTERFACE_HEADER_SETS ON)
@@ -126,7 +127,7 @@ function(knet_library part)
   set(KNET_BUILT ${KNET_BUILT} ${part} CACHE INTERNAL "")
 
   add_library(${target}_inside STATIC EXCLUDE_FROM_ALL ${objects})
-  target_include_directories(${target}_inside PUBLIC include ${made_folder} ${private_folder})
+  target_include_directories(${target}_inside PUBLIC include ${SITES} ${private_folder})
   target_include_directories(${target}_inside SYSTEM PUBLIC ${A_SYSTEM})
   target_link_libraries(${target}_inside PUBLIC ${A_LINK} ${A_STATIC} ${A_PRIVATE} PRIVATE knet_options)
   set_target_properties(${target}_inside PROPERTIES LINKER_LANGUAGE C)

@@ -106,7 +106,6 @@ in_list {
     next
 }
 /^#undef X$/ { next }
-/^#define kn_[a-z_]*\(\.\.\.\) KN_LOCATED/ { next }   # stands for the function of its name
 /^ *KN_[A-Z_]*_LIST\(X\)$/ {
     list = $1
     sub(/\(.*/, "", list)

@@ -31,7 +31,7 @@ bool kn__find_not_finite(char *out, size_t out_bytes, kn_tensor *t) {
     size_t bytes = (size_t)t->n * sizeof(double);
     double *value = calloc((size_t)t->n, sizeof *value);
     kn_tensor *wide = kn_cast(t, KN_F64);
-    kn_status status = wide && value ? (kn_copy_out)(value, bytes, wide) : kn_check();
+    kn_status status = wide && value ? kn_copy_out(value, bytes, wide) : kn_check();
     int64_t i = 0, n = status == KN_OK && value ? t->n : 0;
     while (i < n && isfinite(value[i])) i++;
     if (i < n) describe(out, out_bytes, t, i, value[i]);

@@ -8,7 +8,7 @@
 /* In a frame of its own: kn_keep and kn_drop in f leave the watched values where they are. */
 static kn_tensor *value_of(kn_tensor_fn f, void *ctx, kn_tensor *const x[]) {
     KN_FRAME();
-    return (kn_keep)(f(ctx, x));
+    return kn_keep(f(ctx, x));
 }
 
 static kn_status watched_run(kn_tensor *seen[], kn_tensor **y, kn_tensor *dx[], kn_tensor_fn f,
@@ -20,8 +20,8 @@ static kn_status watched_run(kn_tensor *seen[], kn_tensor **y, kn_tensor *dx[], 
     KN_TRY(kn_check());
     if (!value) return KN_FAIL(KN_ERR_INVALID, "kn_value_and_gradients: f gave no tensor");
     KN_TRY(kn_gradients(dx, value, seen, n_x, NULL));
-    for (int i = 0; i < n_x; i++) dx[i] = (kn_keep)(dx[i]);
-    *y = (kn_keep)(value);
+    for (int i = 0; i < n_x; i++) dx[i] = kn_keep(dx[i]);
+    *y = kn_keep(value);
     return kn_check();
 }
 

@@ -47,7 +47,7 @@ static kn_tensor *weighed(kn_tensor *y, int64_t first) {
 /* In a frame of its own: kn_keep and kn_drop in f leave the watched inputs where they are. */
 static kn_tensor *result_of(const check *c, kn_tensor *const x[]) {
     KN_FRAME();
-    return (kn_keep)(c->f(c->ctx, x));
+    return kn_keep(c->f(c->ctx, x));
 }
 
 /* The number that is differentiated, at the point's watched inputs, on the open tape. */
@@ -89,7 +89,7 @@ static kn_status evaluate(double *out, const check *c, kn_tensor *watched[]) {
     KN_TRY(watch_all(watched, c));
     kn_tensor *F = NULL;
     KN_TRY(value(&F, c, watched));
-    return (kn_item)(out, F);
+    return kn_item(out, F);
 }
 
 /* The gradients, copied out: of input i at grads[i]. */
@@ -102,7 +102,7 @@ static kn_status analytic(double *const grads[], const check *c, kn_tensor *watc
     KN_TRY(value(&F, c, watched));
     KN_TRY(kn_gradients(dx, F, watched, c->n_x, NULL));
     for (int i = 0; i < c->n_x; i++) {
-        KN_TRY((kn_copy_out)(grads[i], (size_t)dx[i]->n * sizeof(double), dx[i]));
+        KN_TRY(kn_copy_out(grads[i], (size_t)dx[i]->n * sizeof(double), dx[i]));
     }
     return KN_OK;
 }

@@ -472,8 +472,8 @@ kn_tensor *kn_optim_state_like(kn_optim *optim, int i, char *name, size_t name_b
 
 static void common_copy(const kn_optim *from, kn_optim *to) {
     double hyper[HYPERS];
-    kn_status status = (kn_copy_out)(hyper, sizeof hyper, from->hyper);
-    if (status == KN_OK) status = (kn_copy_into)(to->hyper, hyper, sizeof hyper);
+    kn_status status = kn_copy_out(hyper, sizeof hyper, from->hyper);
+    if (status == KN_OK) status = kn_copy_into(to->hyper, hyper, sizeof hyper);
     if (status < 0) kn_error_defer(status);
 }
 
@@ -482,7 +482,7 @@ static kn_status hyper_set(kn_optim *optim, int which, double value) {
     KN_FRAME(.device = optim->set->device, .pool = optim->set->pool, .record = KN_OFF);
     for (int i = 0; i < optim->n_turns; i++) {
         kn_tensor *place = kn_tensor_view(optim->hyper, KN_SCALAR, (int64_t)i * HYPERS + which);
-        KN_TRY(place ? (kn_fill_into)(place, value) : kn_check());
+        KN_TRY(place ? kn_fill_into(place, value) : kn_check());
     }
     return KN_OK;
 }

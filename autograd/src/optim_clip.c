@@ -93,7 +93,7 @@ static kn_status scale_make(kn_tensor **out, const kn_optim *optim, const kn__pa
     kn_tensor *scale = scale_to(sum, optim->clip_each);
     if (!scale) return kn_check();
     KN_TRY(kn_tensor_compute(scale));
-    *out = (kn_keep)(scale);
+    *out = kn_keep(scale);
     return KN_OK;
 }
 

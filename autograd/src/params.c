@@ -46,7 +46,7 @@ kn_status kn_params_create(kn_params **out, const kn_params_options *options) {
     if (!pool) return kn_check();
     kn_params *set = calloc(1, sizeof *set);
     if (!set) return KN_FAIL(KN_ERR_OOM, "kn_params_create: no host memory");
-    kn_status status = (kn_rng_create)(&set->rng, 0);
+    kn_status status = kn_rng_create(&set->rng, 0);
     if (status < 0) {
         free(set);
         return status;
@@ -148,7 +148,7 @@ static kn_tensor *initial_value(kn_params *set, kn_shape shape, kn_init init) {
 static kn_status make_value(kn_tensor **out, kn_params *set, kn_shape shape, kn_init init) {
     KN_SCOPE("weights");
     uint64_t key = kn__mix(set->seed + KN__GOLDEN * (uint64_t)(set->n + 1));
-    KN_TRY((kn_rng_state_set)(set->rng, key, 0));
+    KN_TRY(kn_rng_state_set(set->rng, key, 0));
     KN_FRAME(.device = set->device, .pool = set->pool, .dtype = set->dtype, .record = KN_OFF,
              .autocast = KN_OFF);
     kn_tensor *w = initial_value(set, shape, init);
@@ -531,7 +531,7 @@ void kn__params_pass_end(kn__pass *pass, bool failed) {
 static kn_status settle(kn__param *p) {
     if (p->is_sparse) return kn__param_rows_settle(p);
     if (p->cycle == p->set->cycle) return KN_OK;
-    KN_TRY((kn_fill_into)(p->grad, 0));
+    KN_TRY(kn_fill_into(p->grad, 0));
     p->cycle = p->set->cycle;
     return KN_OK;
 }

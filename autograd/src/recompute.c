@@ -89,7 +89,7 @@ static kn_status draws_add(part *p, kn_rng *rng) {
         p->draws_cap = cap;
     }
     draws *d = &p->draws[p->n_draws];
-    KN_TRY((kn_rng_state_get)(&d->seed, &d->offset, rng));
+    KN_TRY(kn_rng_state_get(&d->seed, &d->offset, rng));
     d->rng = kn_rng_retain(rng);
     p->n_draws++;
     return KN_OK;
@@ -103,17 +103,17 @@ static kn_status drawn(kn_draw_watch *watch, kn_rng *rng) {
 static kn_status draws_back(part *p) {
     for (int i = 0; i < p->n_draws; i++) {
         draws *d = &p->draws[i];
-        KN_TRY((kn_rng_state_get)(&d->now[0], &d->now[1], d->rng));
+        KN_TRY(kn_rng_state_get(&d->now[0], &d->now[1], d->rng));
     }
     for (int i = 0; i < p->n_draws; i++)
-        KN_TRY((kn_rng_state_set)(p->draws[i].rng, p->draws[i].seed, p->draws[i].offset));
+        KN_TRY(kn_rng_state_set(p->draws[i].rng, p->draws[i].seed, p->draws[i].offset));
     return KN_OK;
 }
 
 /* Those of the calls since then are not disturbed. */
 static kn_status draws_forth(const part *p) {
     for (int i = 0; i < p->n_draws; i++)
-        KN_TRY((kn_rng_state_set)(p->draws[i].rng, p->draws[i].now[0], p->draws[i].now[1]));
+        KN_TRY(kn_rng_state_set(p->draws[i].rng, p->draws[i].now[0], p->draws[i].now[1]));
     return KN_OK;
 }
 
@@ -521,5 +521,5 @@ kn_tensor *kn_recompute(kn_recompute_fn fn, void *ctx, kn_tensor *const x[], int
     kn_tensor *y = NULL;
     kn_status status = recompute(&y, &p, x, rng);
     if (p) part_free(p);
-    return status == KN_OK ? (kn_keep)(y) : kn_error_defer(status);
+    return status == KN_OK ? kn_keep(y) : kn_error_defer(status);
 }

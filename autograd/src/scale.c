@@ -67,7 +67,7 @@ void kn_loss_scale_destroy(kn_loss_scale *scale) {
 
 static kn_status factor_set(kn_loss_scale *scale, double factor) {
     KN_FRAME(.device = scale->set->device, .pool = scale->set->pool, .record = KN_OFF);
-    if (factor != scale->state.factor) KN_TRY((kn_fill_into)(scale->factor, factor));
+    if (factor != scale->state.factor) KN_TRY(kn_fill_into(scale->factor, factor));
     scale->state.factor = factor;
     return KN_OK;
 }
@@ -93,7 +93,7 @@ static kn_status all_finite(double *out, const kn_params *set, kn_tensor *g) {
     for (int i = 0; i < set->n; i++)
         if (set->param[i]->is_sparse)
             all = kn_logical_and(all, is_finite(kn__param_grad(set->param[i])));
-    return (kn_item)(out, all);
+    return kn_item(out, all);
 }
 
 /* g *= factor */

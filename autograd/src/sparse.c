@@ -84,7 +84,7 @@ kn_status kn__rows_sum(kn__rows *out, kn_tensor *rows, kn_tensor *values, bool m
     KN_FRAME(.record = KN_OFF);
     KN_TRY(kn_check());
     kn_tensor *sorted = NULL, *places = NULL;
-    KN_TRY((kn_sort_index)(&sorted, &places, rows, 0, false));
+    KN_TRY(kn_sort_index(&sorted, &places, rows, 0, false));
     kn_tensor *changes = changes_of(sorted), *zero = filled(leading(sorted, 0, 1), 0);
     if (!changes || !zero) return kn_check();
     kn_tensor *segment =

@@ -17,10 +17,6 @@
 
 #include "checked.h"
 
-/* An op that fails inside a rule is reported at the call site of the op whose gradient it is. */
-#undef KN_LOCATED
-#define KN_LOCATED(call) (call)
-
 typedef struct kn__param kn__param;
 typedef struct kn__tape kn__tape;
 typedef struct kn__node kn__node;

@@ -119,6 +119,7 @@ static kn_status buckets_make(kn_forecast *f) {
 kn_status kn_forecast_end(kn_forecast *forecast) {
     kn_forecast *f = forecast;
     KN_TRY(kn_check());
+    if (!f) return KN_FAIL(KN_ERR_INVALID, "kn_forecast_end: forecast is NULL");
     if (kn_params_begun(f->params) == f->begun || !kn_params_count(f->params))
         return KN_FAIL(KN_ERR_INVALID, "kn_forecast_end: there was no kn_backward");
     if (!f->buckets) return buckets_make(f);

@@ -67,7 +67,7 @@ static kn_tensor *added(kn_tensor *mask, const kn_tensor *q) {
     if (mask->dtype != KN_BOOL) return mask;
     kn_tensor *one = kn_tensor_new(q->storage->device, (kn_dtype)q->dtype, KN_SHAPE(1));
     if (!one) return NULL;
-    return (kn_where)(mask, kn_filled_like(one, 0), kn_filled_like(one, -INFINITY));
+    return kn_where(mask, kn_filled_like(one, 0), kn_filled_like(one, -INFINITY));
 }
 
 static bool options_fit(const kn_attention_options *o) {
@@ -88,8 +88,8 @@ static bool options_fit(const kn_attention_options *o) {
     return false;
 }
 
-kn_tensor *(kn_attention)(kn_tensor *q, kn_tensor *k, kn_tensor *v,
-                          const kn_attention_options *options) {
+kn_tensor *kn_attention(kn_tensor *q, kn_tensor *k, kn_tensor *v,
+                        const kn_attention_options *options) {
     static const kn_attention_options defaults = {.causal = 0};
     const kn_attention_options *o = options ? options : &defaults;
     kn_tensor *in[5] = {q, k, v, KN_NONE, KN_NONE};

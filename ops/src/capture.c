@@ -16,6 +16,7 @@ kn_status kn_capture_create(kn_capture **out, const kn_capture_options *options)
     static const kn_capture_options none = {0};
     const kn_capture_options *o = options ? options : &none;
     KN_TRY(kn_check());
+    if (!out) return KN_FAIL(KN_ERR_INVALID, "kn_capture_create: out is NULL");
     if (o->plans_max < 0 || o->reserved[0] || o->reserved[1] || o->reserved[2]) {
         return KN_FAIL(KN_ERR_INVALID, "kn_capture_create: plans_max is %d, %s", o->plans_max,
                        o->plans_max < 0 ? "less than 0" : "and a reserved field is not zero");
@@ -51,6 +52,7 @@ void kn_capture_destroy(kn_capture *capture) {
 
 kn_status kn_capture_reset(kn_capture *capture) {
     KN_TRY(kn_check());
+    if (!capture) return KN_FAIL(KN_ERR_INVALID, "kn_capture_reset: capture is NULL");
     if (capture->recording)
         return KN_FAIL(KN_ERR_INVALID, "kn_capture_reset: the capture records a step");
     plans_free(capture);

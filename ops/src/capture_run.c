@@ -24,7 +24,7 @@ static kn_status outs_keep(kn_tensor *out[], int n_out) {
     for (int i = 0; i < n_out; i++) {
         if (!out[i])
             return KN_FAIL(KN_ERR_INVALID, "kn_capture_run: the step left out[%d] NULL", i);
-        if (!(kn_keep)(out[i])) return kn_check();
+        if (!kn_keep(out[i])) return kn_check();
     }
     return KN_OK;
 }

@@ -133,14 +133,14 @@ static kn_tensor *run(kn_op_call *call, kn_attr_conv *attr) {
     kn_act act = (kn_act)attr->act;
     if (act == KN_ACT_GELU && kn_op_recording(call->in, 4)) {
         attr->act = KN_ACT_NONE;
-        return (kn_gelu)(run(call, attr));
+        return kn_gelu(run(call, attr));
     }
     if (act == KN_ACT_NONE && call->in[3] == KN_NONE) call->op = KN_OP_conv, call->n_in = 3;
     return kn_op_run(call);
 }
 
-kn_tensor *(kn_conv_add)(kn_tensor *x, kn_tensor *w, kn_tensor *b, kn_tensor *residual,
-                         const kn_conv_options *options) {
+kn_tensor *kn_conv_add(kn_tensor *x, kn_tensor *w, kn_tensor *b, kn_tensor *residual,
+                       const kn_conv_options *options) {
     KN__AS("conv_add", "x", "w", "b", "residual");
     static const kn_conv_options defaults = {.groups = 0};
     kn_attr_conv attr;
@@ -153,9 +153,9 @@ kn_tensor *(kn_conv_add)(kn_tensor *x, kn_tensor *w, kn_tensor *b, kn_tensor *re
     return run(&call, &attr);
 }
 
-kn_tensor *(kn_conv)(kn_tensor *x, kn_tensor *w, kn_tensor *b, const kn_conv_options *options) {
+kn_tensor *kn_conv(kn_tensor *x, kn_tensor *w, kn_tensor *b, const kn_conv_options *options) {
     KN__AS("conv");
-    return (kn_conv_add)(x, w, b, KN_NONE, options);
+    return kn_conv_add(x, w, b, KN_NONE, options);
 }
 
 /* --- transposed --- */
@@ -220,21 +220,21 @@ static kn_tensor *ends_put(kn_tensor *y, const deconv_ends *ends) {
         stop.dim[2 + i] = ends->keep[i];
         after.dim[2 + i] = ends->after[i];
     }
-    if (ends->cuts) y = (kn_slice)(y, none, stop);
-    return (kn_pad)(y, none, after, KN_PAD_CONSTANT, 0);
+    if (ends->cuts) y = kn_slice(y, none, stop);
+    return kn_pad(y, none, after, KN_PAD_CONSTANT, 0);
 }
 
 static kn_tensor *deconv_finish(kn_tensor *y, kn_tensor *b, kn_act act) {
     if (y && b != KN_NONE) {
         kn_shape shape = {.n_dims = y->n_dims - 1, .dim = {y->dim[1]}};
         for (int i = 1; i < shape.n_dims; i++) shape.dim[i] = 1;
-        y = (kn_add)(y, (kn_reshape)(b, shape));
+        y = kn_add(y, kn_reshape(b, shape));
     }
-    if (act == KN_ACT_RELU) return (kn_relu)(y);
-    return act == KN_ACT_GELU ? (kn_gelu)(y) : y;
+    if (act == KN_ACT_RELU) return kn_relu(y);
+    return act == KN_ACT_GELU ? kn_gelu(y) : y;
 }
 
-kn_tensor *(kn_deconv)(kn_tensor *x, kn_tensor *w, kn_tensor *b, const kn_conv_options *options) {
+kn_tensor *kn_deconv(kn_tensor *x, kn_tensor *w, kn_tensor *b, const kn_conv_options *options) {
     KN__AS("deconv", "x", "w", "b");
     static const kn_conv_options defaults = {.groups = 0};
     kn_attr_conv attr;

@@ -17,7 +17,7 @@ static kn_tensor *make(kn_op op, double a, double b, int64_t n, kn_dtype dtype) 
     return kn_op_call_run(op, &attr, NULL, 0);
 }
 
-kn_tensor *(kn_arange)(double start, double stop, double step, kn_dtype dtype) {
+kn_tensor *kn_arange(double start, double stop, double step, kn_dtype dtype) {
     const kn_op op = KN_OP_arange;
     int64_t n = step == 0 ? -1 : count_of(start, stop, step);
     if (dtype == 0) dtype = kn_frame_dtype();
@@ -30,7 +30,7 @@ kn_tensor *(kn_arange)(double start, double stop, double step, kn_dtype dtype) {
     return make(op, start, step, n, dtype);
 }
 
-kn_tensor *(kn_linspace)(double first, double last, int64_t n) {
+kn_tensor *kn_linspace(double first, double last, int64_t n) {
     const kn_op op = KN_OP_linspace;
     if (n < 0) return kn_op_fail(op, KN_ERR_INVALID, "n is %lld", (long long)n);
     if (!isfinite(first) || !isfinite(last)) {
@@ -40,20 +40,20 @@ kn_tensor *(kn_linspace)(double first, double last, int64_t n) {
     return make(op, first, last, n, kn_frame_dtype());
 }
 
-kn_tensor *(kn_logspace)(double first, double last, int64_t n, double base) {
+kn_tensor *kn_logspace(double first, double last, int64_t n, double base) {
     KN__AS("logspace");
     if (!(base > 0 && isfinite(base)))
         return kn_op_fail(KN_OP_linspace, KN_ERR_INVALID,
                           "base is %g; it must be above 0 and finite", base);
     kn_dtype dtype = kn_frame_dtype();
     KN__FRAME_INSIDE(.dtype = KN_F64); /* rounded once */
-    kn_tensor *powers = (kn_linspace)(first, last, n);
+    kn_tensor *powers = kn_linspace(first, last, n);
     if (!powers) return NULL;
-    kn_tensor *y = (kn_cast)((kn_pow)(kn__constant_like(powers, base), powers), dtype);
+    kn_tensor *y = kn_cast(kn_pow(kn__constant_like(powers, base), powers), dtype);
     return kn__given(y);
 }
 
-kn_tensor *(kn_eye)(int64_t rows, int64_t columns) {
+kn_tensor *kn_eye(int64_t rows, int64_t columns) {
     KN__AS("eye");
     if (rows < 0 || columns < 0 || kn__shape_numel(&KN_SHAPE(rows, columns)) < 0) {
         return kn_op_fail(KN_OP_fill, KN_ERR_SHAPE,
@@ -61,7 +61,7 @@ kn_tensor *(kn_eye)(int64_t rows, int64_t columns) {
                           (long long)columns);
     }
     int64_t n = rows < columns ? rows : columns;
-    kn_tensor *ones = (kn_ones)(KN_SHAPE(n));
+    kn_tensor *ones = kn_ones(KN_SHAPE(n));
     if (!ones) return NULL;
     kn_attr_strided attr = {.n_dims = 1, .n_whole = 2, .dim = {n}, .whole = {rows, columns}};
     attr.stride[0] = columns + 1;
@@ -87,13 +87,13 @@ static kn_status grid_of(kn_tensor *out[], kn_tensor *const x[], int n) {
     for (int i = 0; i < n; i++) {
         kn_shape line = {.n_dims = n};
         for (int d = 0; d < n; d++) line.dim[d] = d == i ? all.dim[i] : 1;
-        kn_tensor *along = (kn_reshape)(x[i], line);
-        out[i] = along ? (n > 1 ? (kn_broadcast)(along, all) : kn__op_copy(along)) : NULL;
+        kn_tensor *along = kn_reshape(x[i], line);
+        out[i] = along ? (n > 1 ? kn_broadcast(along, all) : kn__op_copy(along)) : NULL;
     }
     return kn_check();
 }
 
-kn_status(kn_meshgrid)(kn_tensor *out[], kn_tensor *const x[], int n) {
+kn_status kn_meshgrid(kn_tensor *out[], kn_tensor *const x[], int n) {
     KN__AS("meshgrid", "x");
     KN_TRY(kn_check());
     if (n < 1 || n > KN_DIMS_MAX || !x || !out) {
@@ -107,7 +107,7 @@ kn_status(kn_meshgrid)(kn_tensor *out[], kn_tensor *const x[], int n) {
     return status;
 }
 
-kn_tensor *(kn_one_hot)(kn_tensor *index, int64_t n) {
+kn_tensor *kn_one_hot(kn_tensor *index, int64_t n) {
     KN__AS("one_hot");
     const kn_op op = KN_OP_arange;
     if (kn_pending()) return NULL;
@@ -119,14 +119,14 @@ kn_tensor *(kn_one_hot)(kn_tensor *index, int64_t n) {
                           kn_dtype_name((kn_dtype)index->dtype));
     }
     kn_dtype dtype = kn_frame_dtype();
-    if (index->dtype == KN_U8) index = (kn_cast)(index, KN_I32); /* n may be above 255 */
+    if (index->dtype == KN_U8) index = kn_cast(index, KN_I32); /* n may be above 255 */
     if (!index) return NULL;
     kn_attr_make attr = {.b = 1, .dim = {n}, .n_dims = 1, .dtype = index->dtype};
     kn_op_call classes;
     kn_op_call_init(&classes, op, &attr, NULL, 0);
     classes.device = index->storage->device;
     kn_tensor *all = kn_op_run(&classes);
-    kn_tensor *column = all ? (kn_unsqueeze)(index, -1) : NULL;
-    kn_tensor *hits = column ? (kn_eq)(column, all) : NULL;
-    return hits ? (kn_cast)(hits, dtype) : NULL;
+    kn_tensor *column = all ? kn_unsqueeze(index, -1) : NULL;
+    kn_tensor *hits = column ? kn_eq(column, all) : NULL;
+    return hits ? kn_cast(hits, dtype) : NULL;
 }

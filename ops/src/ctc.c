@@ -25,12 +25,12 @@ static kn_tensor *by_length(kn_tensor *losses, const kn_tensor *targets, kn_tens
     if (!losses) return NULL;
     int64_t most = targets->dim[1];
     if (lengths == KN_NONE)
-        return (kn_div)(losses, kn__constant_like(losses, (double)(most > 1 ? most : 1)));
-    kn_tensor *n = (kn_cast)(lengths, (kn_dtype)losses->dtype);
-    return (kn_div)(losses, (kn_maximum)(n, kn__constant_like(losses, 1)));
+        return kn_div(losses, kn__constant_like(losses, (double)(most > 1 ? most : 1)));
+    kn_tensor *n = kn_cast(lengths, (kn_dtype)losses->dtype);
+    return kn_div(losses, kn_maximum(n, kn__constant_like(losses, 1)));
 }
 
-kn_tensor *(kn_ctc_loss)(kn_tensor *log_probs, kn_tensor *targets, const kn_ctc_options *options) {
+kn_tensor *kn_ctc_loss(kn_tensor *log_probs, kn_tensor *targets, const kn_ctc_options *options) {
     KN__AS("ctc_loss");
     static const kn_ctc_options defaults = {.blank = 0};
     const kn_ctc_options *o = options ? options : &defaults;

@@ -115,7 +115,7 @@ static bool broadcast(term terms[], int n, char c) {
             shape.dim[shape.n_dims++] = t->t->dim[d];
         }
         t->n = shape.n_dims;
-        t->t = (kn_reshape)(t->t, shape);
+        t->t = kn_reshape(t->t, shape);
         if (!t->t) return false;
     }
     return true;
@@ -191,7 +191,7 @@ static bool take_diagonal(term *t) {
             if (d != first && d != i) append(&rest, t->letter[d]);
         }
         append(&rest, twice);
-        rest.t = (kn_diagonal)(t->t, 0, first, i);
+        rest.t = kn_diagonal(t->t, 0, first, i);
         *t = rest;
         return rest.t != NULL;
     }
@@ -270,8 +270,8 @@ static kn_tensor *as_matrices(term *t, const roles *r, const term *rows, const t
     *is_transposed = !same_order(t, &order) &&
                      (same_order(t, &other) || (last && other.letter[other.n - 1] == last));
     permute(t, *is_transposed ? &other : &order);
-    if (*is_transposed && t->t) return (kn_reshape)(t->t, KN_SHAPE(n_batch, n_columns, n_rows));
-    return t->t ? (kn_reshape)(t->t, KN_SHAPE(n_batch, n_rows, n_columns)) : NULL;
+    if (*is_transposed && t->t) return kn_reshape(t->t, KN_SHAPE(n_batch, n_columns, n_rows));
+    return t->t ? kn_reshape(t->t, KN_SHAPE(n_batch, n_rows, n_columns)) : NULL;
 }
 
 /* a's letters (+) b's that the result or a later operand wants: [batch, a only, b only]. */
@@ -306,16 +306,16 @@ static void join(term *a, term *b, const term *result) {
     kn_tensor *q = p ? as_matrices(b, &r, &r.summed, &r.b_only, &attr.trans_b) : NULL;
     kn_tensor *c = NULL;
     if (q && r.summed.n == 0) {
-        p = (kn_reshape)(p, KN_SHAPE(p->dim[0], p->n / (p->dim[0] ? p->dim[0] : 1), 1));
-        q = (kn_reshape)(q, KN_SHAPE(q->dim[0], 1, q->n / (q->dim[0] ? q->dim[0] : 1)));
-        c = (kn_mul)(p, q);
+        p = kn_reshape(p, KN_SHAPE(p->dim[0], p->n / (p->dim[0] ? p->dim[0] : 1), 1));
+        q = kn_reshape(q, KN_SHAPE(q->dim[0], 1, q->n / (q->dim[0] ? q->dim[0] : 1)));
+        c = kn_mul(p, q);
     } else if (q && r.a_only.n == 0 && r.b_only.n == 0) { /* faster than products of one element */
         kn_shape rows = KN_SHAPE(p->dim[0], p->n / (p->dim[0] ? p->dim[0] : 1));
-        c = kn__sum_of_products((kn_reshape)(p, rows), (kn_reshape)(q, rows), 2);
+        c = kn__sum_of_products(kn_reshape(p, rows), kn_reshape(q, rows), 2);
     } else if (q) {
         c = KN_CALL(matmul, &attr, p, q);
     }
-    out.t = c ? (kn_reshape)(c, shape) : NULL;
+    out.t = c ? kn_reshape(c, shape) : NULL;
     *a = out;
 }
 
@@ -332,7 +332,7 @@ static term wanted_after(const term *result, const term *terms, int i, int n) {
     return all;
 }
 
-kn_tensor *(kn_einsum)(const char *spec, kn_tensor *const x[], int n_x) {
+kn_tensor *kn_einsum(const char *spec, kn_tensor *const x[], int n_x) {
     KN__AS("einsum");
     term terms[OPERANDS_MAX], result;
     if (kn_pending()) return NULL;
@@ -374,9 +374,9 @@ bool kn__infer_kron(kn_op_call *call) {
     return kn__shaped(call, 0, 2, dim);
 }
 
-kn_tensor *(kn_kron)(kn_tensor *a, kn_tensor *b) { return KN_CALL(kron, NULL, a, b); }
+kn_tensor *kn_kron(kn_tensor *a, kn_tensor *b) { return KN_CALL(kron, NULL, a, b); }
 
-kn_tensor *(kn_trace)(kn_tensor *x) {
+kn_tensor *kn_trace(kn_tensor *x) {
     KN__AS("trace");
     if (!kn__check_readable(KN_OP_sum, &x, 1)) return NULL;
     int n = x->n_dims;
@@ -385,6 +385,6 @@ kn_tensor *(kn_trace)(kn_tensor *x) {
         return kn_op_fail(KN_OP_sum, KN_ERR_SHAPE, "x must be [...,N,N], not %s",
                           kn_shape_text(text, sizeof text, kn_tensor_shape(x)));
     }
-    kn_tensor *on = (kn_diagonal)(x, 0, n - 2, n - 1);
+    kn_tensor *on = kn_diagonal(x, 0, n - 2, n - 1);
     return on ? kn_sum_mask(on, 1u << (n - 2), false) : NULL;
 }

@@ -45,7 +45,7 @@ static bool is_innermost(const kn__ops_thread *self, const kn_tensor *t) {
            self->owned[t->owned] == t;
 }
 
-kn_tensor *(kn_keep)(kn_tensor *t) {
+kn_tensor *kn_keep(kn_tensor *t) {
     kn__ops_thread *self = kn__ops_self;
     if (!is_innermost(self, t)) return t;
     if (self->n_frames == 1) {

@@ -104,20 +104,20 @@ static kn_tensor *along(kn_op op, kn_tensor *const in[], int n_in, int axis) {
     return kn_op_run(&call);
 }
 
-kn_tensor *(kn_index_select)(kn_tensor *x, kn_tensor *index, int axis) {
+kn_tensor *kn_index_select(kn_tensor *x, kn_tensor *index, int axis) {
     return along(KN_OP_index_select, KN_LIST_(x, index), 2, axis);
 }
 
-kn_tensor *(kn_embedding)(kn_tensor *w, kn_tensor *index) {
+kn_tensor *kn_embedding(kn_tensor *w, kn_tensor *index) {
     KN__AS("embedding", "w", "index");
     return along(KN_OP_index_select, KN_LIST_(w, index), 2, 0);
 }
 
-kn_tensor *(kn_index_add)(kn_tensor *x, kn_tensor *index, kn_tensor *y, int axis) {
+kn_tensor *kn_index_add(kn_tensor *x, kn_tensor *index, kn_tensor *y, int axis) {
     return along(KN_OP_index_add, KN_LIST_(x, index, y), 3, axis);
 }
 
-kn_tensor *(kn_index_set)(kn_tensor *x, kn_tensor *index, kn_tensor *y, int axis) {
+kn_tensor *kn_index_set(kn_tensor *x, kn_tensor *index, kn_tensor *y, int axis) {
     return along(KN_OP_index_set, KN_LIST_(x, index, y), 3, axis);
 }
 
@@ -146,7 +146,7 @@ static kn_tensor *part_of(kn_op op, kn_tensor *const in[], int n_in, int axis, k
     kn_shape shape = kn_tensor_shape(x);
     if (!kn__check_inputs(&call) || !has_elements(&call, &shape)) return NULL;
     if (n_in == 3 && !like_index(&call)) return NULL;
-    return (kn_slice)(x, (kn_shape){.n_dims = end.n_dims}, end);
+    return kn_slice(x, (kn_shape){.n_dims = end.n_dims}, end);
 }
 
 static kn_tensor *scattered(kn_op op, kn_tensor *x, kn_tensor *index, kn_tensor *y, int axis) {
@@ -157,10 +157,10 @@ static kn_tensor *scattered(kn_op op, kn_tensor *x, kn_tensor *index, kn_tensor 
     if (!part) return NULL;
     kn_index_item items[KN_DIMS_MAX];
     for (int i = 0; i < end.n_dims; i++) items[i] = KN_RANGE(0, end.dim[i], 1);
-    return (kn_set_at)(x, part, end.n_dims, items);
+    return kn_set_at(x, part, end.n_dims, items);
 }
 
-kn_tensor *(kn_gather)(kn_tensor *x, kn_tensor *index, int axis) {
+kn_tensor *kn_gather(kn_tensor *x, kn_tensor *index, int axis) {
     KN__AS("gather");
     kn_shape end;
     if (is_of_part(&end, x, index, axis)) {
@@ -170,12 +170,12 @@ kn_tensor *(kn_gather)(kn_tensor *x, kn_tensor *index, int axis) {
     return along(KN_OP_gather, KN_LIST_(x, index), 2, axis);
 }
 
-kn_tensor *(kn_scatter)(kn_tensor *x, kn_tensor *index, kn_tensor *y, int axis) {
+kn_tensor *kn_scatter(kn_tensor *x, kn_tensor *index, kn_tensor *y, int axis) {
     KN__AS("scatter");
     return scattered(KN_OP_scatter, x, index, y, axis);
 }
 
-kn_tensor *(kn_scatter_add)(kn_tensor *x, kn_tensor *index, kn_tensor *y, int axis) {
+kn_tensor *kn_scatter_add(kn_tensor *x, kn_tensor *index, kn_tensor *y, int axis) {
     KN__AS("scatter_add");
     return scattered(KN_OP_scatter_add, x, index, y, axis);
 }
@@ -209,7 +209,7 @@ static kn_status count_nonzero(int64_t *out, kn_tensor *x) {
     kn_tensor *count = kn_op_run(&call);
     if (!count) return kn_check();
     double value;
-    KN_TRY((kn_item)(&value, count));
+    KN_TRY(kn_item(&value, count));
     kn_drop(count);
     *out = (int64_t)value;
     return KN_OK;
@@ -217,7 +217,7 @@ static kn_status count_nonzero(int64_t *out, kn_tensor *x) {
 
 /* The count comes first: the places may be few, and all of them would be 8 bytes a dimension and
  * element. */
-kn_tensor *(kn_nonzero)(kn_tensor *x) {
+kn_tensor *kn_nonzero(kn_tensor *x) {
     if (!kn__check_readable(KN_OP_nonzero, &x, 1)) return NULL;
     char name[64];
     snprintf(name, sizeof name, "kn_%s", kn__name_in_errors(KN_OP_nonzero));

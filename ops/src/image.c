@@ -75,7 +75,7 @@ static bool set_axes(kn_attr_resize *attr, const kn_op_call *call, const kn_shap
     return true;
 }
 
-kn_tensor *(kn_resize)(kn_tensor *x, kn_shape size, const kn_resize_options *options) {
+kn_tensor *kn_resize(kn_tensor *x, kn_shape size, const kn_resize_options *options) {
     static const kn_resize_options defaults = {.mode = KN_RESIZE_NEAREST};
     kn_attr_resize attr;
     kn_op_call call;
@@ -102,17 +102,17 @@ static kn_tensor *shuffled(kn_tensor *x, int64_t r, bool back) {
     if (!kn__check_inputs(&call) || !shuffles(&call, r, back)) return NULL;
     int64_t b = x->dim[0], c = x->dim[1], h = x->dim[2], w = x->dim[3];
     if (back) {
-        x = (kn_reshape)(x, KN_SHAPE(b, c, h / r, r, w / r, r));
-        x = (kn_transpose)(x, KN_SHAPE(0, 1, 3, 5, 2, 4));
-        return (kn_reshape)(x, KN_SHAPE(b, c * r * r, h / r, w / r));
+        x = kn_reshape(x, KN_SHAPE(b, c, h / r, r, w / r, r));
+        x = kn_transpose(x, KN_SHAPE(0, 1, 3, 5, 2, 4));
+        return kn_reshape(x, KN_SHAPE(b, c * r * r, h / r, w / r));
     }
-    x = (kn_reshape)(x, KN_SHAPE(b, c / r / r, r, r, h, w));
-    x = (kn_transpose)(x, KN_SHAPE(0, 1, 4, 2, 5, 3));
-    return (kn_reshape)(x, KN_SHAPE(b, c / r / r, h * r, w * r));
+    x = kn_reshape(x, KN_SHAPE(b, c / r / r, r, r, h, w));
+    x = kn_transpose(x, KN_SHAPE(0, 1, 4, 2, 5, 3));
+    return kn_reshape(x, KN_SHAPE(b, c / r / r, h * r, w * r));
 }
 
-kn_tensor *(kn_pixel_shuffle)(kn_tensor *x, int64_t r) { return shuffled(x, r, false); }
-kn_tensor *(kn_pixel_unshuffle)(kn_tensor *x, int64_t r) { return shuffled(x, r, true); }
+kn_tensor *kn_pixel_shuffle(kn_tensor *x, int64_t r) { return shuffled(x, r, false); }
+kn_tensor *kn_pixel_unshuffle(kn_tensor *x, int64_t r) { return shuffled(x, r, true); }
 
 /* --- samples at the places of a grid --- */
 
@@ -137,7 +137,7 @@ bool kn__infer_grid_sample_back(kn_op_call *call) {
     return kn__like(call, 0, x) && kn__like(call, 1, grid);
 }
 
-kn_tensor *(kn_grid_sample)(kn_tensor *x, kn_tensor *grid, const kn_grid_options *options) {
+kn_tensor *kn_grid_sample(kn_tensor *x, kn_tensor *grid, const kn_grid_options *options) {
     static const kn_grid_options defaults = {.nearest = 0};
     const kn_grid_options *o = options ? options : &defaults;
     kn_attr_grid attr = {o->nearest != 0, o->border != 0, o->align_corners != 0, 0};

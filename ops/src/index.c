@@ -153,9 +153,9 @@ typedef struct taken {
 
 /* A mask as indices into its dimensions, merged to one. */
 static kn_tensor *places_of(kn_tensor *mask) {
-    kn_tensor *flat = (kn_reshape)(mask, KN_SHAPE(mask->n));
-    kn_tensor *places = flat ? (kn_nonzero)(flat) : NULL;
-    return places ? (kn_reshape)(places, KN_SHAPE(places->dim[0])) : NULL;
+    kn_tensor *flat = kn_reshape(mask, KN_SHAPE(mask->n));
+    kn_tensor *places = flat ? kn_nonzero(flat) : NULL;
+    return places ? kn_reshape(places, KN_SHAPE(places->dim[0])) : NULL;
 }
 
 /* Indices broadcast to one shape, and as one number. */
@@ -167,7 +167,7 @@ static kn_tensor *join(kn_tensor *index[], const int64_t size[], int n) {
         return kn_op_fail(KN_OP_index_join, KN_ERR_SHAPE, "shapes of indices don't broadcast");
     }
     for (int i = 0; i < n; i++) {
-        index[i] = (kn_broadcast)(index[i], shape);
+        index[i] = kn_broadcast(index[i], shape);
         if (!index[i]) return NULL;
     }
     int64_t attr[1 + KN_DIMS_MAX] = {0};
@@ -202,7 +202,7 @@ static bool together(taken *t, const plan *p) {
         if (!(moved >> i & 1)) t->order.dim[t->order.n_dims++] = i;
     }
     t->axis = 0;
-    t->base = (kn_transpose)(t->base, t->order);
+    t->base = kn_transpose(t->base, t->order);
     return t->base != NULL;
 }
 
@@ -226,38 +226,38 @@ static bool take(taken *t, const plan *p) {
         merged.dim[i] = t->whole.dim[i <= t->axis ? i : i + n_axes - 1];
     }
     for (int i = 1; i < n_axes; i++) merged.dim[t->axis] *= t->whole.dim[t->axis + i];
-    t->base = (kn_reshape)(t->base, merged);
+    t->base = kn_reshape(t->base, merged);
     return t->base != NULL;
 }
 
 /* Undoes what `take` did to the base. */
 static kn_tensor *given_back(const taken *t, kn_tensor *y) {
-    if (y && y->n_dims != t->whole.n_dims) y = (kn_reshape)(y, t->whole);
+    if (y && y->n_dims != t->whole.n_dims) y = kn_reshape(y, t->whole);
     if (!y || !t->order.n_dims) return y;
     kn_shape inverse = {.n_dims = t->order.n_dims};
     for (int i = 0; i < inverse.n_dims; i++) inverse.dim[t->order.dim[i]] = i;
-    return (kn_transpose)(y, inverse);
+    return kn_transpose(y, inverse);
 }
 
 /* --- get --- */
 
-kn_tensor *(kn_index)(kn_tensor *x, int n_items, const kn_index_item items[]) {
+kn_tensor *kn_index(kn_tensor *x, int n_items, const kn_index_item items[]) {
     KN__AS("index");
     plan p;
     if (!plan_make(&p, &x, n_items, items)) return NULL;
     taken t = {.base = p.is_whole && p.n_tensors ? x : kn__strided(x, &p.part)};
     if (!t.base || !p.n_tensors) return t.base;
-    return take(&t, &p) ? (kn_index_select)(t.base, t.index, t.axis) : NULL;
+    return take(&t, &p) ? kn_index_select(t.base, t.index, t.axis) : NULL;
 }
 
-kn_tensor *(kn_masked_select)(kn_tensor *x, kn_tensor *mask) {
+kn_tensor *kn_masked_select(kn_tensor *x, kn_tensor *mask) {
     KN__AS("masked_select", "x", "mask");
     if (!kn__check_readable(KN_OP_strided, KN_LIST_(x, mask), 2)) return NULL;
     if (x->n_dims + mask->n_dims == 0) { /* a mask has at least one dimension */
-        x = (kn_reshape)(x, KN_SHAPE(1)), mask = (kn_reshape)(mask, KN_SHAPE(1));
+        x = kn_reshape(x, KN_SHAPE(1)), mask = kn_reshape(mask, KN_SHAPE(1));
         if (!x || !mask) return NULL;
     }
-    return (kn_index)(x, 1, &(kn_index_item){.kind = KN_INDEX_MASK, .tensor = mask});
+    return kn_index(x, 1, &(kn_index_item){.kind = KN_INDEX_MASK, .tensor = mask});
 }
 
 /* --- set and add --- */
@@ -265,7 +265,7 @@ kn_tensor *(kn_masked_select)(kn_tensor *x, kn_tensor *mask) {
 /* y as the values of a part. */
 static kn_tensor *spread(plan *p, kn_tensor *y, kn_shape shape) {
     char own[256], text[256];
-    if (kn__broadcasts_to(y, &shape)) return (kn_broadcast)(y, shape);
+    if (kn__broadcasts_to(y, &shape)) return kn_broadcast(y, shape);
     fail(p, "y %s can't be broadcast to the part %s",
          kn_shape_text(own, sizeof own, kn_tensor_shape(y)),
          kn_shape_text(text, sizeof text, shape));
@@ -289,8 +289,8 @@ static kn_tensor *put_taken(plan *p, kn_tensor *x, kn_tensor *y, bool adds) {
     }
     y = spread(p, y, shape);
     if (!y) return NULL;
-    if (!adds) return given_back(&t, (kn_index_set)(t.base, t.index, y, t.axis));
-    if (p->is_whole) return given_back(&t, (kn_index_add)(t.base, t.index, y, t.axis));
+    if (!adds) return given_back(&t, kn_index_set(t.base, t.index, y, t.axis));
+    if (p->is_whole) return given_back(&t, kn_index_add(t.base, t.index, y, t.axis));
     kn_attr_index attr = {.axis = t.axis, .n_dims = t.base->n_dims};
     memcpy(attr.dim, dim, sizeof attr.dim);
     return given_back(&t, KN_CALL(index_add, &attr, KN_NONE, t.index, y));
@@ -312,17 +312,17 @@ static kn_tensor *put(kn_op op, kn_tensor *x, kn_tensor *y, int n_items,
     return y ? kn_op_call_run(op, &p.part, KN_LIST_(x, y), 2) : NULL;
 }
 
-kn_tensor *(kn_set_at)(kn_tensor *x, kn_tensor *y, int n_items, const kn_index_item items[]) {
+kn_tensor *kn_set_at(kn_tensor *x, kn_tensor *y, int n_items, const kn_index_item items[]) {
     KN__AS("set_at");
     return put(KN_OP_strided_set, x, y, n_items, items);
 }
 
-kn_tensor *(kn_add_at)(kn_tensor *x, kn_tensor *y, int n_items, const kn_index_item items[]) {
+kn_tensor *kn_add_at(kn_tensor *x, kn_tensor *y, int n_items, const kn_index_item items[]) {
     KN__AS("add_at");
     return put(KN_OP_strided_add, x, y, n_items, items);
 }
 
-kn_status(kn_set_into)(kn_tensor *x, kn_tensor *y, int n_items, const kn_index_item items[]) {
+kn_status kn_set_into(kn_tensor *x, kn_tensor *y, int n_items, const kn_index_item items[]) {
     KN__AS("set_into");
     KN_TRY(kn_check());
     KN_FRAME(.record = KN_OFF);
@@ -332,7 +332,7 @@ kn_status(kn_set_into)(kn_tensor *x, kn_tensor *y, int n_items, const kn_index_i
         return kn_check();
     }
     if (p.n_tensors) {
-        kn_tensor *z = (kn_set_at)(x, y, n_items, items);
+        kn_tensor *z = kn_set_at(x, y, n_items, items);
         return z ? kn__overwrite(x, z) : kn_check();
     }
     kn_shape shape = {.n_dims = (int)p.part.n_dims};

@@ -8,16 +8,16 @@
 
 static kn_tensor *orthogonal(int64_t rows, int64_t columns, double gain, kn_rng *rng) {
     bool wide = rows < columns;
-    kn_tensor *x = (kn_normal)(wide ? KN_SHAPE(columns, rows) : KN_SHAPE(rows, columns), 0, 1, rng);
+    kn_tensor *x = kn_normal(wide ? KN_SHAPE(columns, rows) : KN_SHAPE(rows, columns), 0, 1, rng);
     kn_tensor *q, *r;
-    if (!x || (kn_qr)(&q, &r, x) < 0) return NULL;
+    if (!x || kn_qr(&q, &r, x) < 0) return NULL;
     /* R's diagonal, by columns: its signs make Q unique, and uniformly distributed. */
-    kn_tensor *signs = (kn_sign)(kn_sum_mask(kn_tri_scale(r, 0, 1, 0), 1, false));
-    q = (kn_affine)((kn_mul)(q, signs), gain, 0);
-    return wide ? (kn_transpose)(q, KN_ALL) : q;
+    kn_tensor *signs = kn_sign(kn_sum_mask(kn_tri_scale(r, 0, 1, 0), 1, false));
+    q = kn_affine(kn_mul(q, signs), gain, 0);
+    return wide ? kn_transpose(q, KN_ALL) : q;
 }
 
-kn_tensor *(kn_orthogonal)(kn_shape shape, double gain, kn_rng *rng) {
+kn_tensor *kn_orthogonal(kn_shape shape, double gain, kn_rng *rng) {
     KN__AS("orthogonal");
     if (kn_pending()) return NULL;
     int64_t n = kn__shape_numel(&shape);
@@ -26,16 +26,16 @@ kn_tensor *(kn_orthogonal)(kn_shape shape, double gain, kn_rng *rng) {
         return kn_op_fail(KN_OP_qr, KN_ERR_SHAPE, "the shape %s must have two dimensions or more",
                           kn_shape_text(text, sizeof text, shape));
     }
-    if (n < 1) return (kn_normal)(shape, 0, 1, rng); /* empty, or an error */
+    if (n < 1) return kn_normal(shape, 0, 1, rng); /* empty, or an error */
     kn_device *device = kn_frame_device();
     kn_tensor *kept = NULL;
     {
         KN_FRAME(.device = kn_device_host(), .dtype = kn_frame_dtype(), .record = KN_OFF);
         kn_tensor *w = orthogonal(shape.dim[0], n / shape.dim[0], gain, rng);
-        if (w) kept = (kn_keep)(w);
+        if (w) kept = kn_keep(w);
     }
-    kn_tensor *w = kept ? (kn_reshape)(kept, shape) : NULL;
-    return w && device != kn_device_host() ? (kn_to)(w, device) : w;
+    kn_tensor *w = kept ? kn_reshape(kept, shape) : NULL;
+    return w && device != kn_device_host() ? kn_to(w, device) : w;
 }
 
 /* --- the filter of bilinear upsampling --- */
@@ -56,7 +56,7 @@ static void fill_filter(double *w, const int64_t *dim) {
     }
 }
 
-kn_tensor *(kn_bilinear_filter)(kn_shape shape) {
+kn_tensor *kn_bilinear_filter(kn_shape shape) {
     KN__AS("bilinear_filter");
     if (kn_pending()) return NULL;
     int64_t n = kn__shape_numel(&shape);
@@ -70,5 +70,5 @@ kn_tensor *(kn_bilinear_filter)(kn_shape shape) {
     fill_filter(values, shape.dim);
     kn_tensor *w = kn__constant_from(kn_frame_device(), values, KN_F64, shape);
     free(values);
-    return kn_frame_dtype() == KN_F64 ? (kn_affine)(w, 1, 0) : (kn_cast)(w, kn_frame_dtype());
+    return kn_frame_dtype() == KN_F64 ? kn_affine(w, 1, 0) : kn_cast(w, kn_frame_dtype());
 }

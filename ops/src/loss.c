@@ -63,8 +63,8 @@ static void rows_make(kn_tensor **scores, kn_tensor **labels) {
     kn_shape order = {.n_dims = x->n_dims};
     for (int i = 1; i < t->n_dims; i++) order.dim[i] = i + 1;
     order.dim[t->n_dims] = 1;
-    *scores = (kn_reshape)((kn_transpose)(x, order), KN_SHAPE(t->n, x->dim[1]));
-    *labels = (kn_reshape)(t, KN_SHAPE(t->n));
+    *scores = kn_reshape(kn_transpose(x, order), KN_SHAPE(t->n, x->dim[1]));
+    *labels = kn_reshape(t, KN_SHAPE(t->n));
 }
 
 /* Of rows, or of places, whose errors show the shapes that were given. */
@@ -79,16 +79,16 @@ static kn_tensor *run(kn_op op, void *attr, kn_tensor *scores, kn_tensor *labels
     return kn_op_call_run(op, attr, KN_LIST_(scores, labels), 2);
 }
 
-kn_tensor *(kn_cross_entropy)(kn_tensor *logits, kn_tensor *labels) {
+kn_tensor *kn_cross_entropy(kn_tensor *logits, kn_tensor *labels) {
     KN__AS("cross_entropy");
     kn_attr_scalars attr = {0, 0};
     return run(KN_OP_cross_entropy, &attr, logits, labels);
 }
-kn_tensor *(kn_nll)(kn_tensor *log_probs, kn_tensor *labels) {
+kn_tensor *kn_nll(kn_tensor *log_probs, kn_tensor *labels) {
     KN__AS("nll");
     return run(KN_OP_nll, NULL, log_probs, labels);
 }
-kn_tensor *(kn_accuracy)(kn_tensor *scores, kn_tensor *labels) {
+kn_tensor *kn_accuracy(kn_tensor *scores, kn_tensor *labels) {
     KN__AS("accuracy");
     kn_attr_best attr = {1};
     return run(KN_OP_accuracy, &attr, scores, labels);
@@ -103,37 +103,37 @@ typedef struct labelled_rows {
 } labelled_rows;
 
 static kn_tensor *zero_where_ignored(const labelled_rows *r, kn_tensor *x) {
-    return r->keep ? (kn_where)(r->keep, x, kn__constant_like(x, 0)) : x;
+    return r->keep ? kn_where(r->keep, x, kn__constant_like(x, 0)) : x;
 }
 
 static labelled_rows rows_of(kn_tensor *logits, kn_tensor *labels,
                              const kn_cross_entropy_options *o) {
-    labelled_rows r = {.log_probs = (kn_logsoftmax)(logits, 1), .index = (kn_cast)(labels, KN_I64)};
+    labelled_rows r = {.log_probs = kn_logsoftmax(logits, 1), .index = kn_cast(labels, KN_I64)};
     if (o->ignores) {
         kn_tensor *ignored = kn__constant_like(r.index, (double)o->ignore_index);
-        r.keep = (kn_ne)(r.index, ignored);
+        r.keep = kn_ne(r.index, ignored);
         r.index = zero_where_ignored(&r, r.index);
     }
     double last = logits->dim[1] ? (double)(logits->dim[1] - 1) : 0;
-    kn_tensor *inside = (kn_clamp)(r.index, 0, last);
-    r.valid = (kn_eq)(inside, r.index), r.index = inside;
-    if (o->weight) r.weight = (kn_index_select)(o->weight, r.index, 0);
+    kn_tensor *inside = kn_clamp(r.index, 0, last);
+    r.valid = kn_eq(inside, r.index), r.index = inside;
+    if (o->weight) r.weight = kn_index_select(o->weight, r.index, 0);
     return r;
 }
 
 /* Of each row: (1 - ε)·w[label]·-log p[label] + ε/C·Σ w[c]·-log p[c] */
 static kn_tensor *row_losses(const labelled_rows *r, const kn_cross_entropy_options *o) {
-    kn_tensor *column = (kn_unsqueeze)(r->index, 1);
-    kn_tensor *picked = (kn_neg)((kn_squeeze)((kn_gather)(r->log_probs, column, 1), KN_SHAPE(1)));
+    kn_tensor *column = kn_unsqueeze(r->index, 1);
+    kn_tensor *picked = kn_neg(kn_squeeze(kn_gather(r->log_probs, column, 1), KN_SHAPE(1)));
     if (!picked) return NULL;
     /* a product, which makes the gradient NaN too */
-    picked = (kn_mul)(picked, (kn_where)(r->valid, kn__constant_like(picked, 1),
-                                         kn__constant_like(picked, (double)NAN)));
-    if (o->weight) picked = (kn_mul)(picked, r->weight);
+    picked = kn_mul(picked, kn_where(r->valid, kn__constant_like(picked, 1),
+                                     kn__constant_like(picked, (double)NAN)));
+    if (o->weight) picked = kn_mul(picked, r->weight);
     if (o->smoothing > 0) {
-        kn_tensor *all = o->weight ? (kn_mul)(r->log_probs, o->weight) : r->log_probs;
-        kn_tensor *mean = (kn_mean)(all, KN_SHAPE(1), false);
-        picked = (kn_axpby)(picked, mean, 1 - o->smoothing, -o->smoothing);
+        kn_tensor *all = o->weight ? kn_mul(r->log_probs, o->weight) : r->log_probs;
+        kn_tensor *mean = kn_mean(all, KN_SHAPE(1), false);
+        picked = kn_axpby(picked, mean, 1 - o->smoothing, -o->smoothing);
     }
     return zero_where_ignored(r, picked);
 }
@@ -141,8 +141,8 @@ static kn_tensor *row_losses(const labelled_rows *r, const kn_cross_entropy_opti
 /* What the sum of the rows is divided by. */
 static kn_tensor *divisor(const labelled_rows *r, const kn_tensor *logits) {
     kn_tensor *each =
-        r->weight ? zero_where_ignored(r, r->weight) : (kn_cast)(r->keep, (kn_dtype)logits->dtype);
-    return (kn_sum)(each, KN_ALL, false);
+        r->weight ? zero_where_ignored(r, r->weight) : kn_cast(r->keep, (kn_dtype)logits->dtype);
+    return kn_sum(each, KN_ALL, false);
 }
 
 static bool options_fit(const kn_op_call *call, const kn_cross_entropy_options *o) {
@@ -166,19 +166,19 @@ static bool options_fit(const kn_op_call *call, const kn_cross_entropy_options *
 static kn_tensor *mean_of_rows(kn_tensor *terms) {
     double n = (double)(terms->n_dims ? terms->dim[0] : 1);
     const kn_dtype dtype = (kn_dtype)terms->dtype;
-    if (kn__is_half(dtype)) terms = (kn_cast)(terms, KN_F32);
-    kn_tensor *sum = terms ? (kn_sum)(terms, KN_ALL, false) : NULL;
-    kn_tensor *mean = sum ? (kn_div)(sum, kn__constant_like(sum, n)) : NULL;
-    return mean && mean->dtype != dtype ? (kn_cast)(mean, dtype) : mean;
+    if (kn__is_half(dtype)) terms = kn_cast(terms, KN_F32);
+    kn_tensor *sum = terms ? kn_sum(terms, KN_ALL, false) : NULL;
+    kn_tensor *mean = sum ? kn_div(sum, kn__constant_like(sum, n)) : NULL;
+    return mean && mean->dtype != dtype ? kn_cast(mean, dtype) : mean;
 }
 
 kn_tensor *kn__loss_reduced(kn_tensor *terms, kn_reduction how) {
     if (!terms) return NULL;
     switch (how) {
         case KN_REDUCE_MEAN:
-            return (kn_mean)(terms, KN_ALL, false);
+            return kn_mean(terms, KN_ALL, false);
         case KN_REDUCE_SUM:
-            return (kn_sum)(terms, KN_ALL, false);
+            return kn_sum(terms, KN_ALL, false);
         case KN_REDUCE_BATCH:
             return mean_of_rows(terms);
         case KN_REDUCE_NONE:
@@ -192,10 +192,10 @@ static kn_tensor *cross_entropy_in_f32(kn_tensor *logits, kn_tensor *labels,
                                        const kn_cross_entropy_options *options) {
     kn_dtype dtype = (kn_dtype)logits->dtype;
     kn_cross_entropy_options o = *options;
-    if (o.weight && o.weight->dtype == dtype) o.weight = (kn_cast)(o.weight, KN_F32);
-    if (labels->dtype == dtype) labels = (kn_cast)(labels, KN_F32);
-    kn_tensor *y = (kn_cross_entropy_with)((kn_cast)(logits, KN_F32), labels, &o);
-    return kn__ops_self->frame->autocast ? y : (kn_cast)(y, dtype);
+    if (o.weight && o.weight->dtype == dtype) o.weight = kn_cast(o.weight, KN_F32);
+    if (labels->dtype == dtype) labels = kn_cast(labels, KN_F32);
+    kn_tensor *y = kn_cross_entropy_with(kn_cast(logits, KN_F32), labels, &o);
+    return kn__ops_self->frame->autocast ? y : kn_cast(y, dtype);
 }
 
 /* Of [B,C,…]: the terms of rows are put back where the labels were before they are joined. */
@@ -206,9 +206,9 @@ static kn_tensor *cross_entropy_of_places(kn_tensor *logits, kn_tensor *labels,
     bool has_terms = o.reduction == KN_REDUCE_NONE || o.reduction == KN_REDUCE_BATCH;
     if (has_terms) o.reduction = KN_REDUCE_NONE;
     rows_make(&logits, &labels);
-    kn_tensor *y = (kn_cross_entropy_with)(logits, labels, &o);
+    kn_tensor *y = kn_cross_entropy_with(logits, labels, &o);
     if (!y || !has_terms) return y;
-    return kn__loss_reduced((kn_reshape)(y, places), options->reduction);
+    return kn__loss_reduced(kn_reshape(y, places), options->reduction);
 }
 
 static bool is_float(const kn_tensor *t) {
@@ -262,19 +262,19 @@ static kn_tensor *cross_entropy_of_targets(const kn_op_call *call,
     if (!targets_fit(call, o)) return NULL;
     if (kn__is_half(x->dtype)) return cross_entropy_in_f32(x, t, o);
     if (o->smoothing > 0)
-        t = (kn_affine)(t, 1 - o->smoothing, o->smoothing / (double)(x->dim[1] ? x->dim[1] : 1));
+        t = kn_affine(t, 1 - o->smoothing, o->smoothing / (double)(x->dim[1] ? x->dim[1] : 1));
     if (o->weight) {
         kn_shape along = {.n_dims = x->n_dims - 1}; /* [C,1…], broadcast to [B,C,…] */
         for (int i = 1; i < along.n_dims; i++) along.dim[i] = 1;
         along.dim[0] = o->weight->n;
-        t = (kn_mul)(t, (kn_reshape)(o->weight, along));
+        t = kn_mul(t, kn_reshape(o->weight, along));
     }
-    kn_tensor *sum = (kn_sum)((kn_mul)(t, (kn_logsoftmax)(x, 1)), KN_SHAPE(1), false);
-    return kn__loss_reduced((kn_neg)(sum), o->reduction);
+    kn_tensor *sum = kn_sum(kn_mul(t, kn_logsoftmax(x, 1)), KN_SHAPE(1), false);
+    return kn__loss_reduced(kn_neg(sum), o->reduction);
 }
 
-kn_tensor *(kn_cross_entropy_with)(kn_tensor *logits, kn_tensor *labels,
-                                   const kn_cross_entropy_options *options) {
+kn_tensor *kn_cross_entropy_with(kn_tensor *logits, kn_tensor *labels,
+                                 const kn_cross_entropy_options *options) {
     KN__AS("cross_entropy_with");
     static const kn_cross_entropy_options defaults = {.ignores = 0};
     const kn_cross_entropy_options *o = options ? options : &defaults;
@@ -295,17 +295,17 @@ kn_tensor *(kn_cross_entropy_with)(kn_tensor *logits, kn_tensor *labels,
     labelled_rows r = rows_of(logits, labels, o);
     kn_tensor *rows = row_losses(&r, o);
     if (!is_mean || (!r.keep && !r.weight)) return kn__loss_reduced(rows, o->reduction);
-    return (kn_div)((kn_sum)(rows, KN_ALL, false), divisor(&r, logits));
+    return kn_div(kn_sum(rows, KN_ALL, false), divisor(&r, logits));
 }
 
 /* --- measures --- */
 
-kn_tensor *(kn_zero_one)(kn_tensor *scores, kn_tensor *labels) {
+kn_tensor *kn_zero_one(kn_tensor *scores, kn_tensor *labels) {
     KN__AS("zero_one");
-    return (kn_affine)((kn_accuracy)(scores, labels), -1, 1);
+    return kn_affine(kn_accuracy(scores, labels), -1, 1);
 }
 
-kn_tensor *(kn_topk_accuracy)(kn_tensor *scores, kn_tensor *labels, int64_t k) {
+kn_tensor *kn_topk_accuracy(kn_tensor *scores, kn_tensor *labels, int64_t k) {
     KN__AS("topk_accuracy");
     kn_attr_best attr = {k};
     return run(KN_OP_accuracy, &attr, scores, labels);
@@ -339,53 +339,53 @@ static kn_tensor *terms(kn_op op, kn_tensor *x, kn_tensor *y, double p, kn_reduc
     bool widens = stays_f32 || (are_halves && x->dtype == y->dtype && reduction != KN_REDUCE_NONE);
     kn_dtype dtype = widens ? (kn_dtype)x->dtype : KN_F32;
     if (widens) {
-        x = (kn_cast)(x, KN_F32);
-        y = (kn_cast)(y, KN_F32);
+        x = kn_cast(x, KN_F32);
+        y = kn_cast(y, KN_F32);
     }
     bool has_p = kn_op_table[op].attr_bytes; /* tapes and plans copy so much */
     kn_tensor *loss = kn__loss_reduced(kn__row2(op, x, y, has_p ? &attr : NULL), reduction);
-    return widens && !stays_f32 && loss ? (kn_cast)(loss, dtype) : loss;
+    return widens && !stays_f32 && loss ? kn_cast(loss, dtype) : loss;
 }
 
-kn_tensor *(kn_mse)(kn_tensor *x, kn_tensor *y, kn_reduction reduction) {
+kn_tensor *kn_mse(kn_tensor *x, kn_tensor *y, kn_reduction reduction) {
     KN__AS("mse", "x", "y");
     return terms(KN_OP_square_diff, x, y, 0, reduction);
 }
-kn_tensor *(kn_mae)(kn_tensor *x, kn_tensor *y, kn_reduction reduction) {
+kn_tensor *kn_mae(kn_tensor *x, kn_tensor *y, kn_reduction reduction) {
     KN__AS("mae", "x", "y");
     return terms(KN_OP_abs_diff, x, y, 0, reduction);
 }
-kn_tensor *(kn_bce)(kn_tensor *x, kn_tensor *y, kn_reduction reduction) {
+kn_tensor *kn_bce(kn_tensor *x, kn_tensor *y, kn_reduction reduction) {
     KN__AS("bce", "x", "y");
     return terms(KN_OP_bce_terms, x, y, 0, reduction);
 }
-kn_tensor *(kn_bce_logits)(kn_tensor *x, kn_tensor *y, kn_reduction reduction) {
+kn_tensor *kn_bce_logits(kn_tensor *x, kn_tensor *y, kn_reduction reduction) {
     KN__AS("bce_logits", "x", "y");
     return terms(KN_OP_bce_logits_terms, x, y, 0, reduction);
 }
-kn_tensor *(kn_logistic)(kn_tensor *x, kn_tensor *y, kn_reduction reduction) {
+kn_tensor *kn_logistic(kn_tensor *x, kn_tensor *y, kn_reduction reduction) {
     KN__AS("logistic", "x", "y");
     return terms(KN_OP_logistic_terms, x, y, 0, reduction);
 }
-kn_tensor *(kn_hinge)(kn_tensor *x, kn_tensor *y, double margin, kn_reduction reduction) {
+kn_tensor *kn_hinge(kn_tensor *x, kn_tensor *y, double margin, kn_reduction reduction) {
     KN__AS("hinge", "x", "y");
     return terms(KN_OP_hinge_terms, x, y, margin, reduction);
 }
-kn_tensor *(kn_huber)(kn_tensor *x, kn_tensor *y, double delta, kn_reduction reduction) {
+kn_tensor *kn_huber(kn_tensor *x, kn_tensor *y, double delta, kn_reduction reduction) {
     KN__AS("huber", "x", "y");
     if (!(delta > 0))
         return kn_op_fail(KN_OP_huber_terms, KN_ERR_INVALID, "delta is %g; it must be above 0",
                           delta);
     return terms(KN_OP_huber_terms, x, y, delta, reduction);
 }
-kn_tensor *(kn_smooth_l1)(kn_tensor *x, kn_tensor *y, double beta, kn_reduction reduction) {
+kn_tensor *kn_smooth_l1(kn_tensor *x, kn_tensor *y, double beta, kn_reduction reduction) {
     KN__AS("smooth_l1", "x", "y");
     if (!(beta >= 0))
         return kn_op_fail(KN_OP_smooth_l1_terms, KN_ERR_INVALID, "beta is %g; it must be 0 or more",
                           beta);
     return terms(KN_OP_smooth_l1_terms, x, y, beta, reduction);
 }
-kn_tensor *(kn_kl_div)(kn_tensor *x, kn_tensor *y, bool log_target, kn_reduction reduction) {
+kn_tensor *kn_kl_div(kn_tensor *x, kn_tensor *y, bool log_target, kn_reduction reduction) {
     KN__AS("kl_div", "x", "y");
     return terms(log_target ? KN_OP_kl_log_terms : KN_OP_kl_terms, x, y, 0, reduction);
 }

@@ -29,7 +29,7 @@ static bool reshaped(kn_shape *shape, const kn_op_call *call) {
                            kn_shape_text(text, sizeof text, *shape));
 }
 
-kn_tensor *(kn_reshape)(kn_tensor *x, kn_shape shape) {
+kn_tensor *kn_reshape(kn_tensor *x, kn_shape shape) {
     kn_attr_shape attr;
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_reshape, &attr, &x, 1);
@@ -39,12 +39,12 @@ kn_tensor *(kn_reshape)(kn_tensor *x, kn_shape shape) {
     return kn_op_run(&call);
 }
 
-kn_tensor *(kn_flatten)(kn_tensor *x) {
+kn_tensor *kn_flatten(kn_tensor *x) {
     KN__AS("flatten");
     if (!kn__check_readable(KN_OP_reshape, &x, 1)) return NULL;
     int64_t rows = x->n_dims ? x->dim[0] : 1, rest = 1;
     for (int i = 1; i < x->n_dims; i++) rest *= x->dim[i];
-    return (kn_reshape)(x, KN_SHAPE(rows, rest));
+    return kn_reshape(x, KN_SHAPE(rows, rest));
 }
 
 /* --- slices: a view where only the first dimension is cut --- */
@@ -71,7 +71,7 @@ bool kn__infer_slice(kn_op_call *call) {
     return kn__view(call, 0, x, x->n_dims, attr->size, attr->start[0] * row);
 }
 
-kn_tensor *(kn_slice)(kn_tensor *x, kn_shape start, kn_shape stop) {
+kn_tensor *kn_slice(kn_tensor *x, kn_shape start, kn_shape stop) {
     kn_attr_box attr = {{0}, {0}};
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_slice, &attr, &x, 1);
@@ -126,7 +126,7 @@ kn_tensor *kn__op_copy(kn_tensor *x) {
     return KN_CALL(transpose, &attr, x);
 }
 
-kn_tensor *(kn_transpose)(kn_tensor *x, kn_shape axes) {
+kn_tensor *kn_transpose(kn_tensor *x, kn_shape axes) {
     kn_attr_transpose attr = {{0}};
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_transpose, &attr, &x, 1);
@@ -144,20 +144,20 @@ kn_tensor *(kn_transpose)(kn_tensor *x, kn_shape axes) {
     return kn_op_run(&call);
 }
 
-kn_tensor *(kn_copy)(kn_tensor *x) {
+kn_tensor *kn_copy(kn_tensor *x) {
     KN__AS("copy", "x");
     return kn__check_readable(KN_OP_transpose, &x, 1) ? kn__op_copy(x) : NULL;
 }
 
-kn_tensor *(kn_swap_axes)(kn_tensor *x, int a, int b) {
+kn_tensor *kn_swap_axes(kn_tensor *x, int a, int b) {
     KN__AS("swap_axes", "x");
     if (!kn__axis_of(&a, KN_OP_transpose, x) || !kn__axis_of(&b, KN_OP_transpose, x)) return NULL;
     kn_shape axes = {.n_dims = x->n_dims};
     for (int i = 0; i < x->n_dims; i++) axes.dim[i] = i == a ? b : i == b ? a : i;
-    return (kn_transpose)(x, axes);
+    return kn_transpose(x, axes);
 }
 
-kn_tensor *(kn_move_axis)(kn_tensor *x, int from, int to) {
+kn_tensor *kn_move_axis(kn_tensor *x, int from, int to) {
     KN__AS("move_axis", "x");
     const kn_op op = KN_OP_transpose;
     if (!kn__axis_of(&from, op, x) || !kn__axis_of(&to, op, x)) return NULL;
@@ -166,7 +166,7 @@ kn_tensor *(kn_move_axis)(kn_tensor *x, int from, int to) {
         if (other == from) other++;
         axes.dim[i] = i == to ? from : other++;
     }
-    return (kn_transpose)(x, axes);
+    return kn_transpose(x, axes);
 }
 
 bool kn__infer_concat(kn_op_call *call) {
@@ -227,11 +227,11 @@ static kn_tensor *joined(kn_op op, kn_tensor *const x[], int n_x, int axis, int 
     return y;
 }
 
-kn_tensor *(kn_concat)(kn_tensor *const x[], int n_x, int axis) {
+kn_tensor *kn_concat(kn_tensor *const x[], int n_x, int axis) {
     return joined(KN_OP_concat, x, n_x, axis, 1);
 }
 
-kn_tensor *(kn_block_diag)(kn_tensor *const x[], int n_x) {
+kn_tensor *kn_block_diag(kn_tensor *const x[], int n_x) {
     return joined(KN_OP_block_diag, x, n_x, 0, 2);
 }
 
@@ -242,7 +242,7 @@ bool kn__infer_cast(kn_op_call *call) {
     return kn__like(call, 0, call->in[0]);
 }
 
-kn_tensor *(kn_cast)(kn_tensor *x, kn_dtype dtype) {
+kn_tensor *kn_cast(kn_tensor *x, kn_dtype dtype) {
     kn_attr_cast attr = {(int32_t)dtype};
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_cast, &attr, &x, 1);

@@ -127,11 +127,11 @@ static bool half_inputs_fit(kn_op op, kn_tensor *const in[], int n_in, int n_sta
 }
 
 static kn_tensor *widened(kn_tensor *t) {
-    return t && t != KN_NONE && kn__is_half(t->dtype) ? (kn_cast)(t, KN_F32) : t;
+    return t && t != KN_NONE && kn__is_half(t->dtype) ? kn_cast(t, KN_F32) : t;
 }
 
 static kn_tensor *narrowed(kn_tensor *y, const kn_tensor *like) {
-    return y ? (kn_cast)(y, (kn_dtype)like->dtype) : NULL;
+    return y ? kn_cast(y, (kn_dtype)like->dtype) : NULL;
 }
 
 /* --- rows --- */
@@ -195,21 +195,20 @@ static bool by_channels(kn_attr_normalize *attr, const kn_op_call *call, int64_t
     return by_groups(attr, call, call->in[0]->dim[1]);
 }
 
-kn_tensor *(kn_layernorm)(kn_tensor *x, kn_tensor *weight, kn_tensor *bias, int n_axes,
-                          double eps) {
+kn_tensor *kn_layernorm(kn_tensor *x, kn_tensor *weight, kn_tensor *bias, int n_axes, double eps) {
     return normalized(KN_OP_layernorm, KN_LIST_(x, weight, bias), 3, eps, by_axes, n_axes);
 }
 
-kn_tensor *(kn_rmsnorm)(kn_tensor *x, kn_tensor *weight, int n_axes, double eps) {
+kn_tensor *kn_rmsnorm(kn_tensor *x, kn_tensor *weight, int n_axes, double eps) {
     return normalized(KN_OP_rmsnorm, KN_LIST_(x, weight), 2, eps, by_axes, n_axes);
 }
 
-kn_tensor *(kn_groupnorm)(kn_tensor *x, kn_tensor *weight, kn_tensor *bias, int64_t groups,
-                          double eps) {
+kn_tensor *kn_groupnorm(kn_tensor *x, kn_tensor *weight, kn_tensor *bias, int64_t groups,
+                        double eps) {
     return normalized(KN_OP_groupnorm, KN_LIST_(x, weight, bias), 3, eps, by_groups, groups);
 }
 
-kn_tensor *(kn_instancenorm)(kn_tensor *x, kn_tensor *weight, kn_tensor *bias, double eps) {
+kn_tensor *kn_instancenorm(kn_tensor *x, kn_tensor *weight, kn_tensor *bias, double eps) {
     KN__AS("instancenorm");
     return normalized(KN_OP_groupnorm, KN_LIST_(x, weight, bias), 3, eps, by_channels, 0);
 }
@@ -280,8 +279,8 @@ static bool batch_attr(kn_attr_normalize *attr, const kn_op_call *call,
     return kn_op_call_fail(call, KN_ERR_INVALID, "of the running mean and variance one is KN_NONE");
 }
 
-kn_tensor *(kn_batchnorm)(kn_tensor *x, kn_tensor *running_mean, kn_tensor *running_var,
-                          kn_tensor *weight, kn_tensor *bias, const kn_batchnorm_options *options) {
+kn_tensor *kn_batchnorm(kn_tensor *x, kn_tensor *running_mean, kn_tensor *running_var,
+                        kn_tensor *weight, kn_tensor *bias, const kn_batchnorm_options *options) {
     static const kn_batchnorm_options defaults = {.training = 0};
     const kn_batchnorm_options *o = options ? options : &defaults;
     kn_tensor *const in[] = {x, running_mean, running_var, weight, bias};
@@ -290,8 +289,8 @@ kn_tensor *(kn_batchnorm)(kn_tensor *x, kn_tensor *running_mean, kn_tensor *runn
     if (!kn__check_readable(KN_OP_batchnorm, in, 1)) return NULL;
     if (kn__is_half(x->dtype)) {
         if (!half_inputs_fit(KN_OP_batchnorm, in, 5, 2)) return NULL;
-        kn_tensor *y = (kn_batchnorm)(widened(x), running_mean, running_var, widened(weight),
-                                      widened(bias), options);
+        kn_tensor *y = kn_batchnorm(widened(x), running_mean, running_var, widened(weight),
+                                    widened(bias), options);
         return narrowed(y, x);
     }
     kn_op_call_init(&call, KN_OP_batchnorm, &attr, in, 5);
@@ -310,19 +309,19 @@ static kn_tensor *mean_squares(kn_tensor *x, int64_t size) {
     int64_t c = x->dim[1], before = size / 2 < c ? size / 2 : c;
     int64_t after = (size - 1) / 2 < c ? (size - 1) / 2 : c, used = before + after + 1;
     const kn_pooling_options each = {.stride = {1, 1}};
-    kn_tensor *squares = (kn_reshape)((kn_square)(x), KN_SHAPE(x->dim[0], 1, c, x->dim[2]));
+    kn_tensor *squares = kn_reshape(kn_square(x), KN_SHAPE(x->dim[0], 1, c, x->dim[2]));
     squares =
-        (kn_pad)(squares, KN_SHAPE(0, 0, before, 0), KN_SHAPE(0, 0, after, 0), KN_PAD_CONSTANT, 0);
-    kn_tensor *means = (kn_avgpool)(squares, KN_SHAPE(used, 1), &each);
-    return used == size ? means : (kn_affine)(means, (double)used / (double)size, 0);
+        kn_pad(squares, KN_SHAPE(0, 0, before, 0), KN_SHAPE(0, 0, after, 0), KN_PAD_CONSTANT, 0);
+    kn_tensor *means = kn_avgpool(squares, KN_SHAPE(used, 1), &each);
+    return used == size ? means : kn_affine(means, (double)used / (double)size, 0);
 }
 
-kn_tensor *(kn_lrn)(kn_tensor *x, int64_t size, double alpha, double beta, double k) {
+kn_tensor *kn_lrn(kn_tensor *x, int64_t size, double alpha, double beta, double k) {
     KN__AS("lrn", "x");
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_avgpool, NULL, &x, 1);
     if (!kn__check_inputs(&call)) return NULL;
-    if (kn__is_half(x->dtype)) return narrowed((kn_lrn)(widened(x), size, alpha, beta, k), x);
+    if (kn__is_half(x->dtype)) return narrowed(kn_lrn(widened(x), size, alpha, beta, k), x);
     kn_shape shape = kn_tensor_shape(x), flat = KN_SHAPE(shape.dim[0], shape.dim[1], 1);
     if (x->n_dims < 2 || x->dim[1] < 1 || size < 1) {
         char text[96];
@@ -331,9 +330,9 @@ kn_tensor *(kn_lrn)(kn_tensor *x, int64_t size, double alpha, double beta, doubl
                             "at least 1",
                             kn_shape_text(text, sizeof text, shape), (long long)size);
     }
-    if (!x->n) return (kn_affine)(x, 1, 0);
+    if (!x->n) return kn_affine(x, 1, 0);
     for (int i = 2; i < shape.n_dims; i++) flat.dim[2] *= shape.dim[i];
-    kn_tensor *means = mean_squares((kn_reshape)(x, flat), size);
-    kn_tensor *factor = (kn_pow_scalar)((kn_affine)(means, alpha, k), -beta);
-    return factor ? (kn_mul)(x, (kn_reshape)(factor, shape)) : NULL;
+    kn_tensor *means = mean_squares(kn_reshape(x, flat), size);
+    kn_tensor *factor = kn_pow_scalar(kn_affine(means, alpha, k), -beta);
+    return factor ? kn_mul(x, kn_reshape(factor, shape)) : NULL;
 }

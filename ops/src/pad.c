@@ -54,7 +54,7 @@ static kn_tensor *pad_edges(kn_tensor *x, const kn_attr_pad *sizes, kn_pad_mode 
     return y ? y : kn__op_copy(x);
 }
 
-kn_tensor *(kn_pad)(kn_tensor *x, kn_shape before, kn_shape after, kn_pad_mode mode, double value) {
+kn_tensor *kn_pad(kn_tensor *x, kn_shape before, kn_shape after, kn_pad_mode mode, double value) {
     kn_attr_pad attr = {.value = value};
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_pad, &attr, &x, 1);

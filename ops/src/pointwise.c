@@ -47,23 +47,21 @@ static inline bool has_limits(kn_op op) { return op == KN_OP_clamp || op == KN_O
     if (has_limits(op) && q != q) q = INFINITY;
 
 #define KN_ROW1(name, s, ...)                                                                      \
-    kn_tensor *(kn_##name)(kn_tensor * x PARAMS_##s) {                                             \
+    kn_tensor *kn_##name(kn_tensor *x PARAMS_##s) {                                                \
         LIMITS_##s(KN_OP_##name) return kn__row1(SHORTEST_##s(KN_OP_##name), x, ATTR_##s);         \
     }
 #define KN_ROW2(name, s, ...)                                                                      \
-    kn_tensor *(kn_##name)(kn_tensor * x, kn_tensor * y PARAMS_##s) {                              \
+    kn_tensor *kn_##name(kn_tensor *x, kn_tensor *y PARAMS_##s) {                                  \
         return kn__row2(KN_OP_##name, x, y, ATTR_##s);                                             \
     }
 #define KN_ROW3(name, s, ...)                                                                      \
-    kn_tensor *(kn_##name)(kn_tensor * x, kn_tensor * y, kn_tensor * w PARAMS_##s) {               \
+    kn_tensor *kn_##name(kn_tensor *x, kn_tensor *y, kn_tensor *w PARAMS_##s) {                    \
         return kn__row3(KN_OP_##name, x, y, w, ATTR_##s);                                          \
     }
 #define KN_COMPARE(name, ...)                                                                      \
-    kn_tensor *(kn_##name)(kn_tensor * x, kn_tensor * y) {                                         \
-        return kn__row2(KN_OP_##name, x, y, NULL);                                                 \
-    }
+    kn_tensor *kn_##name(kn_tensor *x, kn_tensor *y) { return kn__row2(KN_OP_##name, x, y, NULL); }
 #define KN_COMPARE1(name, ...)                                                                     \
-    kn_tensor *(kn_##name)(kn_tensor * x) { return kn__row1(KN_OP_##name, x, NULL); }
+    kn_tensor *kn_##name(kn_tensor *x) { return kn__row1(KN_OP_##name, x, NULL); }
 #include <knet/ops.def>
 
 /* --- from a value --- */
@@ -80,20 +78,20 @@ static kn_attr_make make_attr(const kn_shape *shape, kn_dtype dtype, double valu
     return attr;
 }
 
-kn_tensor *(kn_full)(kn_shape shape, double value) {
+kn_tensor *kn_full(kn_shape shape, double value) {
     KN__AS("full");
     kn_attr_make attr = make_attr(&shape, kn_frame_dtype(), value);
     return kn_op_call_run(KN_OP_fill, &attr, NULL, 0);
 }
 
-kn_tensor *(kn_zeros)(kn_shape shape) {
+kn_tensor *kn_zeros(kn_shape shape) {
     KN__AS("zeros");
-    return (kn_full)(shape, 0);
+    return kn_full(shape, 0);
 }
 
-kn_tensor *(kn_ones)(kn_shape shape) {
+kn_tensor *kn_ones(kn_shape shape) {
     KN__AS("ones");
-    return (kn_full)(shape, 1);
+    return kn_full(shape, 1);
 }
 
 kn_tensor *kn__filled(const kn_tensor *x, double value, kn_dtype dtype, kn_shape shape) {
@@ -108,17 +106,17 @@ kn_tensor *kn_filled_like(const kn_tensor *like, double value) {
     return kn__filled(like, value, (kn_dtype)like->dtype, kn_tensor_shape(like));
 }
 
-kn_tensor *(kn_full_like)(kn_tensor *x, double value) {
+kn_tensor *kn_full_like(kn_tensor *x, double value) {
     KN__AS("full_like", "x");
     return kn__check_readable(KN_OP_neg, &x, 1) ? kn_filled_like(x, value) : NULL;
 }
-kn_tensor *(kn_zeros_like)(kn_tensor *x) {
+kn_tensor *kn_zeros_like(kn_tensor *x) {
     KN__AS("zeros_like", "x");
-    return (kn_full_like)(x, 0);
+    return kn_full_like(x, 0);
 }
-kn_tensor *(kn_ones_like)(kn_tensor *x) {
+kn_tensor *kn_ones_like(kn_tensor *x) {
     KN__AS("ones_like", "x");
-    return (kn_full_like)(x, 1);
+    return kn_full_like(x, 1);
 }
 
 /* --- relu's and a bias's gradient in one: dx, and its sum over all axes but one --- */
@@ -136,7 +134,7 @@ bool kn__infer_relu_bias_back(kn_op_call *call) {
 
 /* --- in place --- */
 
-kn_status(kn_fill_into)(kn_tensor *x, double value) {
+kn_status kn_fill_into(kn_tensor *x, double value) {
     KN_TRY(kn_check());
     if (!kn__is_whole(x)) return kn__fail_unreadable("kn_fill_into: x", x);
     kn_shape shape = kn_tensor_shape(x);

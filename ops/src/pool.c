@@ -126,15 +126,15 @@ static kn_tensor *pool(kn_op op, kn_tensor *x, const kn_shape *window,
     return kn_op_run(&call);
 }
 
-kn_tensor *(kn_maxpool)(kn_tensor *x, kn_shape window, const kn_pooling_options *options) {
+kn_tensor *kn_maxpool(kn_tensor *x, kn_shape window, const kn_pooling_options *options) {
     return pool(KN_OP_maxpool, x, &window, options);
 }
-kn_tensor *(kn_avgpool)(kn_tensor *x, kn_shape window, const kn_pooling_options *options) {
+kn_tensor *kn_avgpool(kn_tensor *x, kn_shape window, const kn_pooling_options *options) {
     return pool(KN_OP_avgpool, x, &window, options);
 }
 
-kn_status(kn_maxpool_index)(kn_tensor **values, kn_tensor **offsets, kn_tensor *x, kn_shape window,
-                            const kn_pooling_options *options) {
+kn_status kn_maxpool_index(kn_tensor **values, kn_tensor **offsets, kn_tensor *x, kn_shape window,
+                           const kn_pooling_options *options) {
     KN__AS("maxpool_index");
     static const kn_pooling_options defaults = {.ceil = 0};
     kn_attr_pool attr;
@@ -238,8 +238,8 @@ static kn_tensor *inverse(kn_op op, kn_tensor *const in[], int n_in, const kn_sh
     return n_in == 1 || offsets_fit(&call) ? kn_op_run(&call) : NULL;
 }
 
-kn_tensor *(kn_maxunpool)(kn_tensor *x, kn_tensor *offsets, kn_shape window, kn_shape size,
-                          const kn_pooling_options *options) {
+kn_tensor *kn_maxunpool(kn_tensor *x, kn_tensor *offsets, kn_shape window, kn_shape size,
+                        const kn_pooling_options *options) {
     KN__AS("maxunpool", "x", "offsets");
     static const kn_pooling_options defaults = {.ceil = 0};
     return inverse(KN_OP_maxpool_back, KN_LIST_(x, offsets), 2, &window, &size,
@@ -247,7 +247,7 @@ kn_tensor *(kn_maxunpool)(kn_tensor *x, kn_tensor *offsets, kn_shape window, kn_
 }
 
 /* The adjoint of sums over windows. */
-kn_tensor *(kn_unpool)(kn_tensor *x, kn_shape window, const kn_pooling_options *options) {
+kn_tensor *kn_unpool(kn_tensor *x, kn_shape window, const kn_pooling_options *options) {
     KN__AS("unpool", "x");
     static const kn_pooling_options defaults = {.ceil = 0};
     const kn_shape least = KN_SCALAR;

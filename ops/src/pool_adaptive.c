@@ -44,8 +44,8 @@ static kn_tensor *places(const kn_tensor *x, int64_t in, int64_t out, int64_t k)
 /* For windows that offsets of 8 bits can't count. */
 static kn_tensor *max_axis(kn_tensor *x, int axis, int64_t out) {
     int64_t in = x->dim[axis], k = longest(in, out);
-    kn_tensor *windows = (kn_index_select)(x, places(x, in, out, k), axis);
-    return windows ? (kn_max)(windows, KN_SHAPE(axis + 1), false) : NULL;
+    kn_tensor *windows = kn_index_select(x, places(x, in, out, k), axis);
+    return windows ? kn_max(windows, KN_SHAPE(axis + 1), false) : NULL;
 }
 
 static bool sizes_fit(kn_op op, const kn_tensor *x, const kn_shape *size) {
@@ -81,11 +81,11 @@ static kn_tensor *adaptive(kn_op op, kn_tensor *x, kn_shape size) {
     return x;
 }
 
-kn_tensor *(kn_adaptive_avgpool)(kn_tensor *x, kn_shape size) {
+kn_tensor *kn_adaptive_avgpool(kn_tensor *x, kn_shape size) {
     KN__AS("adaptive_avgpool");
     return adaptive(KN_OP_avgpool, x, size);
 }
-kn_tensor *(kn_adaptive_maxpool)(kn_tensor *x, kn_shape size) {
+kn_tensor *kn_adaptive_maxpool(kn_tensor *x, kn_shape size) {
     KN__AS("adaptive_maxpool");
     return adaptive(KN_OP_maxpool, x, size);
 }
@@ -99,13 +99,13 @@ static bool spatial_axes(kn_shape *axes, kn_op op, kn_tensor *x) {
     return true;
 }
 
-kn_tensor *(kn_global_avgpool)(kn_tensor *x) {
+kn_tensor *kn_global_avgpool(kn_tensor *x) {
     KN__AS("global_avgpool");
     kn_shape axes;
-    return spatial_axes(&axes, KN_OP_avgpool, x) ? (kn_mean)(x, axes, true) : NULL;
+    return spatial_axes(&axes, KN_OP_avgpool, x) ? kn_mean(x, axes, true) : NULL;
 }
-kn_tensor *(kn_global_maxpool)(kn_tensor *x) {
+kn_tensor *kn_global_maxpool(kn_tensor *x) {
     KN__AS("global_maxpool");
     kn_shape axes;
-    return spatial_axes(&axes, KN_OP_maxpool, x) ? (kn_max)(x, axes, true) : NULL;
+    return spatial_axes(&axes, KN_OP_maxpool, x) ? kn_max(x, axes, true) : NULL;
 }

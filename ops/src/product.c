@@ -49,12 +49,12 @@ static kn_tensor *stacked_rows(kn_tensor *a, kn_tensor *b, kn_attr_matmul *attr)
     kn_shape shape = kn_tensor_shape(a);
     int64_t columns = shape.dim[shape.n_dims - 1], n = b->dim[attr->trans_b ? 0 : 1];
     if (columns == 0) return KN_CALL(matmul, attr, a, b);
-    kn_tensor *c = KN_CALL(matmul, attr, (kn_reshape)(a, KN_SHAPE(a->n / columns, columns)), b);
+    kn_tensor *c = KN_CALL(matmul, attr, kn_reshape(a, KN_SHAPE(a->n / columns, columns)), b);
     shape.dim[shape.n_dims - 1] = n;
-    return c ? (kn_reshape)(c, shape) : NULL;
+    return c ? kn_reshape(c, shape) : NULL;
 }
 
-kn_tensor *(kn_matmul)(kn_tensor *a, kn_tensor *b, const kn_matmul_options *options) {
+kn_tensor *kn_matmul(kn_tensor *a, kn_tensor *b, const kn_matmul_options *options) {
     kn_attr_matmul attr = {0, 0};
     if (options && !kn__reserved_fit(KN_OP_matmul, 0, options->reserved, 4)) return NULL;
     if (options) attr = (kn_attr_matmul){options->trans_a != 0, options->trans_b != 0};
@@ -65,7 +65,7 @@ kn_tensor *(kn_matmul)(kn_tensor *a, kn_tensor *b, const kn_matmul_options *opti
 
 /* --- products that are views of matmul and of pointwise ops --- */
 
-kn_tensor *(kn_mv)(kn_tensor *a, kn_tensor *x) {
+kn_tensor *kn_mv(kn_tensor *a, kn_tensor *x) {
     KN__AS("mv", "a", "x");
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_matmul, NULL, KN_LIST_(a, x), 2);
@@ -86,11 +86,11 @@ kn_tensor *(kn_mv)(kn_tensor *a, kn_tensor *x) {
         return NULL;
     }
     shape.dim[shape.n_dims++] = 1;
-    kn_tensor *y = (kn_matmul)(a, (kn_reshape)(x, shape), NULL);
+    kn_tensor *y = kn_matmul(a, kn_reshape(x, shape), NULL);
     if (!y) return NULL;
     shape = kn_tensor_shape(y);
     shape.n_dims--;
-    return (kn_reshape)(y, shape);
+    return kn_reshape(y, shape);
 }
 
 bool kn__fuse_begin(void) {
@@ -108,17 +108,17 @@ void kn__fuse_end(bool before) {
 
 /* Of 16 bits in f32: a product may not fit them where the sum does. */
 kn_tensor *kn__sum_of_products(kn_tensor *a, kn_tensor *b, uint32_t mask) {
-    if (!a || !b) return (kn_mul)(a, b);
+    if (!a || !b) return kn_mul(a, b);
     kn_dtype dtype = (kn_dtype)a->dtype;
     bool widens = kn__is_half(dtype) && b->dtype == dtype, before = kn__fuse_begin();
-    if (widens) a = (kn_cast)(a, KN_F32), b = (kn_cast)(b, KN_F32);
-    kn_tensor *product = (kn_mul)(a, b);
+    if (widens) a = kn_cast(a, KN_F32), b = kn_cast(b, KN_F32);
+    kn_tensor *product = kn_mul(a, b);
     kn__fuse_end(before);
     kn_tensor *sum = product ? kn_sum_mask(product, mask, false) : NULL;
-    return sum && widens && !kn_frame_autocast() ? (kn_cast)(sum, dtype) : sum;
+    return sum && widens && !kn_frame_autocast() ? kn_cast(sum, dtype) : sum;
 }
 
-kn_tensor *(kn_dot)(kn_tensor *a, kn_tensor *b) {
+kn_tensor *kn_dot(kn_tensor *a, kn_tensor *b) {
     KN__AS("dot");
     if (!kn__check_readable(KN_OP_matmul, KN_LIST_(a, b), 2)) return NULL;
     if (!kn__same_shape(a, b)) {
@@ -130,15 +130,14 @@ kn_tensor *(kn_dot)(kn_tensor *a, kn_tensor *b) {
     return kn__sum_of_products(a, b, a->n_dims ? (1u << a->n_dims) - 1 : 0);
 }
 
-kn_tensor *(kn_outer)(kn_tensor *a, kn_tensor *b) {
+kn_tensor *kn_outer(kn_tensor *a, kn_tensor *b) {
     KN__AS("outer");
     if (!kn__check_readable(KN_OP_matmul, KN_LIST_(a, b), 2)) return NULL;
     if (a->n_dims != 1 || b->n_dims != 1) {
         return kn_op_fail(KN_OP_matmul, KN_ERR_SHAPE,
                           "a and b must have one dimension, not %d and %d", a->n_dims, b->n_dims);
     }
-    return (kn_matmul)((kn_reshape)(a, KN_SHAPE(a->n, 1)), (kn_reshape)(b, KN_SHAPE(1, b->n)),
-                       NULL);
+    return kn_matmul(kn_reshape(a, KN_SHAPE(a->n, 1)), kn_reshape(b, KN_SHAPE(1, b->n)), NULL);
 }
 
 static kn_tensor *swapped(kn_tensor *x, bool swaps) {
@@ -149,20 +148,20 @@ static kn_tensor *swapped(kn_tensor *x, bool swaps) {
     return KN_CALL(transpose, &attr, x);
 }
 
-kn_tensor *(kn_geam)(kn_tensor *a, kn_tensor *b, double alpha, double beta,
-                     const kn_matmul_options *options) {
+kn_tensor *kn_geam(kn_tensor *a, kn_tensor *b, double alpha, double beta,
+                   const kn_matmul_options *options) {
     KN__AS("geam");
     if (!kn__check_readable(KN_OP_axpby, KN_LIST_(a, b), 2)) return NULL;
     if (options && !kn__reserved_fit(KN_OP_axpby, 0, options->reserved, 4)) return NULL;
     if (a->n_dims < 2 || b->n_dims < 2) {
         return kn_op_fail(KN_OP_axpby, KN_ERR_SHAPE, "a and b must be matrices");
     }
-    return (kn_axpby)(swapped(a, options && options->trans_a),
-                      swapped(b, options && options->trans_b), alpha, beta);
+    return kn_axpby(swapped(a, options && options->trans_a),
+                    swapped(b, options && options->trans_b), alpha, beta);
 }
 
 /* affine's gradient alpha·x, added to y */
-kn_status(kn_axpy_into)(kn_tensor *y, double alpha, kn_tensor *x) {
+kn_status kn_axpy_into(kn_tensor *y, double alpha, kn_tensor *x) {
     KN__AS("axpy_into", "x", "y");
     KN_TRY(kn_check());
     kn_attr_scalars attr = {alpha, 0};
@@ -224,18 +223,18 @@ kn_status kn__linear_bias_back(const kn_op_call *call, kn_kernel_fn reduce) {
     return status;
 }
 
-kn_tensor *(kn_linear)(kn_tensor *x, kn_tensor *w, kn_tensor *b) {
+kn_tensor *kn_linear(kn_tensor *x, kn_tensor *w, kn_tensor *b) {
     return KN_CALL(linear, NULL, x, w, b);
 }
 
-kn_tensor *(kn_linear_act)(kn_tensor *x, kn_tensor *w, kn_tensor *b, kn_act act) {
+kn_tensor *kn_linear_act(kn_tensor *x, kn_tensor *w, kn_tensor *b, kn_act act) {
     kn_attr_act attr = {(int32_t)act};
     switch (act) {
         case KN_ACT_NONE:
             return KN_CALL(linear, NULL, x, w, b);
         case KN_ACT_GELU:
             if (!kn_op_recording(KN_LIST_(x, w, b), 3)) break;
-            return (kn_gelu)(KN_CALL(linear, NULL, x, w, b));
+            return kn_gelu(KN_CALL(linear, NULL, x, w, b));
         case KN_ACT_RELU:
             break;
         default:
@@ -283,11 +282,11 @@ static kn_tensor *as_matrix(kn_tensor *x, const int axes[], int n, bool columns,
     }
     bool in_order = true;
     for (int i = 0; i < x->n_dims; i++) in_order = in_order && order.dim[i] == i;
-    if (!in_order) x = (kn_transpose)(x, order);
-    return (kn_reshape)(x, columns ? KN_SHAPE(outer, inner) : KN_SHAPE(inner, outer));
+    if (!in_order) x = kn_transpose(x, order);
+    return kn_reshape(x, columns ? KN_SHAPE(outer, inner) : KN_SHAPE(inner, outer));
 }
 
-kn_tensor *(kn_tensordot)(kn_tensor *a, kn_tensor *b, kn_shape axes_a, kn_shape axes_b) {
+kn_tensor *kn_tensordot(kn_tensor *a, kn_tensor *b, kn_shape axes_a, kn_shape axes_b) {
     KN__AS("tensordot", "a", "b");
     int in_a[KN_DIMS_MAX], in_b[KN_DIMS_MAX];
     kn_op_call call;
@@ -311,12 +310,12 @@ kn_tensor *(kn_tensordot)(kn_tensor *a, kn_tensor *b, kn_shape axes_a, kn_shape 
                         shape.n_dims, KN_DIMS_MAX);
         return NULL;
     }
-    kn_tensor *c = (kn_matmul)(rows, columns, NULL), *y = c ? (kn_reshape)(c, shape) : NULL;
+    kn_tensor *c = kn_matmul(rows, columns, NULL), *y = c ? kn_reshape(c, shape) : NULL;
     return kn__given(y);
 }
 
 /* c[i] = a[i + 1]·b[i + 2] - a[i + 2]·b[i + 1], counted modulo 3. */
-kn_tensor *(kn_cross)(kn_tensor *a, kn_tensor *b, int axis) {
+kn_tensor *kn_cross(kn_tensor *a, kn_tensor *b, int axis) {
     KN__AS("cross", "a", "b");
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_mul, NULL, KN_LIST_(a, b), 2);
@@ -332,8 +331,8 @@ kn_tensor *(kn_cross)(kn_tensor *a, kn_tensor *b, int axis) {
         return NULL;
     }
     KN__FRAME_INSIDE();
-    kn_tensor *first = (kn_mul)((kn_roll)(a, -1, in_a), (kn_roll)(b, -2, in_b));
-    kn_tensor *last = (kn_mul)((kn_roll)(a, -2, in_a), (kn_roll)(b, -1, in_b));
-    kn_tensor *y = (kn_sub)(first, last);
+    kn_tensor *first = kn_mul(kn_roll(a, -1, in_a), kn_roll(b, -2, in_b));
+    kn_tensor *last = kn_mul(kn_roll(a, -2, in_a), kn_roll(b, -1, in_b));
+    kn_tensor *y = kn_sub(first, last);
     return kn__given(y);
 }

@@ -19,10 +19,10 @@ static kn_status state_make(kn_rng *rng, uint64_t seed) {
     KN_FRAME(.device = kn_device_host());
     int64_t words[2] = {0};
     memcpy(words, &seed, sizeof seed);
-    return (kn_hold)(&rng->state, (kn_tensor_from)(words, KN_I64, KN_SHAPE(2)));
+    return kn_hold(&rng->state, kn_tensor_from(words, KN_I64, KN_SHAPE(2)));
 }
 
-kn_status(kn_rng_create)(kn_rng **out, uint64_t seed) {
+kn_status kn_rng_create(kn_rng **out, uint64_t seed) {
     if (!out) return KN_FAIL(KN_ERR_INVALID, "kn_rng_create: out is NULL");
     *out = NULL;
     KN_TRY(kn_check());
@@ -50,7 +50,7 @@ void kn_rng_destroy(kn_rng *rng) {
     free(rng);
 }
 
-kn_status(kn_rng_state_get)(uint64_t *seed, uint64_t *offset, kn_rng *rng) {
+kn_status kn_rng_state_get(uint64_t *seed, uint64_t *offset, kn_rng *rng) {
     if (!rng || !seed || !offset)
         return KN_FAIL(KN_ERR_INVALID, "kn_rng_state_get: %s is NULL",
                        !rng    ? "rng"
@@ -58,23 +58,23 @@ kn_status(kn_rng_state_get)(uint64_t *seed, uint64_t *offset, kn_rng *rng) {
                                : "offset");
     KN_TRY(kn__capture_forbids(kn__ops_self, "kn_rng_state_get"));
     uint64_t words[2];
-    KN_TRY((kn_copy_out)(words, sizeof words, rng->state));
+    KN_TRY(kn_copy_out(words, sizeof words, rng->state));
     *seed = words[0];
     *offset = words[1];
     return KN_OK;
 }
 
-kn_status(kn_rng_state_set)(kn_rng *rng, uint64_t seed, uint64_t offset) {
+kn_status kn_rng_state_set(kn_rng *rng, uint64_t seed, uint64_t offset) {
     KN_TRY(kn_check());
     if (!rng) return KN_FAIL(KN_ERR_INVALID, "kn_rng_state_set: rng is NULL");
     KN_TRY(kn__capture_forbids(kn__ops_self, "kn_rng_state_set"));
     uint64_t words[2] = {seed, offset};
-    return (kn_copy_into)(rng->state, words, sizeof words); /* where captured steps read it */
+    return kn_copy_into(rng->state, words, sizeof words); /* where captured steps read it */
 }
 
 static kn_status state_move(kn_rng *rng, kn_device *device) {
     KN_FRAME(.record = KN_OFF);
-    return (kn_hold)(&rng->state, (kn_to)(rng->state, device));
+    return kn_hold(&rng->state, kn_to(rng->state, device));
 }
 
 static kn_status state_to(kn_rng *rng, kn_device *device) {
@@ -192,7 +192,7 @@ static kn_tensor *draw(kn_op op, const kn_shape *shape, double a, double b, kn_r
     return draw_as(op, kn_frame_dtype(), shape, a, b, rng);
 }
 
-kn_tensor *(kn_uniform)(kn_shape shape, double lo, double hi, kn_rng *rng) {
+kn_tensor *kn_uniform(kn_shape shape, double lo, double hi, kn_rng *rng) {
     if (!(lo <= hi)) return kn_op_fail(KN_OP_uniform, KN_ERR_INVALID, "lo is %g, hi is %g", lo, hi);
     double most = kn_frame_dtype() == KN_F64 ? DBL_MAX : FLT_MAX;
     if (!(hi - lo <= most))
@@ -201,27 +201,27 @@ kn_tensor *(kn_uniform)(kn_shape shape, double lo, double hi, kn_rng *rng) {
     return draw(KN_OP_uniform, &shape, lo, hi, rng);
 }
 
-kn_tensor *(kn_normal)(kn_shape shape, double mean, double stddev, kn_rng *rng) {
+kn_tensor *kn_normal(kn_shape shape, double mean, double stddev, kn_rng *rng) {
     if (!(stddev >= 0)) return kn_op_fail(KN_OP_normal, KN_ERR_INVALID, "stddev is %g", stddev);
     return draw(KN_OP_normal, &shape, mean, stddev, rng);
 }
 
 /* u is below 1. */
-kn_tensor *(kn_exponential)(kn_shape shape, double rate, kn_rng *rng) {
+kn_tensor *kn_exponential(kn_shape shape, double rate, kn_rng *rng) {
     KN__AS("exponential");
     if (!(rate > 0))
         return kn_op_fail(KN_OP_uniform, KN_ERR_INVALID, "rate is %g; it must be above 0", rate);
-    kn_tensor *u = (kn_uniform)(shape, 0, 1, rng);
-    return u ? (kn_affine)((kn_log1p)((kn_neg)(u)), -1 / rate, 0) : NULL;
+    kn_tensor *u = kn_uniform(shape, 0, 1, rng);
+    return u ? kn_affine(kn_log1p(kn_neg(u)), -1 / rate, 0) : NULL;
 }
 
-kn_tensor *(kn_bernoulli)(kn_shape shape, double p, kn_rng *rng) {
+kn_tensor *kn_bernoulli(kn_shape shape, double p, kn_rng *rng) {
     if (!(p >= 0 && p <= 1))
         return kn_op_fail(KN_OP_bernoulli, KN_ERR_INVALID, "p is %g; it must be in 0 … 1", p);
     return draw(KN_OP_bernoulli, &shape, p, 0, rng);
 }
 
-kn_tensor *(kn_integers)(kn_shape shape, int64_t lo, int64_t hi, kn_rng *rng) {
+kn_tensor *kn_integers(kn_shape shape, int64_t lo, int64_t hi, kn_rng *rng) {
     const int64_t most = INT64_C(1) << 53;
     if (lo >= hi || lo < -most || hi > most) {
         return kn_op_fail(KN_OP_integers, KN_ERR_INVALID,
@@ -231,7 +231,7 @@ kn_tensor *(kn_integers)(kn_shape shape, int64_t lo, int64_t hi, kn_rng *rng) {
     return draw_as(KN_OP_integers, KN_I64, &shape, (double)lo, (double)hi, rng);
 }
 
-kn_tensor *(kn_permutation)(int64_t n, kn_rng *rng) {
+kn_tensor *kn_permutation(int64_t n, kn_rng *rng) {
     if (n < 0 || n > INT64_C(1) << 31) {
         return kn_op_fail(KN_OP_permutation, KN_ERR_INVALID, "n is %lld, not in 0 … 2^31",
                           (long long)n);
@@ -240,15 +240,15 @@ kn_tensor *(kn_permutation)(int64_t n, kn_rng *rng) {
     return draw_by(KN_OP_permutation, &attr, n < 64 ? 64 : n, rng); /* four counters at least */
 }
 
-kn_tensor *(kn_shuffle)(kn_tensor *x, int axis, kn_rng *rng) {
+kn_tensor *kn_shuffle(kn_tensor *x, int axis, kn_rng *rng) {
     KN__AS("shuffle");
     if (!kn__check_readable(KN_OP_index_select, &x, 1)) return NULL;
     if (axis < -x->n_dims || axis >= x->n_dims) {
         return kn_op_fail(KN_OP_index_select, KN_ERR_INVALID, "axis is %d, x has %d dimensions",
                           axis, x->n_dims);
     }
-    kn_tensor *order = (kn_permutation)(x->dim[axis < 0 ? axis + x->n_dims : axis], rng);
-    return order ? (kn_index_select)(x, order, axis) : NULL;
+    kn_tensor *order = kn_permutation(x->dim[axis < 0 ? axis + x->n_dims : axis], rng);
+    return order ? kn_index_select(x, order, axis) : NULL;
 }
 
 /* --- indices in proportion to weights, which are f64 and at most 1 --- */
@@ -258,22 +258,22 @@ kn_tensor *(kn_shuffle)(kn_tensor *x, int axis, kn_rng *rng) {
  * for a row without weights. */
 static kn_tensor *with_replacement(kn_tensor *weights, kn_shape shape, kn_rng *rng) {
     double last = (double)weights->dim[weights->n_dims - 1] - 1;
-    kn_tensor *sums = (kn_cumsum)(weights, -1);
-    kn_tensor *total = sums ? (kn_unsqueeze)((kn_select)(sums, -1, -1), -1) : NULL;
-    kn_tensor *u = (kn_mul)((kn_uniform)(shape, 0, 1, rng), total);
-    return u ? (kn_clamp)((kn_search_sorted)(sums, u, true), 0, last) : NULL;
+    kn_tensor *sums = kn_cumsum(weights, -1);
+    kn_tensor *total = sums ? kn_unsqueeze(kn_select(sums, -1, -1), -1) : NULL;
+    kn_tensor *u = kn_mul(kn_uniform(shape, 0, 1, rng), total);
+    return u ? kn_clamp(kn_search_sorted(sums, u, true), 0, last) : NULL;
 }
 
 /* Those of the largest weight/e, e exponential. */
 static kn_tensor *without_replacement(kn_tensor *weights, int64_t n, kn_rng *rng) {
-    kn_tensor *e = (kn_exponential)(kn_tensor_shape(weights), 1, rng), *places = NULL;
-    kn_tensor *keys = (kn_div)(weights, (kn_affine)(e, 1, DBL_MIN));
+    kn_tensor *e = kn_exponential(kn_tensor_shape(weights), 1, rng), *places = NULL;
+    kn_tensor *keys = kn_div(weights, kn_affine(e, 1, DBL_MIN));
     if (!keys) return NULL;
-    kn_status status = (kn_topk)(NULL, &places, keys, n, -1, false);
+    kn_status status = kn_topk(NULL, &places, keys, n, -1, false);
     return status < 0 ? kn_error_defer(status) : places;
 }
 
-kn_tensor *(kn_multinomial)(kn_tensor *weights, int64_t n, bool replace, kn_rng *rng) {
+kn_tensor *kn_multinomial(kn_tensor *weights, int64_t n, bool replace, kn_rng *rng) {
     KN__AS("multinomial", "weights");
     const kn_op op = KN_OP_uniform;
     int last = -1;
@@ -287,8 +287,8 @@ kn_tensor *(kn_multinomial)(kn_tensor *weights, int64_t n, bool replace, kn_rng 
     shape.dim[last] = n;
     if (n == 0) return kn__filled(weights, 0, KN_I64, shape);
     KN__FRAME_INSIDE(.device = weights->storage->device, .dtype = KN_F64, .record = KN_OFF);
-    kn_tensor *wide = (kn_cast)(weights, KN_F64);
-    if (wide) wide = (kn_div)(wide, (kn_max)(wide, KN_SHAPE(-1), true)); /* no sum overflows */
+    kn_tensor *wide = kn_cast(weights, KN_F64);
+    if (wide) wide = kn_div(wide, kn_max(wide, KN_SHAPE(-1), true)); /* no sum overflows */
     if (!wide) return NULL;
     kn_tensor *y = replace ? with_replacement(wide, shape, rng) : without_replacement(wide, n, rng);
     return kn__given(y);
@@ -315,8 +315,8 @@ kn__truncated kn__truncated_of(const kn_attr_truncated *attr) {
     return t;
 }
 
-kn_tensor *(kn_truncated_normal)(kn_shape shape, double mean, double stddev, double lo, double hi,
-                                 kn_rng *rng) {
+kn_tensor *kn_truncated_normal(kn_shape shape, double mean, double stddev, double lo, double hi,
+                               kn_rng *rng) {
     if (kn_pending()) return NULL;
     kn_attr_truncated attr = {.mean = mean,
                               .stddev = stddev,
@@ -346,7 +346,7 @@ bool kn__infer_dropout(kn_op_call *call) {
     return is_state(call, call->in[1]) && kn__like(call, 0, call->in[0]);
 }
 
-kn_tensor *(kn_dropout)(kn_tensor *x, double p, kn_rng *rng) {
+kn_tensor *kn_dropout(kn_tensor *x, double p, kn_rng *rng) {
     kn_attr_scalars attr = {p, 0};
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_dropout, &attr, KN_LIST_(x, x), 1);

@@ -90,7 +90,7 @@ void *kn__fail_shapes(kn_op op, kn_tensor *x, const char *fmt, ...) {
     return NULL;
 }
 
-kn_tensor *(kn_select)(kn_tensor *x, int64_t index, int axis) {
+kn_tensor *kn_select(kn_tensor *x, int64_t index, int axis) {
     KN__AS("select");
     const kn_op op = KN_OP_strided;
     if (!kn__axis_of(&axis, op, x)) return NULL;
@@ -108,7 +108,7 @@ bool kn__axes_of(uint32_t *mask, kn_op op, kn_tensor *x, const kn_shape *axes) {
     return kn__check_readable(op, &x, 1) && kn__axes(mask, &call, axes);
 }
 
-kn_tensor *(kn_flip)(kn_tensor *x, kn_shape axes) {
+kn_tensor *kn_flip(kn_tensor *x, kn_shape axes) {
     KN__AS("flip");
     uint32_t mask;
     if (!kn__axes_of(&mask, KN_OP_strided, x, &axes)) return NULL;
@@ -135,7 +135,7 @@ static int64_t diagonal_size(int64_t *first_row, int64_t *first_column, int64_t 
     return n > 0 ? n : 0;
 }
 
-kn_tensor *(kn_diagonal)(kn_tensor *x, int64_t k, int axis_row, int axis_column) {
+kn_tensor *kn_diagonal(kn_tensor *x, int64_t k, int axis_row, int axis_column) {
     KN__AS("diagonal");
     const kn_op op = KN_OP_strided;
     if (!kn__axis_of(&axis_row, op, x) || !kn__axis_of(&axis_column, op, x)) return NULL;
@@ -154,11 +154,11 @@ kn_tensor *(kn_diagonal)(kn_tensor *x, int64_t k, int axis_row, int axis_column)
     return kn__strided(x, &attr);
 }
 
-kn_tensor *(kn_diag)(kn_tensor *x, int64_t k) {
+kn_tensor *kn_diag(kn_tensor *x, int64_t k) {
     KN__AS("diag");
     const kn_op op = KN_OP_strided_set;
     if (!kn__check_readable(op, &x, 1)) return NULL;
-    if (x->n_dims == 2) return (kn_diagonal)(x, k, 0, 1);
+    if (x->n_dims == 2) return kn_diagonal(x, k, 0, 1);
     int64_t beside = k < 0 ? -k : k, n, step;
     if (x->n_dims != 1) return kn__fail_shapes(op, x, "x must have one or two dimensions");
     if (k == INT64_MIN || __builtin_add_overflow(x->n, beside, &n) ||
@@ -181,7 +181,7 @@ kn_tensor *(kn_diag)(kn_tensor *x, int64_t k) {
 
 /* --- one dimension more or less --- */
 
-kn_tensor *(kn_squeeze)(kn_tensor *x, kn_shape axes) {
+kn_tensor *kn_squeeze(kn_tensor *x, kn_shape axes) {
     KN__AS("squeeze");
     uint32_t mask;
     if (!kn__axes_of(&mask, KN_OP_reshape, x, &axes)) return NULL;
@@ -195,7 +195,7 @@ kn_tensor *(kn_squeeze)(kn_tensor *x, kn_shape axes) {
         }
         shape.dim[shape.n_dims++] = x->dim[i];
     }
-    return (kn_reshape)(x, shape);
+    return kn_reshape(x, shape);
 }
 
 /* Where a new axis goes among those of x: 0 … n_dims, negative ones from the end. */
@@ -221,13 +221,13 @@ static kn_shape with_axis(const kn_tensor *x, int axis, int64_t n) {
     return shape;
 }
 
-kn_tensor *(kn_unsqueeze)(kn_tensor *x, int axis) {
+kn_tensor *kn_unsqueeze(kn_tensor *x, int axis) {
     KN__AS("unsqueeze");
     if (!new_axis(&axis, KN_OP_reshape, x)) return NULL;
-    return (kn_reshape)(x, with_axis(x, axis, 1));
+    return kn_reshape(x, with_axis(x, axis, 1));
 }
 
-kn_tensor *(kn_stack)(kn_tensor *const x[], int n_x, int axis) {
+kn_tensor *kn_stack(kn_tensor *const x[], int n_x, int axis) {
     KN__AS("stack");
     if (kn_pending()) return NULL;
     if (n_x < 1) return kn_op_fail(KN_OP_concat, KN_ERR_INVALID, "n_x is %d", n_x);
@@ -237,11 +237,11 @@ kn_tensor *(kn_stack)(kn_tensor *const x[], int n_x, int axis) {
     if (!with) return kn_op_fail(KN_OP_concat, KN_ERR_OOM, "no host memory for %d inputs", n_x);
     int n = 0;
     while (n < n_x && kn__check_readable(KN_OP_concat, &x[n], 1) && x[n]->n_dims < KN_DIMS_MAX &&
-           (with[n] = (kn_reshape)(x[n], with_axis(x[n], axis <= x[n]->n_dims ? axis : 0, 1)))) {
+           (with[n] = kn_reshape(x[n], with_axis(x[n], axis <= x[n]->n_dims ? axis : 0, 1)))) {
         n++;
     }
     if (n == n_x)
-        y = (kn_concat)(with, n_x, axis);
+        y = kn_concat(with, n_x, axis);
     else if (!kn_pending())
         kn__fail_shapes(KN_OP_concat, x[n], "x[%d] does not fit x[0]", n);
     while (n--) kn_drop(with[n]);
@@ -298,7 +298,7 @@ static kn_status cuttable(kn_tensor *out[], int n, int *axis, kn_tensor *x) {
     return kn__axis_of(axis, KN_OP_slice, x) ? KN_OK : kn_check();
 }
 
-kn_status(kn_split_axis)(kn_tensor *out[], kn_tensor *x, const int64_t sizes[], int n, int axis) {
+kn_status kn_split_axis(kn_tensor *out[], kn_tensor *x, const int64_t sizes[], int n, int axis) {
     KN__AS("split_axis");
     KN_TRY(cuttable(out, n, &axis, x));
     if (!sizes && n > 0) return named_null("sizes");
@@ -312,12 +312,12 @@ kn_status(kn_split_axis)(kn_tensor *out[], kn_tensor *x, const int64_t sizes[], 
     return kn_check();
 }
 
-kn_status(kn_split_rows)(kn_tensor *out[], kn_tensor *x, const int64_t sizes[], int n) {
+kn_status kn_split_rows(kn_tensor *out[], kn_tensor *x, const int64_t sizes[], int n) {
     KN__AS("split_rows");
-    return (kn_split_axis)(out, x, sizes, n, 0);
+    return kn_split_axis(out, x, sizes, n, 0);
 }
 
-kn_status(kn_chunk)(kn_tensor *out[], kn_tensor *x, int n, int axis) {
+kn_status kn_chunk(kn_tensor *out[], kn_tensor *x, int n, int axis) {
     KN__AS("chunk");
     KN_TRY(cuttable(out, n, &axis, x));
     if (n >= 1) return cut(out, x, axis, NULL, n, range_of);
@@ -325,7 +325,7 @@ kn_status(kn_chunk)(kn_tensor *out[], kn_tensor *x, int n, int axis) {
     return kn_check();
 }
 
-kn_status(kn_unbind)(kn_tensor *out[], kn_tensor *x, int n, int axis) {
+kn_status kn_unbind(kn_tensor *out[], kn_tensor *x, int n, int axis) {
     KN__AS("unbind");
     KN_TRY(cuttable(out, n, &axis, x));
     if (n == x->dim[axis]) return cut(out, x, axis, NULL, n, element_of);
@@ -336,7 +336,7 @@ kn_status(kn_unbind)(kn_tensor *out[], kn_tensor *x, int n, int axis) {
 
 /* --- copies of the same elements --- */
 
-kn_tensor *(kn_repeat)(kn_tensor *x, int64_t n, int axis) {
+kn_tensor *kn_repeat(kn_tensor *x, int64_t n, int axis) {
     KN__AS("repeat");
     const kn_op op = KN_OP_broadcast;
     if (!kn__axis_of(&axis, op, x)) return NULL;
@@ -349,9 +349,9 @@ kn_tensor *(kn_repeat)(kn_tensor *x, int64_t n, int axis) {
     if (__builtin_mul_overflow(x->dim[axis], n, &dim))
         return kn__fail_shapes(op, x, "n is too large");
     shape.dim[axis] = dim;
-    kn_tensor *y = (kn_reshape)(x, KN_SHAPE(outer, 1, inner));
-    y = y ? (kn_broadcast)(y, KN_SHAPE(outer, n, inner)) : NULL;
-    return y ? (kn_reshape)(y, shape) : NULL;
+    kn_tensor *y = kn_reshape(x, KN_SHAPE(outer, 1, inner));
+    y = y ? kn_broadcast(y, KN_SHAPE(outer, n, inner)) : NULL;
+    return y ? kn_reshape(y, shape) : NULL;
 }
 
 /* Axes that one broadcast tiles: two dimensions each, and one for all before them. */
@@ -375,12 +375,12 @@ static kn_tensor *tile_axes(kn_tensor *x, const int64_t times[], int first, int 
         from.dim[from.n_dims++] = 1, to.dim[to.n_dims++] = n;
         from.dim[from.n_dims++] = d, to.dim[to.n_dims++] = d;
     }
-    kn_tensor *y = (kn_reshape)(x, from);
-    y = y ? (kn_broadcast)(y, to) : NULL;
-    return y ? (kn_reshape)(y, shape) : NULL;
+    kn_tensor *y = kn_reshape(x, from);
+    y = y ? kn_broadcast(y, to) : NULL;
+    return y ? kn_reshape(y, shape) : NULL;
 }
 
-kn_tensor *(kn_tile)(kn_tensor *x, kn_shape times) {
+kn_tensor *kn_tile(kn_tensor *x, kn_shape times) {
     KN__AS("tile");
     const kn_op op = KN_OP_broadcast;
     if (!kn__check_readable(op, &x, 1)) return NULL;
@@ -404,7 +404,7 @@ kn_tensor *(kn_tile)(kn_tensor *x, kn_shape times) {
 
 bool kn__infer_roll(kn_op_call *call) { return kn__like(call, 0, call->in[0]); }
 
-kn_tensor *(kn_roll)(kn_tensor *x, int64_t shift, int axis) {
+kn_tensor *kn_roll(kn_tensor *x, int64_t shift, int axis) {
     if (!kn__axis_of(&axis, KN_OP_roll, x)) return NULL;
     int64_t n = x->dim[axis], by = n ? shift % n : 0;
     kn_attr_roll attr = {axis, by < 0 ? by + n : by};
@@ -425,12 +425,12 @@ static kn_attr_triangle triangle_attr(int64_t diagonal) {
     return (kn_attr_triangle){diagonal > most ? most : diagonal < -most ? -most : diagonal};
 }
 
-kn_tensor *(kn_triu)(kn_tensor *x, int64_t diagonal) {
+kn_tensor *kn_triu(kn_tensor *x, int64_t diagonal) {
     kn_attr_triangle attr = triangle_attr(diagonal);
     return KN_CALL(triu, &attr, x);
 }
 
-kn_tensor *(kn_tril)(kn_tensor *x, int64_t diagonal) {
+kn_tensor *kn_tril(kn_tensor *x, int64_t diagonal) {
     kn_attr_triangle attr = triangle_attr(diagonal);
     return KN_CALL(tril, &attr, x);
 }

@@ -71,8 +71,8 @@ int64_t kn_rnn_params(int64_t inputs, const kn_rnn_options *options) {
     return network(&attr, inputs, options) ? params_of(&attr) : -1;
 }
 
-kn_tensor *(kn_rnn_param)(kn_tensor *w, int64_t inputs, const kn_rnn_options *options,
-                          int64_t layer, int direction, int gate, kn_rnn_part part) {
+kn_tensor *kn_rnn_param(kn_tensor *w, int64_t inputs, const kn_rnn_options *options, int64_t layer,
+                        int direction, int gate, kn_rnn_part part) {
     KN__AS("rnn_param", "w");
     kn_attr_rnn attr;
     if (!kn__check_readable(KN_OP_rnn, &w, 1) || !network(&attr, inputs, options)) return NULL;
@@ -173,7 +173,7 @@ static kn_tensor *run(kn_op_call *call, const kn_rnn_options *o, kn_tensor *in[5
     return y;
 }
 
-kn_tensor *(kn_rnn)(kn_tensor *x, kn_tensor *w, const kn_rnn_options *options) {
+kn_tensor *kn_rnn(kn_tensor *x, kn_tensor *w, const kn_rnn_options *options) {
     kn_op_call call;
     kn_tensor *in[5] = {x, w, KN_NONE, KN_NONE, KN_NONE};
     if (options && options->h_n) *options->h_n = NULL;

@@ -95,13 +95,13 @@ static kn_tensor *reduce(kn_op op, kn_tensor *x, const kn_shape *axes, bool keep
 }
 
 /* The sum of 64-bit integers could wrap. */
-kn_tensor *(kn_mean)(kn_tensor *x, kn_shape axes, bool keep_dims) {
+kn_tensor *kn_mean(kn_tensor *x, kn_shape axes, bool keep_dims) {
     if (kn_pending() || !kn__check_readable(KN_OP_mean, &x, 1)) return NULL;
-    return reduce(KN_OP_mean, x->dtype == KN_I64 ? (kn_cast)(x, KN_F64) : x, &axes, keep_dims);
+    return reduce(KN_OP_mean, x->dtype == KN_I64 ? kn_cast(x, KN_F64) : x, &axes, keep_dims);
 }
 
 #define REDUCTION(name)                                                                            \
-    kn_tensor *(kn_##name)(kn_tensor * x, kn_shape axes, bool keep_dims) {                         \
+    kn_tensor *kn_##name(kn_tensor *x, kn_shape axes, bool keep_dims) {                            \
         return reduce(KN_OP_##name, x, &axes, keep_dims);                                          \
     }
 REDUCTION(sum)
@@ -119,7 +119,7 @@ REDUCTION(all)
 REDUCTION(argmax)
 REDUCTION(argmin)
 
-kn_tensor *(kn_norm)(kn_tensor *x, double p, kn_shape axes, bool keep_dims) {
+kn_tensor *kn_norm(kn_tensor *x, double p, kn_shape axes, bool keep_dims) {
     kn_attr_norm attr = {.keep_dims = keep_dims, .p = p};
     return reduce_with(KN_OP_norm, &x, 1, &axes, &attr);
 }
@@ -133,10 +133,10 @@ static kn_tensor *spread(kn_op op, kn_tensor *x, const kn_shape *axes, bool keep
     return reduce_with(op, in, 2, axes, &attr);
 }
 
-kn_tensor *(kn_var)(kn_tensor *x, kn_shape axes, bool keep_dims, const kn_var_options *options) {
+kn_tensor *kn_var(kn_tensor *x, kn_shape axes, bool keep_dims, const kn_var_options *options) {
     return spread(KN_OP_var, x, &axes, keep_dims, options);
 }
-kn_tensor *(kn_std)(kn_tensor *x, kn_shape axes, bool keep_dims, const kn_var_options *options) {
+kn_tensor *kn_std(kn_tensor *x, kn_shape axes, bool keep_dims, const kn_var_options *options) {
     return spread(KN_OP_std, x, &axes, keep_dims, options);
 }
 
@@ -161,13 +161,13 @@ static kn_status both(kn_tensor **values, kn_tensor **indices, kn_op op, kn_tens
     return KN_OK;
 }
 
-kn_status(kn_max_index)(kn_tensor **values, kn_tensor **indices, kn_tensor *x, kn_shape axes,
-                        bool keep_dims) {
+kn_status kn_max_index(kn_tensor **values, kn_tensor **indices, kn_tensor *x, kn_shape axes,
+                       bool keep_dims) {
     kn_attr_axes attr = {.keep_dims = keep_dims};
     return both(values, indices, KN_OP_max_index, x, &axes, &attr);
 }
-kn_status(kn_min_index)(kn_tensor **values, kn_tensor **indices, kn_tensor *x, kn_shape axes,
-                        bool keep_dims) {
+kn_status kn_min_index(kn_tensor **values, kn_tensor **indices, kn_tensor *x, kn_shape axes,
+                       bool keep_dims) {
     kn_attr_axes attr = {.keep_dims = keep_dims};
     return both(values, indices, KN_OP_min_index, x, &axes, &attr);
 }
@@ -195,17 +195,17 @@ static kn_tensor *scan(kn_op op, kn_tensor *x, int axis) {
     return reduce_with(op, &x, 1, &axes, &attr);
 }
 
-kn_tensor *(kn_cumsum)(kn_tensor *x, int axis) { return scan(KN_OP_cumsum, x, axis); }
-kn_tensor *(kn_cumprod)(kn_tensor *x, int axis) { return scan(KN_OP_cumprod, x, axis); }
-kn_tensor *(kn_cummax)(kn_tensor *x, int axis) { return scan(KN_OP_cummax, x, axis); }
-kn_tensor *(kn_cummin)(kn_tensor *x, int axis) { return scan(KN_OP_cummin, x, axis); }
+kn_tensor *kn_cumsum(kn_tensor *x, int axis) { return scan(KN_OP_cumsum, x, axis); }
+kn_tensor *kn_cumprod(kn_tensor *x, int axis) { return scan(KN_OP_cumprod, x, axis); }
+kn_tensor *kn_cummax(kn_tensor *x, int axis) { return scan(KN_OP_cummax, x, axis); }
+kn_tensor *kn_cummin(kn_tensor *x, int axis) { return scan(KN_OP_cummin, x, axis); }
 
-kn_status(kn_cummax_index)(kn_tensor **values, kn_tensor **indices, kn_tensor *x, int axis) {
+kn_status kn_cummax_index(kn_tensor **values, kn_tensor **indices, kn_tensor *x, int axis) {
     KN__AS("cummax_index", "x");
     kn_attr_scan attr = {0};
     return both(values, indices, KN_OP_cummax, x, &KN_SHAPE(axis), &attr);
 }
-kn_status(kn_cummin_index)(kn_tensor **values, kn_tensor **indices, kn_tensor *x, int axis) {
+kn_status kn_cummin_index(kn_tensor **values, kn_tensor **indices, kn_tensor *x, int axis) {
     KN__AS("cummin_index", "x");
     kn_attr_scan attr = {0};
     return both(values, indices, KN_OP_cummin, x, &KN_SHAPE(axis), &attr);
@@ -237,22 +237,22 @@ static kn_tensor *sorted(kn_tensor *x, int axis, bool descending, int r) {
     return kn_op_run(&call);
 }
 
-kn_tensor *(kn_sort)(kn_tensor *x, int axis, bool descending) {
+kn_tensor *kn_sort(kn_tensor *x, int axis, bool descending) {
     return sorted(x, axis, descending, 0);
 }
-kn_tensor *(kn_argsort)(kn_tensor *x, int axis, bool descending) {
+kn_tensor *kn_argsort(kn_tensor *x, int axis, bool descending) {
     KN__AS("argsort");
     return sorted(x, axis, descending, 1);
 }
-kn_status(kn_sort_index)(kn_tensor **values, kn_tensor **indices, kn_tensor *x, int axis,
-                         bool descending) {
+kn_status kn_sort_index(kn_tensor **values, kn_tensor **indices, kn_tensor *x, int axis,
+                        bool descending) {
     KN__AS("sort_index");
     kn_attr_sort attr = {.descending = descending};
     kn_shape axes = KN_SHAPE(axis);
     return both(values, indices, KN_OP_sort, x, &axes, &attr);
 }
-kn_status(kn_topk)(kn_tensor **values, kn_tensor **indices, kn_tensor *x, int64_t k, int axis,
-                   bool smallest) {
+kn_status kn_topk(kn_tensor **values, kn_tensor **indices, kn_tensor *x, int64_t k, int axis,
+                  bool smallest) {
     kn_attr_sort attr = {.descending = !smallest, .k = k};
     kn_shape axes = KN_SHAPE(axis);
     return both(values, indices, KN_OP_topk, x, &axes, &attr);
@@ -305,7 +305,7 @@ bool kn__broadcasts_to(const kn_tensor *x, const kn_shape *shape) {
            !memcmp(both.dim, shape->dim, (size_t)shape->n_dims * sizeof shape->dim[0]);
 }
 
-kn_tensor *(kn_broadcast)(kn_tensor *x, kn_shape shape) {
+kn_tensor *kn_broadcast(kn_tensor *x, kn_shape shape) {
     kn_attr_shape attr = {.n_dims = shape.n_dims};
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_broadcast, &attr, &x, 1);

@@ -41,7 +41,7 @@ static kn_tensor *run_as_it_is(kn_op_call *call) {
     return y;
 }
 
-kn_tensor *(kn_rotary)(kn_tensor *x, const kn_rotary_options *options) {
+kn_tensor *kn_rotary(kn_tensor *x, const kn_rotary_options *options) {
     static const kn_rotary_options defaults = {.n = 0};
     kn_attr_rotary attr;
     kn_op_call call;

@@ -106,7 +106,7 @@ bool kn__has_frame(void);
 #define KN__FRAME_INSIDE(...)                                                                      \
     if (!kn__has_frame()) return NULL;                                                             \
     KN_FRAME(__VA_ARGS__)
-static inline kn_tensor *kn__given(kn_tensor *y) { return y ? (kn_keep)(y) : NULL; }
+static inline kn_tensor *kn__given(kn_tensor *y) { return y ? kn_keep(y) : NULL; }
 
 /* x as the result of an op that leaves it as it is: an alias, so that dropping it leaves x alone.
  */

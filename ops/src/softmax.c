@@ -17,5 +17,5 @@ static kn_tensor *softmax(kn_op op, kn_tensor *x, int axis) {
     return kn_op_run(&call);
 }
 
-kn_tensor *(kn_softmax)(kn_tensor *x, int axis) { return softmax(KN_OP_softmax, x, axis); }
-kn_tensor *(kn_logsoftmax)(kn_tensor *x, int axis) { return softmax(KN_OP_logsoftmax, x, axis); }
+kn_tensor *kn_softmax(kn_tensor *x, int axis) { return softmax(KN_OP_softmax, x, axis); }
+kn_tensor *kn_logsoftmax(kn_tensor *x, int axis) { return softmax(KN_OP_logsoftmax, x, axis); }

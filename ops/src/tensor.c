@@ -303,7 +303,7 @@ kn_tensor *kn_tensor_alias(kn_tensor *t) {
 
 kn_status kn_tensor_compute(kn_tensor *t) { return kn__compute(t); }
 
-kn_status(kn_compute)(kn_tensor *const t[], int n) {
+kn_status kn_compute(kn_tensor *const t[], int n) {
     KN_TRY(kn_check());
     if (n < 0) return KN_FAIL(KN_ERR_INVALID, "kn_compute: n is %d", n);
     if (!t && n > 0) return KN_FAIL(KN_ERR_INVALID, "kn_compute: t is NULL");
@@ -344,7 +344,7 @@ kn_status kn__fail_unreadable(const char *name, const kn_tensor *t) {
 
 /* --- slots --- */
 
-kn_status(kn_hold)(kn_tensor **slot, kn_tensor *t) {
+kn_status kn_hold(kn_tensor **slot, kn_tensor *t) {
     KN_TRY(kn_check());
     if (!slot || !t) return KN_FAIL(KN_ERR_INVALID, "kn_hold: %s is NULL", slot ? "t" : "slot");
     if (t->state == KN_TENSOR_ENDED) return kn__fail_unreadable("kn_hold: t", t);
@@ -363,11 +363,6 @@ void kn_unhold(kn_tensor **slot) {
     if (!t || t == &kn__none) return;
     atomic_fetch_sub_explicit(&t->holds, 1, memory_order_relaxed);
     kn_tensor_release(t);
-}
-
-kn_status kn_located_status(kn_status status, const char *file, int line) {
-    if (status < 0) kn_error_site(file, line);
-    return status;
 }
 
 static __attribute__((noinline)) kn_tensor *locate_error(const char *file, int line) {

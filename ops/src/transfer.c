@@ -42,7 +42,7 @@ kn_tensor *kn__constant_from(kn_device *device, const void *data, kn_dtype dtype
     return t;
 }
 
-kn_tensor *(kn_tensor_from)(const void *data, kn_dtype dtype, kn_shape shape) {
+kn_tensor *kn_tensor_from(const void *data, kn_dtype dtype, kn_shape shape) {
     kn__ops_thread *self = kn__ops_thread_get();
     if (!self || kn_pending()) return NULL;
     if (!data && kn__shape_numel(&shape) > 0) {
@@ -70,7 +70,7 @@ static kn_status read_out(kn__ops_thread *self, void *out, kn_tensor *t) {
     return s->device == self->host ? KN_OK : kn_stream_sync(s->device, s->stream);
 }
 
-kn_status(kn_item)(double *out, kn_tensor *t) {
+kn_status kn_item(double *out, kn_tensor *t) {
     KN_TRY(readable("kn_item", t));
     if (!out) return KN_FAIL(KN_ERR_INVALID, "kn_item: out is NULL");
     if (t->n != 1) {
@@ -86,7 +86,7 @@ kn_status(kn_item)(double *out, kn_tensor *t) {
     return KN_OK;
 }
 
-kn_status(kn_copy_out)(void *out, size_t out_bytes, kn_tensor *t) {
+kn_status kn_copy_out(void *out, size_t out_bytes, kn_tensor *t) {
     KN_TRY(readable("kn_copy_out", t));
     if (!out && out_bytes) return KN_FAIL(KN_ERR_INVALID, "kn_copy_out: out is NULL");
     if (out_bytes != size_of(t)) {
@@ -99,7 +99,7 @@ kn_status(kn_copy_out)(void *out, size_t out_bytes, kn_tensor *t) {
     return self ? read_out(self, out, t) : kn_check();
 }
 
-kn_status(kn_copy_into)(kn_tensor *t, const void *data, size_t data_bytes) {
+kn_status kn_copy_into(kn_tensor *t, const void *data, size_t data_bytes) {
     KN_TRY(readable("kn_copy_into", t));
     if (!data && data_bytes) return KN_FAIL(KN_ERR_INVALID, "kn_copy_into: data is NULL");
     if (data_bytes != size_of(t)) {
@@ -197,7 +197,7 @@ static kn_tensor *moved(kn__ops_thread *self, kn_tensor *x, kn_device *device) {
     return kn_error_defer(status);
 }
 
-kn_tensor *(kn_to)(kn_tensor *x, kn_device *device) {
+kn_tensor *kn_to(kn_tensor *x, kn_device *device) {
     if (!kn__check_readable(KN_OP_to, &x, 1)) return NULL;
     if (!device) return kn_op_fail(KN_OP_to, KN_ERR_INVALID, "device is NULL");
     if (x->storage->device == device) return kn__op_same(x);
@@ -208,8 +208,8 @@ kn_tensor *(kn_to)(kn_tensor *x, kn_device *device) {
     if (status < 0) return kn_error_defer(status);
     if (x->storage->device != self->host && device != self->host &&
         !is_direct(x->storage->device, device)) { /* by the host */
-        kn_tensor *between = (kn_to)(x, self->host);
-        return between ? (kn_to)(between, device) : NULL;
+        kn_tensor *between = kn_to(x, self->host);
+        return between ? kn_to(between, device) : NULL;
     }
     kn_scope scope = kn_scope_begin_static("to");
     kn_tensor *y = moved(self, x, device);

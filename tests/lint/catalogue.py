@@ -204,7 +204,7 @@ def make(program):
     page += table_text("Comparisons and logic", COLUMNS, [of[op.name] for op in everything if op.kind == "compare"])
     page += table_text("With kernels of their own", COLUMNS, [of[op.name] for op in public])
     page += table_text("For gradients, optimisers and other functions", COLUMNS, [of[op.name] for op in inner])
-    composed = sorted(set(docs) - {"kn_located", "kn_located_status"} - {"kn_" + op.name for op in everything})
+    composed = sorted(set(docs) - {"kn_located"} - {"kn_" + op.name for op in everything})
     page += table_text("Functions made of ops", ["name", "what"], [[f"`{name}`", plain(docs[name])] for name in composed])
     empty = [f"{row[0]} has no {column}" for row in of.values() for column, cell in zip(COLUMNS, row) if not cell.strip()]
     empty += [f"{name} has no comment" for name in composed if not docs[name]]

@@ -10,7 +10,7 @@ import pages  # noqa: E402
 
 PAGE = "docs/from-numpy-pytorch.md"
 NOT_OPS = {"knet/tensor.h", "knet/frame.h"}  # ops.h includes what they include too
-NOT_FOR_USERS = {"kn_located", "kn_located_status"}
+NOT_FOR_USERS = {"kn_located"}
 bad = []
 
 

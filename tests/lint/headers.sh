@@ -7,7 +7,7 @@ include=()
 for folder in alloc profiler ops autograd comm tools/train; do include+=("-I$folder/include"); done
 made=$(mktemp -d)
 trap 'rm -rf "$made"' EXIT
-cmake -DOUT="$made" -P ops/sites.cmake
+cmake -DOUT="$made" -P cmake/KnetSites.cmake
 include+=("-I$made")
 warn=(-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror -fsyntax-only)
 bad=0

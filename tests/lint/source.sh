@@ -16,7 +16,7 @@ for folder in "${order[@]}"; do
   while IFS=: read -r file line text; do
     header=$(sed 's/.*[<"]\(knet\/[^>"]*\)[>"].*/\1/' <<<"$text")
     owner=${home[$header]:-}
-    [ "$header" != knet/ops_sites.h ] || continue # the build makes it
+    [[ $header != knet/sites/* ]] || continue # the build makes it
     if [ -z "$owner" ]; then
       complain "$file:$line: $header is no public header"
     elif [ "$(rank "$owner")" -gt "$(rank "$folder")" ]; then

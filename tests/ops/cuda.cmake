@@ -154,7 +154,7 @@ if(CUDAToolkit_FOUND AND CUDNN_INCLUDE_DIR AND CMAKE_CXX_COMPILER
             LINK KnetC::ops knet_base ${CMAKE_DL_LIBS} ENV ASAN_OPTIONS=detect_stack_use_after_return=0:intercept_tls_get_addr=0
             ARGS ${CMAKE_CXX_COMPILER} -O1 -w -std=c++17 -ffp-contract=off -DKN_EMULATE ${quick}
                  -I${CMAKE_CURRENT_SOURCE_DIR} -I${PROJECT_SOURCE_DIR}/ops/src -I${PROJECT_SOURCE_DIR}/ops/include
-                 -I${PROJECT_SOURCE_DIR}/alloc/include -I${CUDAToolkit_INCLUDE_DIRS})
+                 -I${PROJECT_BINARY_DIR}/ops/include -I${PROJECT_SOURCE_DIR}/alloc/include -I${CUDAToolkit_INCLUDE_DIRS})
   target_compile_definitions(test_ops_cuda_chains_emulated PRIVATE cudaMemsetAsync=emulate_memset
                              cudaMemcpyAsync=emulate_memcpy)
   target_include_directories(test_ops_cuda_chains_emulated PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}

@@ -113,7 +113,7 @@ static kn_shape shape_of_all(int64_t n, kn_shape sample) {
     return s;
 }
 
-kn_tensor *(kn_dataset_x)(const kn_dataset *d) {
+kn_tensor *kn_dataset_x(const kn_dataset *d) {
     if (kn_pending()) return NULL;
     if (!d) return KN_FAIL_NULL(KN_ERR_INVALID, "kn_dataset_x: data is NULL");
     if (d->offset)
@@ -125,7 +125,7 @@ kn_tensor *(kn_dataset_x)(const kn_dataset *d) {
     return kn_affine(kn_cast(kn_tensor_from(d->x, KN_U8, shape), KN_F32), 1.0f / 255.0f, 0);
 }
 
-kn_tensor *(kn_dataset_y)(const kn_dataset *d) {
+kn_tensor *kn_dataset_y(const kn_dataset *d) {
     if (kn_pending()) return NULL;
     if (!d) return KN_FAIL_NULL(KN_ERR_INVALID, "kn_dataset_y: data is NULL");
     return d->y ? kn_tensor_from(d->y, d->y_dtype, shape_of_all(d->n, d->y_shape)) : NULL;

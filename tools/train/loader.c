@@ -339,6 +339,8 @@ bool kn_loader_cycle(kn_loader *l, kn_batch *batch) {
 
 /* --- places --- */
 kn_status kn_loader_place_get(kn_loader_place *out, kn_loader *l) {
+    if (!out || !l)
+        return KN_FAIL(KN_ERR_INVALID, "kn_loader_place_get: %s is NULL", out ? "loader" : "out");
     kn_loader_place place = {
         .index = l->index * l->options.n_ranks, .n_images = l->data->n, .batch = l->options.batch};
     KN_TRY(kn_rng_state_get(&place.seed, &place.offset, l->rng));
@@ -357,6 +359,8 @@ int64_t kn__loader_batch_of(const kn_loader *l, int64_t index) {
 }
 
 kn_status kn_loader_place_set(kn_loader *l, const kn_loader_place *place) {
+    if (!l || !place)
+        return KN_FAIL(KN_ERR_INVALID, "kn_loader_place_set: %s is NULL", l ? "place" : "loader");
     if (place->n_images != l->data->n || place->batch != l->options.batch)
         return KN_FAIL(KN_ERR_INVALID,
                        "the place is of %" PRId64 " samples in batches of %" PRId64

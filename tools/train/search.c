@@ -117,6 +117,7 @@ static kn_status bracket_run(trial *best, trial *trials, int64_t n, int s, const
 
 kn_status kn_hyperband_run(int64_t *best_i, double *loss, const kn_hyperband *h) {
     kn_hyperband o;
+    if (!h) return KN_FAIL(KN_ERR_INVALID, "kn_hyperband_run: the options are NULL");
     KN_TRY(options_read(&o, h));
     if (!o.fn) return KN_FAIL(KN_ERR_INVALID, "kn_hyperband_run: fn is NULL");
     int s_max = brackets_of(&o);

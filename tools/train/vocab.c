@@ -150,6 +150,8 @@ static kn_status words_number(kn_vocab *v, const kn_vocab_options *o) {
 kn_status kn_vocab_create(kn_vocab **out, const char *text, size_t text_bytes,
                           const kn_vocab_options *options) {
     kn_vocab_options o = options ? *options : (kn_vocab_options){0};
+    if (!out || (!text && text_bytes))
+        return KN_FAIL(KN_ERR_INVALID, "kn_vocab_create: %s is NULL", out ? "text" : "out");
     for (int i = 0; i < 4; i++)
         if (o.reserved[i])
             return KN_FAIL(KN_ERR_INVALID, "kn_vocab_create: a reserved option is not zero");
@@ -201,6 +203,12 @@ int64_t kn_vocab_find(const kn_vocab *v, const char *text, size_t n) {
 
 kn_status kn_vocab_encode(int64_t **index, int64_t *n, const kn_vocab *v, const char *text,
                           size_t text_bytes) {
+    const char *missing = !index                ? "index"
+                          : !n                  ? "n"
+                          : !v                  ? "vocab"
+                          : text || !text_bytes ? NULL
+                                                : "text";
+    if (missing) return KN_FAIL(KN_ERR_INVALID, "kn_vocab_encode: %s is NULL", missing);
     cutter c = {.at = text, .end = text + text_bytes, .unit = v->unit};
     size_t room = 0, used = 0;
     int64_t *list = NULL;

@@ -123,6 +123,30 @@ KN_API void kn_log_write(int level, const char *fmt, ...) KN_PRINTF(2, 3);
 /* For options: "not this feature", where zero means "default". */
 #define KN_OFF (-1)
 
+/* Not for users: a failed call's error gets the place of the call, and the result is handed on. The
+ * files in knet/sites make every function that returns a status, a tensor or a layer a macro of its
+ * name that does this. With KN_NO_CALL_SITES defined before the headers the functions stay as they
+ * are, and errors keep the place of the call around them: for a library whose callers are to see
+ * their own lines. */
+static inline KN_MUST_CHECK kn_status kn_located_status(kn_status status, const char *file,
+                                                        int line) {
+    if (status < 0) kn_error_site(file, line);
+    return status;
+}
+static inline void *kn_located_as(const void *object, const char *file, int line) {
+    if (!object && kn_pending() < 0) kn_error_site(file, line);
+    return (void *)object;
+}
+#ifdef KN_NO_CALL_SITES
+#define KN_LOCATED_STATUS(call) call
+#define KN_LOCATED_AS(type, call) call
+#define KN_LOCATED(call) call
+#else
+#define KN_LOCATED_STATUS(call) kn_located_status(call, __FILE__, __LINE__)
+#define KN_LOCATED_AS(type, call) ((type *)kn_located_as(call, __FILE__, __LINE__))
+#define KN_LOCATED(call) kn_located(call, __FILE__, __LINE__)
+#endif
+
 #ifdef __cplusplus
 }
 #endif

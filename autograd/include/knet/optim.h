@@ -243,6 +243,8 @@ KN_API kn_tensor *kn_ema_at(kn_ema *ema, int i);
  * that averages exchanged after them give back. No-op on NULL. */
 KN_API void kn_ema_destroy(kn_ema *ema);
 
+#include <knet/sites/optim.h>
+
 #ifdef __cplusplus
 }
 #endif

@@ -169,6 +169,8 @@ KN_API uint64_t kn_params_begun(const kn_params *params);
  * to leave out a batch. */
 KN_API void kn_params_grad_zero(kn_params *params);
 
+#include <knet/sites/param.h>
+
 #ifdef __cplusplus
 }
 #endif

@@ -58,6 +58,8 @@ KN_API kn_loss_scale_state kn_loss_scale_state_get(const kn_loss_scale *scale);
 KN_API KN_MUST_CHECK kn_status kn_loss_scale_state_set(kn_loss_scale *scale,
                                                        const kn_loss_scale_state *state);
 
+#include <knet/sites/scale.h>
+
 #ifdef __cplusplus
 }
 #endif

@@ -168,6 +168,8 @@ typedef kn_tensor *(*kn_gradcheck_fn)(void *ctx, kn_tensor *const x[]);
 KN_API KN_MUST_CHECK kn_status kn_gradcheck(kn_gradcheck_fn f, void *ctx, kn_tensor *const x[],
                                             int n_x, int order, double rtol, double atol);
 
+#include <knet/sites/tape.h>
+
 #ifdef __cplusplus
 }
 #endif

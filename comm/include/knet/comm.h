@@ -140,6 +140,8 @@ KN_API void kn_comm_abort(kn_comm *comm, const char *why);
  * it back. NaN and negative values count as 0. */
 KN_API void kn_comm_interrupt(kn_comm *comm, double seconds);
 
+#include <knet/sites/comm.h>
+
 #ifdef __cplusplus
 }
 #endif

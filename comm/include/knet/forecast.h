@@ -78,6 +78,8 @@ KN_API KN_MUST_CHECK kn_status kn_forecast_ranks(kn_forecast_result *out, size_t
                                                  const kn_forecast *forecast, int n_ranks,
                                                  const kn_forecast_link *link);
 
+#include <knet/sites/forecast.h>
+
 #ifdef __cplusplus
 }
 #endif

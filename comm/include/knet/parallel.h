@@ -111,6 +111,8 @@ typedef struct kn_parallel_stats {
 KN_API void kn_parallel_stats_read(kn_parallel_stats *out, size_t out_bytes,
                                    const kn_parallel *parallel);
 
+#include <knet/sites/parallel.h>
+
 #ifdef __cplusplus
 }
 #endif

@@ -143,6 +143,8 @@ KN_API KN_MUST_CHECK kn_status kn_capture_reset(kn_capture *capture);
 KN_API void kn_capture_stats_read(kn_capture_stats *out, size_t out_bytes,
                                   const kn_capture *capture);
 
+#include <knet/sites/capture.h>
+
 #ifdef __cplusplus
 }
 #endif

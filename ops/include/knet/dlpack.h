@@ -38,6 +38,8 @@ KN_API KN_MUST_CHECK kn_status kn_dlpack_export_versioned(struct DLManagedTensor
 KN_API kn_tensor *kn_dlpack_import(struct DLManagedTensor *managed);
 KN_API kn_tensor *kn_dlpack_import_versioned(struct DLManagedTensorVersioned *managed);
 
+#include <knet/sites/dlpack.h>
+
 #ifdef __cplusplus
 }
 #endif

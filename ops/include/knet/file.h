@@ -90,6 +90,8 @@ KN_API KN_MUST_CHECK kn_status kn_safetensors_save(const char *path, const kn_na
                                                    int n, const char *const metadata[][2],
                                                    int n_metadata);
 
+#include <knet/sites/file.h>
+
 #ifdef __cplusplus
 }
 #endif

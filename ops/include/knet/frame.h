@@ -134,6 +134,8 @@ KN_API const char *kn_math_mode_name(kn_math_mode mode); /* "strict", "tf32", "b
 #define KN_FRAME_BY_(begin, ...) begin(&(kn_frame_options){.reserved = {0}, __VA_ARGS__})
 #endif
 
+#include <knet/sites/frame.h>
+
 #ifdef __cplusplus
 }
 #endif

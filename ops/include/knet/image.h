@@ -57,6 +57,8 @@ typedef struct kn_grid_options {
  * call, and can't be differentiated again: an UNSUPPORTED error. Source: Jaderberg et al. 2015. */
 KN_API kn_tensor *kn_grid_sample(kn_tensor *x, kn_tensor *grid, const kn_grid_options *options);
 
+#include <knet/sites/image.h>
+
 #ifdef __cplusplus
 }
 #endif

@@ -75,6 +75,8 @@ KN_API kn_tensor *kn_tensordot(kn_tensor *a, kn_tensor *b, kn_shape axes_a, kn_s
  * broadcast. Integers too. */
 KN_API kn_tensor *kn_cross(kn_tensor *a, kn_tensor *b, int axis);
 
+#include <knet/sites/linalg.h>
+
 #ifdef __cplusplus
 }
 #endif

@@ -59,6 +59,8 @@ KN_API kn_tensor *kn_instancenorm(kn_tensor *x, kn_tensor *weight, kn_tensor *bi
  * last)^-beta, x [B,C,…]: local response normalization. Source: Krizhevsky et al. 2012. */
 KN_API kn_tensor *kn_lrn(kn_tensor *x, int64_t size, double alpha, double beta, double k);
 
+#include <knet/sites/norm.h>
+
 #ifdef __cplusplus
 }
 #endif

@@ -582,12 +582,7 @@ KN_API kn_tensor *kn_gather(kn_tensor *x, kn_tensor *index, int axis);
 KN_API kn_tensor *kn_scatter(kn_tensor *x, kn_tensor *index, kn_tensor *y, int axis);
 KN_API kn_tensor *kn_scatter_add(kn_tensor *x, kn_tensor *index, kn_tensor *y, int axis);
 
-/* Not for users: add the call site to an error. */
-KN_API kn_tensor *kn_located(kn_tensor *t, const char *file, int line);
-KN_API KN_MUST_CHECK kn_status kn_located_status(kn_status status, const char *file, int line);
-#define KN_LOCATED(call) kn_located(call, __FILE__, __LINE__)
-#define KN_LOCATED_STATUS(call) kn_located_status(call, __FILE__, __LINE__)
-#include <knet/ops_sites.h>
+#include <knet/sites/ops.h>
 
 #ifdef __cplusplus
 }

@@ -35,6 +35,8 @@ KN_API KN_MUST_CHECK kn_status kn_print(FILE *out, kn_tensor *t, const kn_print_
 KN_API KN_MUST_CHECK kn_status kn_print_text(char *out, size_t out_bytes, size_t *length,
                                              kn_tensor *t, const kn_print_options *options);
 
+#include <knet/sites/print.h>
+
 #ifdef __cplusplus
 }
 #endif

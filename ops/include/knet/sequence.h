@@ -128,6 +128,8 @@ typedef struct kn_ctc_options {
 KN_API kn_tensor *kn_ctc_loss(kn_tensor *log_probs, kn_tensor *targets,
                               const kn_ctc_options *options);
 
+#include <knet/sites/sequence.h>
+
 #ifdef __cplusplus
 }
 #endif

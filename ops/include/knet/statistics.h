@@ -54,6 +54,8 @@ KN_API kn_tensor *kn_is_in(kn_tensor *x, kn_tensor *values);
 KN_API KN_MUST_CHECK kn_status kn_unique(kn_tensor **values, kn_tensor **inverse,
                                          kn_tensor **counts, kn_tensor *x);
 
+#include <knet/sites/statistics.h>
+
 #ifdef __cplusplus
 }
 #endif

@@ -122,6 +122,10 @@ KN_API void kn_unhold(kn_tensor **slot);
 KN_API kn_tensor *kn_keep(kn_tensor *t);
 KN_API void kn_drop(kn_tensor *t);
 
+/* Not for users: kn_located_as, which also notes where the tensor was made. */
+KN_API kn_tensor *kn_located(kn_tensor *t, const char *file, int line);
+#include <knet/sites/tensor.h>
+
 #ifdef __cplusplus
 }
 #endif

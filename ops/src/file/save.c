@@ -35,7 +35,7 @@ const void *kn__host_bytes(void **copied, kn_tensor *t) {
         (void)KN_FAIL(KN_ERR_OOM, "no host memory for %zu bytes of a tensor", bytes);
         return NULL;
     }
-    if ((kn_copy_out)(*copied, bytes, t) == KN_OK) return *copied;
+    if (kn_copy_out(*copied, bytes, t) == KN_OK) return *copied;
     free(*copied);
     return NULL;
 }

@@ -41,7 +41,7 @@ typedef struct parts {
 
 static parts parts_of_x(const attention *l, kn_tensor *x, int64_t before) {
     int64_t h = l->heads, g = l->kv_heads;
-    kn_tensor *all = in_heads((kn_layer_forward)(l->qkv, x), l->head_width);
+    kn_tensor *all = in_heads(kn_layer_forward(l->qkv, x), l->head_width);
     parts p = {heads_of(all, 0, h), heads_of(all, h, g), heads_of(all, h + g, g)};
     if (l->rotary_base > 0) {
         const kn_rotary_options o = {.base = l->rotary_base, .offset = before};
@@ -53,9 +53,9 @@ static parts parts_of_x(const attention *l, kn_tensor *x, int64_t before) {
 
 static parts parts_of_two(const attention *l, kn_tensor *x, kn_tensor *memory) {
     int64_t g = l->kv_heads;
-    parts p = {.q = in_heads((kn_layer_forward)(l->q, x), l->head_width)};
+    parts p = {.q = in_heads(kn_layer_forward(l->q, x), l->head_width)};
     if (!memory) return p;
-    kn_tensor *all = in_heads((kn_layer_forward)(l->kv, memory), l->head_width);
+    kn_tensor *all = in_heads(kn_layer_forward(l->kv, memory), l->head_width);
     p.k = heads_of(all, 0, g);
     p.v = heads_of(all, g, g);
     return p;
@@ -163,7 +163,7 @@ static kn_tensor *attend(kn_layer *layer, kn_tensor *x, const void *ctx) {
     kn_shape s = kn_tensor_shape(x);
     y = kn_reshape(kn_transpose(y, KN_SHAPE(0, 2, 1, 3)),
                    KN_SHAPE(s.dim[0], s.dim[1], l->heads * l->head_width));
-    y = y ? (kn_layer_forward)(l->out, y) : NULL;
+    y = y ? kn_layer_forward(l->out, y) : NULL;
     if (y && in->keys) {
         *in->keys = kn_keep(p.k);
         *in->values = kn_keep(p.v);
@@ -177,8 +177,8 @@ static kn_tensor *attention_forward(kn_layer *layer, kn_tensor *x) {
 static const kn__layer_kind attention_kind = {"kn_layer_attention", sizeof(attention),
                                               attention_forward, .is_group = true};
 
-kn_tensor *(kn_layer_attention_forward)(kn_layer *layer, kn_tensor *x,
-                                        const kn_layer_attention_inputs *inputs) {
+kn_tensor *kn_layer_attention_forward(kn_layer *layer, kn_tensor *x,
+                                      const kn_layer_attention_inputs *inputs) {
     if (kn_pending()) return NULL;
     if (!layer || layer->kind != &attention_kind)
         return KN_FAIL_NULL(KN_ERR_INVALID,
@@ -186,7 +186,7 @@ kn_tensor *(kn_layer_attention_forward)(kn_layer *layer, kn_tensor *x,
                             !layer          ? "NULL"
                             : layer->parent ? layer->path
                                             : "a root");
-    return inputs ? kn__layer_forward_by(layer, x, attend, inputs) : (kn_layer_forward)(layer, x);
+    return inputs ? kn__layer_forward_by(layer, x, attend, inputs) : kn_layer_forward(layer, x);
 }
 
 /* --- making one --- */

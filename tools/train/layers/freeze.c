@@ -122,14 +122,14 @@ kn_tensor *kn__layer_sum(kn_layer *layer, kn_tensor *x, kn_tensor *around, kn_la
     return kn_keep(layer->kind->sum(layer, x, around, act));
 }
 
-kn_tensor *(kn_layer_forward_add)(kn_layer *layer, kn_layer *norm, kn_tensor *x, kn_tensor *around,
-                                  kn_layer_act_fn act) {
+kn_tensor *kn_layer_forward_add(kn_layer *layer, kn_layer *norm, kn_tensor *x, kn_tensor *around,
+                                kn_layer_act_fn act) {
     if (!layer) return KN_FAIL_NULL(KN_ERR_INVALID, "kn_layer_forward_add: layer is NULL");
     if (kn_pending()) return NULL;
     bool folds = norm && layer->inside == norm && kn__layer_folds(layer);
     if (folds && around && layer->kind->sum && !kn__layer_norm_act(norm)) /* before the sum */
         return kn__layer_sum(layer, x, around, act);
-    kn_tensor *y = folds ? kn__layer_folded(layer, x) : (kn_layer_forward)(layer, x);
-    if (norm && y && !folds) y = (kn_layer_forward)(norm, y);
+    kn_tensor *y = folds ? kn__layer_folded(layer, x) : kn_layer_forward(layer, x);
+    if (norm && y && !folds) y = kn_layer_forward(norm, y);
     return kn__layer_activated(act, y && around ? kn_add(y, around) : y);
 }

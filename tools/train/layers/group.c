@@ -7,7 +7,7 @@ kn_tensor *kn__layer_run(kn_layer *first, const kn_layer *end, kn_tensor *x) {
     for (kn_layer *child = first, *next; child != end; child = next) {
         bool folds = child->next != end && kn__layer_folds(child);
         next = folds ? child->next->next : child->next;
-        kn_tensor *y = folds ? kn__layer_folded(child, at) : (kn_layer_forward)(child, at);
+        kn_tensor *y = folds ? kn__layer_folded(child, at) : kn_layer_forward(child, at);
         if (!y) return NULL;
         if (y != at && at != x) kn_drop(at);
         at = y;
@@ -49,7 +49,7 @@ static kn_tensor *residual_run(kn_layer *layer, kn_tensor *x, kn_layer_act_fn ac
     const residual *l = (residual *)layer;
     kn_layer *body = l->shortcut ? l->shortcut->next : layer->first, *last = last_of(l, body);
     kn_tensor *y = kn__layer_run(body, last, x);
-    kn_tensor *around = l->shortcut && y ? (kn_layer_forward)(l->shortcut, x) : x;
+    kn_tensor *around = l->shortcut && y ? kn_layer_forward(l->shortcut, x) : x;
     if (!y || !around) return NULL;
     return last ? kn__layer_sum(last, y, around, act) : kn__layer_activated(act, kn_add(y, around));
 }

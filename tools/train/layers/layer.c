@@ -44,7 +44,8 @@ kn_status kn_layer_create(kn_layer **out, kn_params *params, const kn_layer_opti
     static const kn_layer_options defaults = {0};
     if (!options) options = &defaults;
     KN_TRY(kn_check());
-    if (!params) return KN_FAIL(KN_ERR_INVALID, "kn_layer_create: params is NULL");
+    if (!out || !params)
+        return KN_FAIL(KN_ERR_INVALID, "kn_layer_create: %s is NULL", out ? "params" : "out");
     for (int i = 0; i < 4; i++)
         if (options->reserved[i])
             return KN_FAIL(KN_ERR_INVALID, "kn_layer_create: a reserved option is not zero");
@@ -247,7 +248,7 @@ kn_tensor *kn__layer_forward_by(kn_layer *layer, kn_tensor *x, kn__layer_run_fn 
     return forward(layer, x, run_fn, ctx);
 }
 
-kn_tensor *(kn_layer_forward)(kn_layer *layer, kn_tensor *x) {
+kn_tensor *kn_layer_forward(kn_layer *layer, kn_tensor *x) {
     if (!layer) return KN_FAIL_NULL(KN_ERR_INVALID, "kn_layer_forward: layer is NULL");
     return kn__layer_forward_by(layer, x, run, NULL);
 }

@@ -8,10 +8,6 @@
 
 #include "checked.h"
 
-/* An op that fails inside a layer is reported at the call site of kn_layer_forward. */
-#undef KN_LOCATED
-#define KN_LOCATED(call) (call)
-
 typedef struct kn__layer_kind {
     const char *name;                                     /* for messages: "kn_layer_conv" */
     size_t size_bytes;                                    /* of its struct */

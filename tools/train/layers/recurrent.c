@@ -72,10 +72,10 @@ kn_layer *kn_layer_rnn(kn_layer *parent, const char *name, int64_t n_in,
     return l->weight ? &l->base : kn__layer_undo(&l->base);
 }
 
-kn_tensor *(kn_layer_rnn_forward)(kn_layer *rnn, kn_tensor *x, const kn_layer_rnn_state *state) {
+kn_tensor *kn_layer_rnn_forward(kn_layer *rnn, kn_tensor *x, const kn_layer_rnn_state *state) {
     if (kn_pending()) return NULL;
     if (!rnn || rnn->kind != &recurrent_kind)
         return KN_FAIL_NULL(KN_ERR_INVALID, "kn_layer_rnn_forward: %s is not a kn_layer_rnn",
                             rnn ? rnn->path : "NULL");
-    return state ? kn__layer_forward_by(rnn, x, recurrent_run, state) : (kn_layer_forward)(rnn, x);
+    return state ? kn__layer_forward_by(rnn, x, recurrent_run, state) : kn_layer_forward(rnn, x);
 }

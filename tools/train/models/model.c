@@ -139,6 +139,7 @@ kn_tensor *kn_model_loss(const kn_model *model, const kn_batch *batch) {
 }
 
 kn_tensor *kn_model_turn_loss(const kn_model *model, const kn_batch *batch, int turn) {
+    if (!has_all(model, batch, "kn_model_turn_loss")) return NULL;
     const kn_model_turns *turns = model->kind->turns;
     if (!turns || turn < 0 || turn >= turns->n)
         return KN_FAIL_NULL(KN_ERR_INVALID, "the model %s has %d turns, not turn %d",
@@ -186,6 +187,9 @@ static kn_status turn_step(kn_tensor **loss, const kn_model *model, kn_optim *op
 kn_status kn_model_step(kn_tensor **loss, const kn_model *model, kn_optim *optim,
                         const kn_batch *batch) {
     KN_SLOT(sum);
+    if (!loss || !optim)
+        return KN_FAIL(KN_ERR_INVALID, "kn_model_step: %s is NULL", loss ? "optim" : "loss");
+    if (!has_all(model, batch, "kn_model_step")) return kn_check();
     int n = model->kind->turns ? model->kind->turns->n : 0;
     KN_TRY(kn__model_turns_fit(model, optim));
     for (int i = n ? 0 : -1; i < n; i++) KN_TRY(turn_step(&sum, model, optim, batch, i));

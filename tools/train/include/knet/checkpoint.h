@@ -80,6 +80,8 @@ KN_API KN_MUST_CHECK kn_status kn_checkpoint_save(const char *path, kn_checkpoin
  * again after loading. */
 KN_API KN_MUST_CHECK kn_status kn_checkpoint_load(kn_checkpoint *checkpoint, const char *path);
 
+#include <knet/sites/checkpoint.h>
+
 #ifdef __cplusplus
 }
 #endif

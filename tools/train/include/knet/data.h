@@ -103,6 +103,8 @@ kn_loader_classes(const kn_loader *loader); /* the largest label, plus one; 0: n
 /* The data; borrowed. */
 KN_API kn_dataset *kn_loader_dataset(kn_loader *loader);
 
+#include <knet/sites/data.h>
+
 #ifdef __cplusplus
 }
 #endif

@@ -145,11 +145,11 @@ KN_API int kn_dataset_is_sequence(const kn_dataset *data); /* whether samples ha
  * UNSUPPORTED for the x of sequences. */
 KN_API kn_tensor *kn_dataset_x(const kn_dataset *data);
 KN_API kn_tensor *kn_dataset_y(const kn_dataset *data);
-#define kn_dataset_x(...) KN_LOCATED((kn_dataset_x)(__VA_ARGS__))
-#define kn_dataset_y(...) KN_LOCATED((kn_dataset_y)(__VA_ARGS__))
 /* A hash of dtypes and shapes, of all classes and lengths, and of up to a MiB of x and y: one that
  * differs is of other data. Milliseconds. */
 KN_API uint64_t kn_dataset_hash(const kn_dataset *data);
+
+#include <knet/sites/dataset.h>
 
 #ifdef __cplusplus
 }

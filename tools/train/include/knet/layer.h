@@ -49,7 +49,6 @@ KN_API void kn_layer_destroy(kn_layer *root);
 
 /* The result of the layer for x. Errors name the layer's path. */
 KN_API kn_tensor *kn_layer_forward(kn_layer *layer, kn_tensor *x);
-#define kn_layer_forward(...) KN_LOCATED((kn_layer_forward)(__VA_ARGS__))
 
 /* --- layers with parameters --- */
 /* An activation, by its op: kn_relu, kn_tanh, kn_gelu, … */
@@ -104,7 +103,6 @@ typedef struct kn_layer_rnn_state {
  * kn_layer_recompute_set. */
 KN_API kn_tensor *kn_layer_rnn_forward(kn_layer *rnn, kn_tensor *x,
                                        const kn_layer_rnn_state *state);
-#define kn_layer_rnn_forward(...) KN_LOCATED((kn_layer_rnn_forward)(__VA_ARGS__))
 
 /* Options of kn_layer_attention; may be NULL. */
 typedef struct kn_layer_attention_options {
@@ -139,7 +137,6 @@ typedef struct kn_layer_attention_inputs {
  */
 KN_API kn_tensor *kn_layer_attention_forward(kn_layer *layer, kn_tensor *x,
                                              const kn_layer_attention_inputs *inputs);
-#define kn_layer_attention_forward(...) KN_LOCATED((kn_layer_attention_forward)(__VA_ARGS__))
 
 /* Options of the layers of normalization; may be NULL. */
 typedef struct kn_layer_norm_options {
@@ -237,7 +234,6 @@ KN_API void kn_layer_thaw(kn_layer *root);
  * act may be NULL. For the blocks of a kn_layer_function. */
 KN_API kn_tensor *kn_layer_forward_add(kn_layer *layer, kn_layer *norm, kn_tensor *x,
                                        kn_tensor *around, kn_layer_act_fn act);
-#define kn_layer_forward_add(...) KN_LOCATED((kn_layer_forward_add)(__VA_ARGS__))
 
 /* --- what a layer is made of --- */
 KN_API const char *kn_layer_name(const kn_layer *layer); /* inside its parent */
@@ -267,6 +263,8 @@ KN_API kn_rng *kn_layer_rng(kn_layer *layer);
  * inputs meet, as in a residual layer, together. See pipeline.h; kn_param_to says what does not go
  * with several devices. Errors: those of kn_params_to and kn_param_to. */
 KN_API KN_MUST_CHECK kn_status kn_layer_to(kn_layer *layer, kn_device *device);
+
+#include <knet/sites/layer.h>
 
 #ifdef __cplusplus
 }

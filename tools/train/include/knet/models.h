@@ -159,6 +159,8 @@ KN_API KN_MUST_CHECK kn_status kn_model_data_read_text(kn_dataset **out, const k
 KN_API KN_MUST_CHECK kn_status kn_model_optim_create(kn_optim **out, const kn_model *model,
                                                      double lr);
 
+#include <knet/sites/models.h>
+
 #ifdef __cplusplus
 }
 #endif

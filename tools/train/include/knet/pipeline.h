@@ -44,6 +44,8 @@ KN_API KN_MUST_CHECK kn_status kn_pipeline_micro(kn_layer *net, int n_micro);
 KN_API kn_tensor *kn_pipeline_forward(kn_layer *const stage[], int n_stages, kn_tensor *x,
                                       int n_micro);
 
+#include <knet/sites/pipeline.h>
+
 #ifdef __cplusplus
 }
 #endif

@@ -38,6 +38,8 @@ KN_API int64_t kn_hyperband_count(const kn_hyperband *h);
 /* *best: the configuration with the smallest loss. */
 KN_API KN_MUST_CHECK kn_status kn_hyperband_run(int64_t *best, double *loss, const kn_hyperband *h);
 
+#include <knet/sites/search.h>
+
 #ifdef __cplusplus
 }
 #endif

@@ -139,6 +139,8 @@ KN_API KN_MUST_CHECK kn_status kn_test(kn_test_result *out, const kn_model *mode
 KN_API KN_MUST_CHECK kn_status kn_evaluate(double *accuracy, const kn_model *model,
                                            kn_loader *loader);
 
+#include <knet/sites/train.h>
+
 #ifdef __cplusplus
 }
 #endif

@@ -52,6 +52,8 @@ KN_API KN_MUST_CHECK kn_status kn_vocab_parse(kn_vocab **out, const char *text);
 KN_API KN_MUST_CHECK kn_status kn_vocab_encode(int64_t **index, int64_t *n, const kn_vocab *vocab,
                                                const char *text, size_t text_bytes);
 
+#include <knet/sites/vocab.h>
+
 #ifdef __cplusplus
 }
 #endif
