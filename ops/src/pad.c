@@ -42,16 +42,21 @@ bool kn__infer_pad_edge_back(kn_op_call *call) {
     return shaped_along(call, call->in[0]->dim[attr->axis] - attr->before - attr->after);
 }
 
+/* Axis by axis. All are checked before: messages show x, and no axis too short has cost a copy. */
 static kn_tensor *pad_edges(kn_tensor *x, const kn_attr_pad *sizes, kn_pad_mode mode) {
     KN__AS("pad");
-    kn_tensor *y = NULL;
+    kn_attr_pad_edge axis[KN_DIMS_MAX];
+    int n = 0;
     for (int i = x->n_dims - 1; i >= 0; i--) {
         if (!sizes->before[i] && !sizes->after[i]) continue;
-        kn_attr_pad_edge attr = {i, sizes->before[i], sizes->after[i], mode};
-        y = KN_CALL(pad_edge, &attr, y ? y : x);
-        if (!y) return NULL;
+        axis[n] = (kn_attr_pad_edge){i, sizes->before[i], sizes->after[i], mode};
+        kn_op_call call;
+        kn_op_call_init(&call, KN_OP_pad_edge, &axis[n++], &x, 1);
+        if (!kn__check_inputs(&call) || !kn__infer_pad_edge(&call)) return NULL;
     }
-    return y ? y : kn__op_copy(x);
+    kn_tensor *y = n ? x : kn__op_copy(x);
+    for (int k = 0; k < n && y; k++) y = KN_CALL(pad_edge, &axis[k], y);
+    return y;
 }
 
 kn_tensor *kn_pad(kn_tensor *x, kn_shape before, kn_shape after, kn_pad_mode mode, double value) {

@@ -1,4 +1,5 @@
 /* Detached values, products with Jacobians, hooks of parameters, anomaly mode. */
+#include <knet/statistics.h>
 #include <math.h>
 
 #include "autograd_test.h"
@@ -315,6 +316,23 @@ static void the_first_value_that_is_not_finite_names_op_place_and_line(void **st
     kn_params_destroy(set);
 }
 
+/* Where no number is: the infinity in its place was asked for. */
+static void the_infinity_in_the_place_of_a_nan_is_none(void **state) {
+    (void)state;
+    kn_anomaly_set(true);
+    {
+        KN_TAPE();
+        kn_tensor *x = kn_watch(F32(KN_SHAPE(3), 1, NAN, 2)), *dx = NULL;
+        kn_tensor *y = kn_nan_max(x, KN_ALL, false);
+        assert_ok(kn_gradients(&dx, y, &x, 1, NULL));
+        assert_values(y, 2);
+        assert_values(dx, 0, 0, 1);
+        assert_null(kn_nan_max(kn_watch(F32(KN_SHAPE(1), NAN)), KN_ALL, false));
+        assert_fails(kn_check(), KN_ERR_INVALID, "has -inf at []");
+    }
+    kn_anomaly_set(false);
+}
+
 static kn_status log_forward(kn_tensor **y, kn_call *call, kn_tensor *const x[]) {
     (void)call;
     *y = kn_log(x[0]);
@@ -378,6 +396,7 @@ int main(void) {
                      OPS_TEST(a_hook_of_a_value_sees_its_whole_gradient),
                      OPS_TEST(a_hook_sees_the_bias_that_relu_delivers),
                      OPS_TEST(the_first_value_that_is_not_finite_names_op_place_and_line),
+                     OPS_TEST(the_infinity_in_the_place_of_a_nan_is_none),
                      OPS_TEST(the_result_of_an_op_of_ones_own_is_looked_at_too),
                      OPS_TEST(the_first_gradient_that_is_not_finite_names_op_and_parameter));
 }

@@ -223,7 +223,8 @@ static void wrong_fields_fail_and_leave_the_data_to_the_caller(void **state) {
     assert_op_fails(kn_dlpack_import(&m), KN_ERR_FORMAT, "data is NULL");
     assert_op_fails(kn_dlpack_import(NULL), KN_ERR_INVALID, "managed is NULL");
     struct DLManagedTensorVersioned v = {.major = 2};
-    assert_op_fails(kn_dlpack_import_versioned(&v), KN_ERR_UNSUPPORTED, "version 2.0");
+    assert_op_fails(kn_dlpack_import_versioned(&v), KN_ERR_UNSUPPORTED,
+                    "kn_dlpack_import_versioned: version 2.0");
     assert_int_equal(n_deleted, 0);
     struct DLManagedTensor *out = NULL;
     assert_fails(kn_dlpack_export(&out, KN_NONE), KN_ERR_INVALID, "KN_NONE");

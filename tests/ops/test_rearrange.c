@@ -199,6 +199,8 @@ static void each_mode_of_padding_has_its_elements(void **state) {
                   10, 0, 1, 0, 10, 11, 10);
     assert_op_fails(kn_pad(x, KN_SHAPE(3), KN_SHAPE(0), KN_PAD_REFLECT, 0), KN_ERR_SHAPE,
                     "axis 0 is too short for a padding of 3 and 0 (x [3])");
+    assert_op_fails(kn_pad(counted(2, 3), KN_SHAPE(2, 1), KN_SHAPE(0, 1), KN_PAD_REFLECT, 0),
+                    KN_ERR_SHAPE, "axis 0 is too short for a padding of 2 and 0 (x [2,3])");
     assert_op_fails(kn_pad(x, KN_SHAPE(0), KN_SHAPE(4), KN_PAD_CIRCULAR, 0), KN_ERR_SHAPE,
                     "too short");
     assert_op_fails(kn_pad(kn_zeros(KN_SHAPE(0)), KN_SHAPE(1), KN_SHAPE(0), KN_PAD_REPLICATE, 0),

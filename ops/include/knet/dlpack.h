@@ -23,7 +23,7 @@ struct DLManagedTensor;
 struct DLManagedTensorVersioned;
 
 /* Exports t's data, which lives until the receiver calls the deleter, from any thread. Errors:
- * UNSUPPORTED for a simulated device. */
+ * INVALID for a tensor that has ended, UNSUPPORTED for a simulated device. */
 KN_API KN_MUST_CHECK kn_status kn_dlpack_export(struct DLManagedTensor **out, kn_tensor *t);
 KN_API KN_MUST_CHECK kn_status kn_dlpack_export_versioned(struct DLManagedTensorVersioned **out,
                                                           kn_tensor *t);
@@ -33,8 +33,9 @@ KN_API KN_MUST_CHECK kn_status kn_dlpack_export_versioned(struct DLManagedTensor
  * called after the last use; on failure it stays the caller's. On a GPU that is when the last
  * tensor ends: work that was enqueued before may still read, so the owner reuses the memory in the
  * order of the frames' streams, as PyTorch's pools and ours do. Errors: DTYPE for elements that no
- * kn_dtype fits, UNSUPPORTED for another device, or strides on a GPU, FORMAT for inconsistent
- * fields. */
+ * kn_dtype fits; UNSUPPORTED for another kind of device or version, or strides on a GPU; DEVICE for
+ * a GPU that is not there; SHAPE for dimensions that are negative or too large; FORMAT for
+ * inconsistent fields. */
 KN_API kn_tensor *kn_dlpack_import(struct DLManagedTensor *managed);
 KN_API kn_tensor *kn_dlpack_import_versioned(struct DLManagedTensorVersioned *managed);
 

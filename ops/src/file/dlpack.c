@@ -151,6 +151,7 @@ kn_status kn_dlpack_export_versioned(struct DLManagedTensorVersioned **out, kn_t
 /* --- import --- */
 
 typedef struct incoming {
+    const char *who; /* the public function, for messages */
     kn_device *device;
     kn_dtype dtype;
     kn_shape shape;
@@ -165,7 +166,7 @@ static kn_status read_dtype(incoming *in, const dl_tensor *t) {
             t->dtype.lanes == 1)
             in->dtype = dtypes[i].dtype;
     if (in->dtype) return KN_OK;
-    return KN_FAIL(KN_ERR_DTYPE, "kn_dlpack_import: no dtype has code %d, %d bits and %d lanes",
+    return KN_FAIL(KN_ERR_DTYPE, "%s: no dtype has code %d, %d bits and %d lanes", in->who,
                    t->dtype.code, t->dtype.bits, t->dtype.lanes);
 }
 
@@ -176,7 +177,7 @@ static kn_status read_device(incoming *in, const dl_tensor *t) {
     snprintf(name, sizeof name, "cuda:%d", t->device.id);
     if (t->device.type == CUDA || t->device.type == CUDA_MANAGED)
         return kn_device_find(&in->device, name);
-    return KN_FAIL(KN_ERR_UNSUPPORTED, "kn_dlpack_import: device type %d", t->device.type);
+    return KN_FAIL(KN_ERR_UNSUPPORTED, "%s: device type %d", in->who, t->device.type);
 }
 
 /* The bytes from the first element to the farthest ones, before and after it, can be counted. */
@@ -190,26 +191,26 @@ static kn_status check_strides(const incoming *in, const dl_tensor *t) {
                !__builtin_mul_overflow(*side, size, &bytes);
         if (!fits)
             return KN_FAIL(KN_ERR_FORMAT,
-                           "kn_dlpack_import: dimension %d of %" PRId64 " with stride %" PRId64
+                           "%s: dimension %d of %" PRId64 " with stride %" PRId64
                            " reaches beyond all memory",
-                           i, t->shape[i], t->strides[i]);
+                           in->who, i, t->shape[i], t->strides[i]);
     }
     return KN_OK;
 }
 
 static kn_status read_shape(incoming *in, const dl_tensor *t) {
     if (t->n_dims < 0 || t->n_dims > KN_DIMS_MAX || (t->n_dims && !t->shape))
-        return KN_FAIL(KN_ERR_FORMAT, "kn_dlpack_import: %d dimensions%s", t->n_dims,
+        return KN_FAIL(KN_ERR_FORMAT, "%s: %d dimensions%s", in->who, t->n_dims,
                        t->shape ? "" : " without a shape");
     in->shape.n_dims = t->n_dims;
     for (int i = 0; i < t->n_dims; i++) in->shape.dim[i] = t->shape[i];
     in->n = kn__shape_numel(&in->shape);
     if (in->n < 0) {
         char text[256];
-        return KN_FAIL(KN_ERR_SHAPE, "kn_dlpack_import: shape %s is negative or too large",
+        return KN_FAIL(KN_ERR_SHAPE, "%s: shape %s is negative or too large", in->who,
                        kn_shape_text(text, sizeof text, in->shape));
     }
-    if (in->n && !t->data) return KN_FAIL(KN_ERR_FORMAT, "kn_dlpack_import: data is NULL");
+    if (in->n && !t->data) return KN_FAIL(KN_ERR_FORMAT, "%s: data is NULL", in->who);
     if (in->n && t->strides) KN_TRY(check_strides(in, t));
     in->data = in->n ? (char *)t->data + t->byte_offset : NULL;
     in->plain = (uintptr_t)in->data % kn_dtype_bytes(in->dtype) == 0;
@@ -240,8 +241,8 @@ static void gather(char *out, const incoming *in, const dl_tensor *t) {
 
 static kn_tensor *copied(const incoming *in, const dl_tensor *t, kn_owner owner) {
     if (in->device != kn_device_host())
-        return KN_FAIL_NULL(KN_ERR_UNSUPPORTED,
-                            "kn_dlpack_import: on a GPU only row-major, writable data");
+        return KN_FAIL_NULL(KN_ERR_UNSUPPORTED, "%s: on a GPU only row-major, writable data",
+                            in->who);
     kn_tensor *y = kn_tensor_new(in->device, in->dtype, in->shape);
     if (!y) return NULL;
     gather(y->data, in, t);
@@ -249,8 +250,8 @@ static kn_tensor *copied(const incoming *in, const dl_tensor *t, kn_owner owner)
     return y;
 }
 
-static kn_tensor *import_as(const dl_tensor *t, bool read_only, kn_owner owner) {
-    incoming in = {0};
+static kn_tensor *import_as(const char *who, const dl_tensor *t, bool read_only, kn_owner owner) {
+    incoming in = {.who = who};
     if (kn_pending()) return NULL;
     kn_status status = read_dtype(&in, t);
     if (status == KN_OK) status = read_device(&in, t);
@@ -272,14 +273,16 @@ static void release_new(void *ctx) {
 
 kn_tensor *kn_dlpack_import(struct DLManagedTensor *managed) {
     if (!managed) return KN_FAIL_NULL(KN_ERR_INVALID, "kn_dlpack_import: managed is NULL");
-    return import_as(&managed->tensor, false, (kn_owner){release_old, managed});
+    return import_as("kn_dlpack_import", &managed->tensor, false, (kn_owner){release_old, managed});
 }
 
 kn_tensor *kn_dlpack_import_versioned(struct DLManagedTensorVersioned *managed) {
-    if (!managed) return KN_FAIL_NULL(KN_ERR_INVALID, "kn_dlpack_import: managed is NULL");
+    if (!managed)
+        return KN_FAIL_NULL(KN_ERR_INVALID, "kn_dlpack_import_versioned: managed is NULL");
     if (managed->version.major != MAJOR)
-        return KN_FAIL_NULL(KN_ERR_UNSUPPORTED, "kn_dlpack_import: version %u.%u; 1 is known",
+        return KN_FAIL_NULL(KN_ERR_UNSUPPORTED,
+                            "kn_dlpack_import_versioned: version %u.%u; 1 is known",
                             managed->version.major, managed->version.minor);
-    return import_as(&managed->tensor, managed->flags & READ_ONLY,
+    return import_as("kn_dlpack_import_versioned", &managed->tensor, managed->flags & READ_ONLY,
                      (kn_owner){release_new, managed});
 }
