@@ -141,13 +141,22 @@ static bool sizes_fit(const term *terms, int n, const char *spec) {
     return true;
 }
 
+static bool fail_terms(const char *spec, int n_x) {
+    const char *end = strchr(spec, '>');
+    int n = 1;
+    for (const char *c = spec; *c && c != end; c++) n += *c == ',';
+    kn_op_fail(KN_OP_matmul, KN_ERR_INVALID, "\"%s\": %d terms, %d operands", spec, n, n_x);
+    return false;
+}
+
 static bool read_all(term terms[], term *result, const char *spec, kn_tensor *const x[], int n_x) {
     const char *at = spec;
     int n_dots = 0;
     for (int i = 0; i < n_x; i++) {
         if (!read_term(&terms[i], &at, spec)) return false;
-        if (i < n_x - 1 && *at != ',') return fail(spec, "fewer terms than operands", "", 0);
-        if (i < n_x - 1) at++;
+        if (*at == '-' && at[1] != '>') return fail(spec, "-> is expected at ", at, 8);
+        if ((*at == ',') != (i < n_x - 1)) return fail_terms(spec, n_x);
+        if (*at == ',') at++;
         terms[i].t = x[i];
         int dots = terms[i].dots && x[i]->n_dims > terms[i].n ? x[i]->n_dims - terms[i].n : 0;
         if (!expand_dots(&terms[i], dots, spec)) return false;
@@ -160,7 +169,6 @@ static bool read_all(term terms[], term *result, const char *spec, kn_tensor *co
         }
         if (!sizes_fit(&terms[i], 1, spec)) return false;
     }
-    if (*at == ',') return fail(spec, "more terms than operands", "", 0);
     if (!read_result(result, at, spec) || !expand_dots(result, n_dots, spec)) return false;
     for (int c = '0'; c <= 'z'; c++)
         if (!broadcast(terms, n_x, (char)c)) return false;

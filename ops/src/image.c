@@ -116,6 +116,36 @@ kn_tensor *kn_pixel_unshuffle(kn_tensor *x, int64_t r) { return shuffled(x, r, t
 
 /* --- samples at the places of a grid --- */
 
+/* The centres of n elements, in -1 … 1, as column k of the n_rows·n_columns places. */
+static kn_tensor *centres(int64_t h, int64_t w, int k, bool corners) {
+    int64_t n = k ? h : w;
+    double end = corners ? (n > 1 ? 1 : 0) : 1 - 1.0 / (double)n;
+    kn_tensor *line = kn_linspace(0 - end, end, n);
+    line = kn_reshape(line, k ? KN_SHAPE(h, 1, 1) : KN_SHAPE(1, w, 1));
+    return kn_broadcast(line, KN_SHAPE(h, w, 1));
+}
+
+kn_tensor *kn_affine_grid(kn_tensor *theta, int64_t h, int64_t w, bool align_corners) {
+    KN__AS("affine_grid", "theta");
+    kn_op_call call;
+    kn_op_call_init(&call, KN_OP_logsumexp, NULL, &theta, 1); /* one input of floats */
+    if (!kn__check_inputs(&call)) return NULL;
+    if (theta->n_dims != 3 || theta->dim[1] != 2 || theta->dim[2] != 3)
+        return kn__fail_shapes(KN_OP_logsumexp, theta, "theta must be [B,2,3]");
+    if (h < 1 || w < 1 || h > INT32_MAX || w > INT32_MAX)
+        return kn_op_fail(KN_OP_logsumexp, KN_ERR_SHAPE,
+                          "h is %lld and w %lld; both must be in 1 … 2^31 - 1", (long long)h,
+                          (long long)w);
+    KN__FRAME_INSIDE(.device = theta->storage->device, .dtype = (kn_dtype)theta->dtype,
+                     .autocast = KN_OFF, .math = KN_MATH_STRICT);
+    kn_tensor *x = centres(h, w, 0, align_corners), *y = centres(h, w, 1, align_corners),
+              *one = x ? kn_filled_like(x, 1) : NULL;
+    kn_tensor *base = one ? kn_concat(KN_LIST_(x, y, one), 3, 2) : NULL;
+    base = kn_reshape(base, KN_SHAPE(1, h * w, 3));
+    kn_tensor *grid = kn_matmul(base, theta, &(kn_matmul_options){.trans_b = 1});
+    return kn__given(kn_reshape(grid, KN_SHAPE(theta->dim[0], h, w, 2)));
+}
+
 static bool gridded(const kn_op_call *call) {
     const kn_tensor *x = call->in[0], *grid = call->in[1];
     if (x->n_dims != 4 || grid->n_dims != 4 || x->dim[0] != grid->dim[0] || grid->dim[3] != 2)

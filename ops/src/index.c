@@ -280,7 +280,9 @@ static kn_tensor *put_taken(plan *p, kn_tensor *x, kn_tensor *y, bool adds) {
     const int64_t *dim = t.base->dim;
     kn_shape shape = {.n_dims = 0};
     if (t.base->n_dims - 1 + t.index->n_dims > KN_DIMS_MAX)
-        return fail(p, "too many dimensions"), NULL;
+        return fail(p, "the part has %d dimensions; the limit is %d",
+                    t.base->n_dims - 1 + t.index->n_dims, KN_DIMS_MAX),
+               NULL;
     for (int i = 0; i < t.base->n_dims; i++) {
         if (i != t.axis) shape.dim[shape.n_dims++] = dim[i];
         for (int j = 0; i == t.axis && j < t.index->n_dims; j++) {

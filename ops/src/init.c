@@ -66,7 +66,11 @@ kn_tensor *kn_bilinear_filter(kn_shape shape) {
                           kn_shape_text(text, sizeof text, shape));
     }
     double *values = calloc((size_t)n + 1, sizeof *values);
-    if (!values) return kn_op_fail(KN_OP_fill, KN_ERR_OOM, "no host memory");
+    if (!values) {
+        char text[256];
+        return kn_op_fail(KN_OP_fill, KN_ERR_OOM, "no host memory for %s",
+                          kn_shape_text(text, sizeof text, shape));
+    }
     fill_filter(values, shape.dim);
     kn_tensor *w = kn__constant_from(kn_frame_device(), values, KN_F64, shape);
     free(values);

@@ -8,7 +8,9 @@ bool kn__infer_pad(kn_op_call *call) {
     for (int i = 0; i < x->n_dims; i++) {
         if (__builtin_add_overflow(x->dim[i], attr->before[i], &dim[i]) ||
             __builtin_add_overflow(dim[i], attr->after[i], &dim[i])) {
-            return kn_op_call_fail(call, KN_ERR_SHAPE, "the padding of axis %d is too large", i);
+            return kn_op_call_fail(call, KN_ERR_SHAPE,
+                                   "the padding of axis %d is too large: %lld and %lld", i,
+                                   (long long)attr->before[i], (long long)attr->after[i]);
         }
     }
     return kn__shaped(call, 0, x->n_dims, dim);
@@ -32,8 +34,9 @@ bool kn__infer_pad_edge(kn_op_call *call) {
                                (int)attr->axis, (long long)attr->before, (long long)attr->after);
     if (__builtin_add_overflow(n, attr->before, &all) ||
         __builtin_add_overflow(all, attr->after, &all))
-        return kn_op_call_fail(call, KN_ERR_SHAPE, "the padding of axis %d is too large",
-                               (int)attr->axis);
+        return kn_op_call_fail(call, KN_ERR_SHAPE,
+                               "the padding of axis %d is too large: %lld and %lld",
+                               (int)attr->axis, (long long)attr->before, (long long)attr->after);
     return shaped_along(call, all);
 }
 

@@ -346,9 +346,11 @@ kn_tensor *kn_repeat(kn_tensor *x, int64_t n, int axis) {
     for (int i = 0; i <= axis; i++) outer *= x->dim[i];
     for (int i = axis + 1; i < x->n_dims; i++) inner *= x->dim[i];
     kn_shape shape = kn_tensor_shape(x);
-    if (__builtin_mul_overflow(x->dim[axis], n, &dim))
-        return kn__fail_shapes(op, x, "n is too large");
+    bool fits = !__builtin_mul_overflow(x->dim[axis], n, &dim);
     shape.dim[axis] = dim;
+    if (!fits || kn__shape_numel(&shape) < 0)
+        return kn__fail_shapes(op, x, "n is %lld; the result would be too large", (long long)n);
+    if (x->n == 0) return kn_reshape(x, shape);
     kn_tensor *y = kn_reshape(x, KN_SHAPE(outer, 1, inner));
     y = y ? kn_broadcast(y, KN_SHAPE(outer, n, inner)) : NULL;
     return y ? kn_reshape(y, shape) : NULL;
@@ -365,8 +367,10 @@ static kn_tensor *tile_axes(kn_tensor *x, const int64_t times[], int first, int 
     to = from;
     for (int i = first; i < x->n_dims; i++) {
         int64_t n = i < end ? times[i] : 1, d = x->dim[i];
-        if (__builtin_mul_overflow(d, n, &shape.dim[i]))
-            return kn__fail_shapes(KN_OP_broadcast, x, "times[%d] is too large", i);
+        if (__builtin_mul_overflow(d, n, &shape.dim[i]) || kn__shape_numel(&shape) < 0)
+            return kn__fail_shapes(KN_OP_broadcast, x,
+                                   "times[%d] is %lld; the result would be too large", i,
+                                   (long long)n);
         if (n == 1) {
             from.dim[from.n_dims - 1] *= d;
             to.dim[to.n_dims - 1] *= d;
@@ -387,7 +391,9 @@ kn_tensor *kn_tile(kn_tensor *x, kn_shape times) {
     if (times.n_dims != x->n_dims)
         return kn__fail_shapes(op, x, "times has %d entries", times.n_dims);
     for (int i = 0; i < x->n_dims; i++)
-        if (times.dim[i] < 0) return kn__fail_shapes(op, x, "times[%d] is negative", i);
+        if (times.dim[i] < 0)
+            return kn__fail_shapes(op, x, "times[%d] is %lld; it must be at least 0", i,
+                                   (long long)times.dim[i]);
     kn_tensor *y = NULL;
     for (int first = x->n_dims, end = first; end > 0; end = first) { /* the smallest copies first */
         int n_tiled = 0;

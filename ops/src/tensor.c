@@ -15,7 +15,11 @@ enum { ENDED_MAX = 4096 }; /* records of ended tensors: more go back to malloc *
 
 char *kn_shape_text(char *out, size_t out_bytes, kn_shape shape) {
     size_t at = 0;
-    int n_dims = shape.n_dims < 0 || shape.n_dims > KN_DIMS_MAX ? 0 : shape.n_dims;
+    int n_dims = shape.n_dims;
+    if (n_dims < 0 || n_dims > KN_DIMS_MAX) { /* KN_ALL, or a mistake */
+        snprintf(out, out_bytes, "a shape of %d dimensions", n_dims);
+        return out;
+    }
     for (int i = 0; i < n_dims && at < out_bytes; i++) {
         at += (size_t)snprintf(out + at, out_bytes - at, "%c%lld", i ? ',' : '[',
                                (long long)shape.dim[i]);

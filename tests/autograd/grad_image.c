@@ -31,6 +31,23 @@ F(f_shuffle) {
                   kn_resize(kn_pixel_unshuffle(x[0], 1), KN_SHAPE(4, 6), NULL));
 }
 
+#define WINDOWS                                                                                    \
+    &(kn_unfold_options) {                                                                         \
+        .stride = {2, 1}, .padding = {1}, .dilation = { 1, 2 }                                     \
+    }
+F(f_unfold) {
+    CTX;
+    return kn_unfold(kn_square(x[0]), KN_SHAPE(2, 2), WINDOWS);
+}
+F(f_fold) {
+    CTX;
+    return kn_fold(kn_square(x[0]), KN_SHAPE(3, 4), KN_SHAPE(2, 2), WINDOWS);
+}
+F(f_affine) {
+    CTX;
+    return kn_affine_grid(kn_square(x[0]), 2, 3, false);
+}
+
 /* Places between elements, away from those where the slope jumps: x[1] in -1 … 1 moves them by 0.06
  * elements. */
 static kn_tensor *places(kn_tensor *x) {
@@ -62,6 +79,9 @@ const grad_case grad_image_cases[] = {
     CASE(resize, f_scaled, -1, 1, 1, C1(1, 1, 5, 3)),
     CASE(resize_back, f_resize_back, -1, 1, 1, C1(1, 2, 5, 3)),
     CASE(resize, f_shuffle, -1, 1, 1, C1(1, 4, 2, 3)),
+    CASE(index_select, f_unfold, -1, 1, 1, C1(1, 2, 3, 4)),
+    CASE(index_add, f_fold, -1, 1, 1, C1(1, 8, 4)),
+    CASE(matmul, f_affine, -1, 1, 1, C1(2, 2, 3)),
     ONCE(grid_sample, f_grid, 2, C1(1, 2, 4, 4), C1(1, 2, 3, 2)),
     ONCE(grid_sample, f_grid_border, 2, C1(1, 2, 4, 4), C1(1, 2, 3, 2)),
     ONCE(grid_sample, f_grid_nearest, 2, C1(1, 2, 4, 4), C1(1, 2, 3, 2)),

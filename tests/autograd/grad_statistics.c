@@ -18,6 +18,9 @@ G(median, kn_median(kn_square(x[0]), KN_SHAPE(1), false))
 G(quantile, kn_quantile(kn_square(x[0]), 0.3, KN_SHAPE(0), true))
 G(nan_mean, kn_nan_mean(kn_square(x[0]), KN_SHAPE(1), false))
 G(nan_max, kn_nan_max(kn_square(x[0]), KN_SHAPE(1), false))
+G(nan_median, kn_nan_median(kn_square(x[0]), KN_SHAPE(1), false))
+G(nan_std, kn_nan_std(kn_square(x[0]), KN_SHAPE(1), false, false))
+G(interp, kn_interp(x[0], kn_affine(kn_cumsum(kn_square(x[1]), 0), 1, -4), x[2]))
 G(cummax, kn_cummax(kn_square(x[0]), 1))
 G(cummin, kn_cummin(kn_square(x[0]), 0))
 G(logcumsumexp, kn_logcumsumexp(x[0], 1))
@@ -49,6 +52,9 @@ const grad_case grad_statistics_cases[] = {
     CASE(sort, f_quantile, 0.2, 3, 1, C1(5, 2)),
     CASE(where, f_nan_mean, -2, 2, 1, C1(3, 4)),
     CASE(where, f_nan_max, 0.2, 3, 1, C1(3, 4)),
+    CASE(sort, f_nan_median, 0.2, 3, 1, C1(3, 4)),
+    CASE(where, f_nan_std, 0.2, 3, 1, C1(3, 4)),
+    CASE(lerp, f_interp, 1, 2, 3, C1(3, 4), C1(5), C1(5)),
     CASE(cummax, f_cummax, 0.2, 3, 1, C1(2, 5)),
     CASE(cummin, f_cummin, 0.2, 3, 1, C1(5, 2)),
     CASE(recur, f_logcumsumexp, -2, 2, 1, C1(2, 5)),

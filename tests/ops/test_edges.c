@@ -60,6 +60,12 @@ typedef struct operands {
     C(median, kn_median(o->x, o->axes, KEEP)) C(quantile, kn_quantile(o->x, o->p, o->axes, KEEP))  \
     C(nan_sum, kn_nan_sum(o->x, o->axes, KEEP)) C(nan_mean, kn_nan_mean(o->x, o->axes, KEEP))      \
     C(nan_max, kn_nan_max(o->x, o->axes, KEEP)) C(nan_min, kn_nan_min(o->x, o->axes, KEEP))        \
+    C(nan_median, kn_nan_median(o->x, o->axes, KEEP))                                              \
+    C(nan_var, kn_nan_var(o->x, o->axes, KEEP, o->n & 1))                                          \
+    C(nan_std, kn_nan_std(o->x, o->axes, KEEP, o->n & 1))                                          \
+    C(nan_quantile, kn_nan_quantile(o->x, o->p, o->axes, KEEP))                                    \
+    C(unfold, kn_unfold(o->x, o->axes, NULL)) C(fold, kn_fold(o->x, o->axes, o->axes, NULL))       \
+    C(interp, kn_interp(o->x, o->x, o->x)) C(affine_grid, kn_affine_grid(o->x, o->n, o->n, KEEP))  \
     C(cummax, kn_cummax(o->x, AXIS)) C(cummin, kn_cummin(o->x, AXIS))                              \
     C(logcumsumexp, kn_logcumsumexp(o->x, AXIS)) C(diff, kn_diff(o->x, o->n, 0))                   \
     C(diff_axis, kn_diff(o->x, 1, AXIS)) C(histogram, kn_histogram(o->x, o->n % 50, 0, o->p))      \

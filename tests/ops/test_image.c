@@ -1,5 +1,5 @@
-/* Resizing, pixel shuffles and samples at the places of a grid: against PyTorch, threads, bad
- * arguments. */
+/* Resizing, pixel shuffles, windows and samples at the places of a grid: against PyTorch, threads,
+ * bad arguments. */
 #include "golden/image.h"
 
 #include "golden_arrays.h"
@@ -24,6 +24,43 @@ static void resized_images_equal_those_of_pytorch(void **state) {
         GOLDEN(RESIZED(line, KN_SHAPE(7), .mode = KN_RESIZE_LINEAR), line);
         kn_tensor *cube = kn_reshape(x, KN_SHAPE(1, 2, 2, 3, 4));
         GOLDEN(RESIZED(cube, KN_SHAPE(3, 2, 5), .mode = KN_RESIZE_LINEAR), cube);
+    }
+}
+
+/* Their gradients are each other: fold(1 … n) is unfold's of the sum of y·(1 … n). */
+static void windows_equal_those_of_pytorch(void **state) {
+    (void)state;
+    const kn_unfold_options o = {.stride = {1, 2}, .padding = {1, 2}, .dilation = {2, 1}};
+    const kn_shape window = KN_SHAPE(2, 3), size = KN_SHAPE(3, 4);
+    FOR_BOTH_DTYPES(dtype) {
+        KN_FRAME(.dtype = dtype);
+        kn_tensor *x = x_of(dtype, KN_SHAPE(2, 2, 3, 4));
+        GOLDEN(kn_unfold(x, window, &o), unfold);
+        GOLDEN(kn_unfold(x, KN_SHAPE(3, 2), NULL), unfold_plain);
+        kn_tensor *steps = kn_reshape(kn_arange(1, 2 * 12 * 9 + 1, 1, dtype), KN_SHAPE(2, 12, 9));
+        GOLDEN(kn_fold(steps, size, window, &o), unfold_d);
+        GOLDEN(kn_fold(x_of(dtype, KN_SHAPE(2, 12, 9)), size, window, &o), fold);
+        kn_tensor *image = kn_reshape(kn_arange(1, 2 * 2 * 12 + 1, 1, dtype), KN_SHAPE(2, 2, 3, 4));
+        GOLDEN(kn_unfold(image, window, &o), fold_d);
+    }
+    KN_FRAME();
+    kn_tensor *cube = kn_reshape(kn_arange(0, 2 * 3 * 4 * 5, 1, KN_I32), KN_SHAPE(1, 2, 3, 4, 5));
+    kn_tensor *columns = kn_unfold(cube, KN_SHAPE(3, 4, 5), NULL);
+    assert_shape(columns, KN_SHAPE(1, 120, 1));
+    assert_same_bits(kn_fold(columns, KN_SHAPE(3, 4, 5), KN_SHAPE(3, 4, 5), NULL), cube);
+    assert_shape(kn_unfold(kn_zeros(KN_SHAPE(0, 2, 7)), KN_SHAPE(3), NULL), KN_SHAPE(0, 6, 5));
+    kn_tensor *far = kn_unfold(kn_full(KN_SHAPE(1, 1, 3), INFINITY), KN_SHAPE(2), NULL);
+    assert_true(isinf(ops_at(far, 0)) && isinf(ops_at(far, 3)));
+}
+
+static void affine_places_equal_those_of_pytorch(void **state) {
+    (void)state;
+    FOR_BOTH_DTYPES(dtype) {
+        KN_FRAME();
+        kn_tensor *theta = golden_array(dtype, KN_SHAPE(2, 2, 3), 11, 5, 37, 0.0703125, -1.2);
+        GOLDEN(kn_affine_grid(theta, 3, 4, false), affine_0);
+        GOLDEN(kn_affine_grid(theta, 3, 4, true), affine_1);
+        GOLDEN(kn_affine_grid(theta, 1, 4, true), affine_one);
     }
 }
 
@@ -129,12 +166,39 @@ static void bad_arguments_are_errors_with_the_values(void **state) {
     assert_op_fails(kn_grid_sample(x, kn_cast(grid, KN_F64), NULL), KN_ERR_DTYPE, "grid is f64");
 }
 
+static void bad_windows_and_maps_are_errors(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = kn_ones(KN_SHAPE(2, 3, 3, 4)), *flat = kn_ones(KN_SHAPE(3, 4));
+    assert_op_fails(kn_unfold(x, KN_SHAPE(9, 1), NULL), KN_ERR_SHAPE,
+                    "kn_unfold: a window of 9 does not fit in");
+    assert_op_fails(kn_unfold(x, KN_SHAPE(0, 1), NULL), KN_ERR_SHAPE, "a window of 0");
+    assert_op_fails(kn_unfold(x, KN_SHAPE(1), NULL), KN_ERR_SHAPE, "the window has 1 dimensions");
+    assert_op_fails(kn_unfold(flat, KN_SHAPE(1), NULL), KN_ERR_SHAPE, "x must be [B,C,spatial…]");
+    assert_op_fails(kn_unfold(x, KN_SHAPE(1, 1), &(kn_unfold_options){.stride = {0, -2}}),
+                    KN_ERR_INVALID, "kn_unfold: stride[1] is -2");
+    assert_op_fails(kn_unfold(x, KN_SHAPE(1, 1), &(kn_unfold_options){.padding = {0, 0, 1}}),
+                    KN_ERR_INVALID, "padding[2] is given for 2 spatial dimensions");
+    assert_op_fails(kn_unfold(x, KN_SHAPE(1, 1), &(kn_unfold_options){.dilation = {1LL << 40}}),
+                    KN_ERR_INVALID, "dilation[0] is 1099511627776");
+    assert_op_fails(kn_fold(flat, KN_SHAPE(4), KN_SHAPE(2), NULL), KN_ERR_SHAPE,
+                    "kn_fold: y must be [B, C·2, 3] for windows of 2 elements");
+    assert_op_fails(kn_fold(kn_ones(KN_SHAPE(1, 3, 3)), KN_SHAPE(4), KN_SHAPE(2), NULL),
+                    KN_ERR_SHAPE, "[B, C·2, 3]");
+    assert_op_fails(kn_fold(x, KN_SCALAR, KN_SHAPE(2), NULL), KN_ERR_SHAPE, "size has 0");
+    assert_op_fails(kn_affine_grid(x, 2, 2, false), KN_ERR_SHAPE, "theta must be [B,2,3]");
+    assert_op_fails(kn_affine_grid(kn_ones(KN_SHAPE(1, 2, 3)), 2, 0, false), KN_ERR_SHAPE,
+                    "h is 2 and w 0");
+}
+
 int main(void) {
-    return RUN_TESTS(OPS_TEST(resized_images_equal_those_of_pytorch),
-                     OPS_TEST(pixel_shuffles_equal_those_of_pytorch),
-                     OPS_TEST(samples_equal_those_of_pytorch),
-                     OPS_TEST(places_that_are_no_numbers_or_far_away_are_safe),
-                     OPS_TEST(nearest_of_two_is_the_even_element),
-                     OPS_TEST(any_number_of_threads_gives_the_same_bits),
-                     OPS_TEST(bad_arguments_are_errors_with_the_values));
+    return RUN_TESTS(
+        OPS_TEST(resized_images_equal_those_of_pytorch),
+        OPS_TEST(pixel_shuffles_equal_those_of_pytorch), OPS_TEST(windows_equal_those_of_pytorch),
+        OPS_TEST(affine_places_equal_those_of_pytorch), OPS_TEST(samples_equal_those_of_pytorch),
+        OPS_TEST(places_that_are_no_numbers_or_far_away_are_safe),
+        OPS_TEST(nearest_of_two_is_the_even_element),
+        OPS_TEST(any_number_of_threads_gives_the_same_bits),
+        OPS_TEST(bad_windows_and_maps_are_errors),
+        OPS_TEST(bad_arguments_are_errors_with_the_values));
 }

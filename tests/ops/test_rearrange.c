@@ -131,9 +131,18 @@ static void repeat_and_tile_copy_elements(void **state) {
     assert_values(kn_tile(x, KN_SHAPE(2, 1)), 0, 1, 10, 11, 0, 1, 10, 11);
     assert_shape(kn_tile(x, KN_SHAPE(3, 0)), KN_SHAPE(6, 0));
     assert_op_fails(kn_repeat(x, -1, 0), KN_ERR_SHAPE, "n is -1");
-    assert_op_fails(kn_repeat(x, INT64_MAX, 0), KN_ERR_SHAPE, "n is too large");
+    assert_op_fails(kn_repeat(x, INT64_MAX, 0), KN_ERR_SHAPE,
+                    "kn_repeat: n is 9223372036854775807; the result would be too large (x [");
+    assert_op_fails(kn_repeat(x, INT64_MAX / 4, 0), KN_ERR_SHAPE,
+                    "kn_repeat: n is 2305843009213693951; the result would be too large (x [");
+    assert_shape(kn_repeat(kn_zeros(KN_SHAPE(0, 4)), INT64_MAX, 0), KN_SHAPE(0, 4));
     assert_op_fails(kn_tile(x, KN_SHAPE(2)), KN_ERR_SHAPE, "times has 1 entries");
-    assert_op_fails(kn_tile(x, KN_SHAPE(1, -2)), KN_ERR_SHAPE, "times[1] is negative");
+    assert_op_fails(kn_tile(x, KN_SHAPE(1, -2)), KN_ERR_SHAPE,
+                    "times[1] is -2; it must be at least 0");
+    assert_op_fails(kn_tile(x, KN_SHAPE(1, INT64_MAX)), KN_ERR_SHAPE,
+                    "times[1] is 9223372036854775807; the result would be too large");
+    assert_op_fails(kn_broadcast(x, KN_ALL), KN_ERR_SHAPE,
+                    "x can't be broadcast to a shape of -1 dimensions");
 }
 
 static void tile_takes_any_number_of_axes(void **state) {

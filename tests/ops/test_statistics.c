@@ -52,6 +52,11 @@ static void over_axes(kn_dtype dtype) {
     GOLDEN(kn_nan_mean(nan, KN_SHAPE(1, 2), false), nan_mean);
     GOLDEN(kn_nan_max(nan, KN_SHAPE(0, 1), false), nan_max);
     GOLDEN(kn_nan_min(nan, KN_SHAPE(1), false), nan_min);
+    GOLDEN(kn_nan_quantile(nan, 0.3, KN_SHAPE(2), false), nan_quantile);
+    GOLDEN(kn_nan_median(nan, KN_SHAPE(1), false), nan_median_1);
+    kn_tensor *finite = kn_slice(nan, KN_SHAPE(0, 0, 0), KN_SHAPE(2, D1, D2));
+    GOLDEN(kn_nan_var(finite, KN_SHAPE(1, 2), false, false), nan_var);
+    GOLDEN(kn_nan_std(nan, KN_SHAPE(1), false, true), nan_std);
     GOLDEN(kn_nan_to_num(nan, 7, 8, 9), nan_to_num);
     GOLDEN(kn_cummax(x, 1), cummax);
     GOLDEN(kn_cummin(x, -1), cummin);
@@ -89,6 +94,10 @@ static void sets_and_searches_agree_with_numpy(void **state) {
         kn_tensor *values = kn_arange(-1.5, 2, 0.125, dtype);
         GOLDEN(kn_search_sorted(line, values, false), search_left);
         GOLDEN(kn_search_sorted(line, values, true), search_right);
+        static const double knots[] = {-1, -0.5, 0.25, 0.5, 1.25}, at[] = {2, -3, 0.5, 0.75, 4};
+        kn_tensor *places = kn_cast(from_doubles(knots, KN_F64, KN_SHAPE(5)), dtype);
+        kn_tensor *heights = kn_cast(from_doubles(at, KN_F64, KN_SHAPE(5)), dtype);
+        GOLDEN(kn_interp(x, places, heights), interp);
         kn_tensor *unique, *inverse, *counts;
         assert_ok(kn_unique(&unique, &inverse, &counts, with_nan(dtype)));
         GOLDEN(unique, unique);
@@ -175,6 +184,26 @@ static void inverses_of_low_rank_agree_with_numpy(void **state) {
 }
 
 /* --- edges --- */
+
+static void numbers_beside_nans_have_places(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *nan = X(NAN, NAN);
+    VALUES(kn_nan_median(nan, KN_ALL, false), NAN);
+    VALUES(kn_nan_quantile(X(NAN, 3, NAN, 1), 0.75, KN_ALL, false), 2.5);
+    VALUES(kn_nan_quantile(X(NAN, 3, NAN, 1), 1, KN_ALL, true), 3);
+    VALUES(kn_nan_quantile(X(NAN, INF, -INF), 0, KN_ALL, false), -INF);
+    VALUES(kn_nan_median(kn_cast(X(3, 4), KN_U8), KN_ALL, false), 3.5);
+    VALUES(kn_nan_var(nan, KN_ALL, false, true), NAN);
+    VALUES(kn_nan_var(X(NAN, 3), KN_ALL, false, true), 0);
+    VALUES(kn_nan_std(X(NAN, 3), KN_ALL, false, false), NAN);
+    VALUES(kn_nan_var(X(INF, 3, NAN), KN_ALL, false, true), NAN);
+    kn_tensor *places = X(0, 1, 3), *at = X(5, 7, -1);
+    VALUES(kn_interp(X(-INF, -1, 0, 0.5, 1, 2, 3, 9, INF, NAN), places, at), 5, 5, 5, 6, 7, 3, -1,
+           -1, -1, NAN);
+    VALUES(kn_interp(X(0, 1, 2), X(1, 1), X(5, 7)), 5, 7, 7);
+    VALUES(kn_interp(X(-3, NAN), X(1), X(5)), 5, NAN);
+}
 
 static void odd_numbers_have_places(void **state) {
     (void)state;
@@ -488,6 +517,17 @@ static void what_does_not_fit_is_refused(void **state) {
     KN_FRAME();
     kn_tensor *x = kn_zeros(KN_SHAPE(2, 3)), *v = X(1, 2, 3), *i = I64(KN_SHAPE(2), 0, 1), *out[2];
     assert_op_fails(kn_quantile(x, 1.5, KN_ALL, false), KN_ERR_INVALID, "kn_quantile: q is 1.5");
+    assert_op_fails(kn_pinv(x, NAN), KN_ERR_INVALID, "kn_pinv: rtol is nan");
+    assert_op_fails(kn_matrix_rank(x, NAN), KN_ERR_INVALID, "kn_matrix_rank: rtol is nan");
+    assert_op_fails(kn_softshrink(x, -1), KN_ERR_INVALID, "kn_softshrink: p is -1");
+    assert_op_fails(kn_nan_quantile(x, NAN, KN_ALL, false), KN_ERR_INVALID,
+                    "kn_nan_quantile: q is nan");
+    assert_op_fails(kn_nan_var(kn_cast(x, KN_I64), KN_ALL, false, false), KN_ERR_DTYPE,
+                    "kn_nan_var: x is i64");
+    assert_op_fails(kn_interp(x, x, kn_ones(KN_SHAPE(7))), KN_ERR_SHAPE,
+                    "kn_interp: places and values must be [N]");
+    assert_op_fails(kn_interp(x, kn_cast(x, KN_F64), x), KN_ERR_DTYPE,
+                    "kn_interp: x is f32, places is f64");
     assert_op_fails(kn_median(kn_zeros(KN_SHAPE(0)), KN_ALL, false), KN_ERR_SHAPE,
                     "kn_median: there are no elements");
     assert_op_fails(kn_median(x, KN_SHAPE(2), false), KN_ERR_SHAPE, "kn_median");
@@ -554,6 +594,7 @@ int main(void) {
         OPS_TEST(arrays_agree_with_numpy), OPS_TEST(sets_and_searches_agree_with_numpy),
         OPS_TEST(counts_agree_with_numpy), OPS_TEST(linear_algebra_agrees_with_numpy),
         OPS_TEST(inverses_of_low_rank_agree_with_numpy), OPS_TEST(odd_numbers_have_places),
+        OPS_TEST(numbers_beside_nans_have_places),
         OPS_TEST(searches_and_scans_of_odd_numbers_have_places),
         OPS_TEST(matrices_that_do_not_fit_are_refused), OPS_TEST(empty_arrays_have_results),
         OPS_TEST(narrow_floats_are_summed_in_wide_ones), OPS_TEST(correlations_stay_within_one),

@@ -18,8 +18,9 @@ extern "C" {
  * LINEAR       the two around (i + 1/2)·S/N - 1/2
  * CORNERS      the two around i·(S - 1)/(N - 1): the first and last elements keep their places
  * These are PyTorch's nearest, nearest-exact, and linear with align_corners false and true; but
- * nearest by a scale that isn't 2 to exactly twice the size takes element i/scale, not i/2; nearest
- * and linear by a scale that keeps a size take its places there too, where PyTorch keeps x's. */
+ * nearest by a scale that isn't 2 to exactly twice the size takes element i/scale, not i/2; where a
+ * quotient is a whole number PyTorch's rounding may take the element before it; nearest and linear
+ * by a scale that keeps a size take its places there too, where PyTorch keeps x's. */
 typedef enum kn_resize_mode {
     KN_RESIZE_NEAREST = 0,
     KN_RESIZE_EXACT,
@@ -56,6 +57,26 @@ typedef struct kn_grid_options {
  * -1 … 1 across x; a NaN counts as -1. NULL options: the defaults. Gradients of both come from one
  * call, and can't be differentiated again: an UNSUPPORTED error. Source: Jaderberg et al. 2015. */
 KN_API kn_tensor *kn_grid_sample(kn_tensor *x, kn_tensor *grid, const kn_grid_options *options);
+
+/* theta [B,2,3] → [B,h,w,2]: the places for kn_grid_sample of an affine map: theta·(column, row, 1)
+ * of the centres of an image of h·w elements. align_corners as in kn_grid_options. */
+KN_API kn_tensor *kn_affine_grid(kn_tensor *theta, int64_t h, int64_t w, bool align_corners);
+
+/* Options of kn_unfold and kn_fold, per spatial dimension. */
+typedef struct kn_unfold_options {
+    int64_t stride[3];    /* zeros: 1 */
+    int64_t padding[3];   /* zeros around x, on both sides */
+    int64_t dilation[3];  /* zeros: 1 */
+    uint64_t reserved[4]; /* zero */
+} kn_unfold_options;
+/* x [B,C,spatial…] with one to three spatial dimensions → [B,C·elements,windows]: column i has the
+ * elements of window i, channel by channel, as PyTorch's unfold (im2col). NULL options: the
+ * defaults. */
+KN_API kn_tensor *kn_unfold(kn_tensor *x, kn_shape window, const kn_unfold_options *options);
+/* Back: y [B,C·elements,windows] → [B,C,size…]. Where windows overlap their elements are added, in
+ * the order of the windows; elements that no window has are 0. */
+KN_API kn_tensor *kn_fold(kn_tensor *y, kn_shape size, kn_shape window,
+                          const kn_unfold_options *options);
 
 #include <knet/sites/image.h>
 

@@ -169,7 +169,7 @@ KN_API kn_tensor *kn_tanhshrink(kn_tensor *x);
 KN_API kn_tensor *kn_relu6(kn_tensor *x);
 KN_API kn_tensor *kn_log_cosh(kn_tensor *x);
 KN_API kn_tensor *kn_logit(kn_tensor *x);
-/* Toward 0 by p, 0 where |x| <= p. */
+/* Toward 0 by p, 0 where |x| <= p; INVALID unless p >= 0. */
 KN_API kn_tensor *kn_softshrink(kn_tensor *x, double p);
 /* x with these numbers in place of NaN, +∞ and -∞; a finite one beyond the dtype's range counts as
  * its largest: (x, 0, DBL_MAX, -DBL_MAX) is NumPy's default. Integers have none of the three. */

@@ -25,6 +25,11 @@ KN_API kn_tensor *kn_nan_sum(kn_tensor *x, kn_shape axes, bool keep_dims);
 KN_API kn_tensor *kn_nan_mean(kn_tensor *x, kn_shape axes, bool keep_dims);
 KN_API kn_tensor *kn_nan_max(kn_tensor *x, kn_shape axes, bool keep_dims);
 KN_API kn_tensor *kn_nan_min(kn_tensor *x, kn_shape axes, bool keep_dims);
+KN_API kn_tensor *kn_nan_quantile(kn_tensor *x, double q, kn_shape axes, bool keep_dims);
+KN_API kn_tensor *kn_nan_median(kn_tensor *x, kn_shape axes, bool keep_dims);
+/* Of floats; population: divided by n, as NumPy does; else by n - 1. */
+KN_API kn_tensor *kn_nan_var(kn_tensor *x, kn_shape axes, bool keep_dims, bool population);
+KN_API kn_tensor *kn_nan_std(kn_tensor *x, kn_shape axes, bool keep_dims, bool population);
 /* x [V,N], a row for each of V variables → [V,V]: covariances, divided by N - 1, and Pearson's
  * correlations, in -1 … 1. x [N] → 0-dim. Of floats. */
 KN_API kn_tensor *kn_cov(kn_tensor *x);
@@ -45,6 +50,10 @@ KN_API kn_tensor *kn_histogram(kn_tensor *x, int64_t bins, double lo, double hi)
  * sorted is [N] → KN_I64 like values: where each would be inserted, before equal elements, or after
  * them (right). A NaN counts as larger than all others. */
 KN_API kn_tensor *kn_search_sorted(kn_tensor *sorted, kn_tensor *values, bool right);
+/* places [N] ascending, values [N] → like x: values[i] where x is places[i], on the line between
+ * neighbours elsewhere; the first value before the first place, the last after the last. NumPy's
+ * interp. With the gradients of all three; NaN where x is. */
+KN_API kn_tensor *kn_interp(kn_tensor *x, kn_tensor *places, kn_tensor *values);
 /* Whether each element of x is among the values: KN_BOOL like x. NaN is not. */
 KN_API kn_tensor *kn_is_in(kn_tensor *x, kn_tensor *values);
 /* The different elements of x in ascending order [U]; for each element of x its place among them,

@@ -78,7 +78,8 @@ KN_API kn_dtype kn_tensor_dtype(const kn_tensor *t);
 KN_API kn_device *kn_tensor_device(const kn_tensor *t);
 KN_API const char *kn_dtype_name(kn_dtype dtype); /* "f32" */
 KN_API size_t kn_dtype_bytes(kn_dtype dtype);     /* of one element */
-/* Writes "[64,3,32,32]" and returns out. */
+/* Writes "[64,3,32,32]", or "a shape of -1 dimensions" where n_dims is not in 0 … 8, and returns
+ * out. */
 KN_API char *kn_shape_text(char *out, size_t out_bytes, kn_shape shape);
 
 /* Copies `data` (row-major) to the frame's device. */

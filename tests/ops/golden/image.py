@@ -43,6 +43,15 @@ both("line", lambda x: F.interpolate(x, 7, mode="linear", align_corners=False), 
 both("cube", lambda x: F.interpolate(x, (3, 2, 5), mode="trilinear", align_corners=False), cube)
 emit("shuffle", F.pixel_shuffle(x.reshape(1, 8, 3, 2), 2))
 emit("unshuffle", F.pixel_unshuffle(x.reshape(2, 1, 4, 6), 2))
+windows = dict(dilation=(2, 1), padding=(1, 2), stride=(1, 2))
+both("unfold", lambda x: F.unfold(x, (2, 3), **windows), x)
+both("unfold_plain", lambda x: F.unfold(x, (3, 2)), x)
+columns = made(7, 3, 23, 0.125, -1.25, 2, 12, 9)
+both("fold", lambda y: F.fold(y, (3, 4), (2, 3), **windows), columns)
+theta = made(11, 5, 37, 0.0703125, -1.2, 2, 2, 3)
+for align in (False, True):
+    both(f"affine_{int(align)}", lambda t: F.affine_grid(t, (2, 1, 3, 4), align_corners=align), theta)
+emit("affine_one", F.affine_grid(theta, (2, 1, 1, 4), align_corners=True))
 grid = made(11, 5, 37, 0.0703125, -1.2, 2, 3, 2, 2)
 for mode in ("bilinear", "nearest"):
     for padding in ("zeros", "border"):

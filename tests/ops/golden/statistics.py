@@ -20,7 +20,7 @@ t = torch.tensor(x)
 def emit(name, values):
     values = [("NAN" if v != v else "INFINITY" if v == np.inf else "-INFINITY" if v == -np.inf else f"{v:.17g}")
               for v in np.asarray(values, dtype=np.float64).flatten().tolist()]
-    lines = [", ".join(values[i:i + 4]) for i in range(0, len(values), 4)]
+    lines = [", ".join(values[i:i + 6]) for i in range(0, len(values), 6)]
     print(f"static const double golden_{name}[] = {{\n    " + ",\n    ".join(lines) + "};")
 
 
@@ -35,6 +35,10 @@ emit("nan_sum", np.nansum(nan, axis=1))
 emit("nan_mean", np.nanmean(nan, axis=(1, 2)))
 emit("nan_max", np.nanmax(nan, axis=(0, 1)))
 emit("nan_min", np.array([[np.nan if np.isnan(c).all() else np.nanmin(c) for c in m.T] for m in nan]))
+emit("nan_quantile", np.nanquantile(nan, 0.3, axis=2))
+emit("nan_median_1", np.nanmedian(nan, axis=1))
+emit("nan_var", np.nanvar(nan[:2], axis=(1, 2), ddof=1))
+emit("nan_std", np.nanstd(nan, axis=1))
 emit("nan_to_num", np.nan_to_num(nan, nan=7.0, posinf=8.0, neginf=9.0))
 rows = x.reshape(D0, D1 * D2)
 emit("cov", np.cov(rows))
@@ -48,6 +52,8 @@ line = np.sort(x.flatten())[::2]
 values = np.arange(-12, 16) / 8.0
 emit("search_left", np.searchsorted(line, values))
 emit("search_right", np.searchsorted(line, values, side="right"))
+knots = np.array([-1.0, -0.5, 0.25, 0.5, 1.25])
+emit("interp", np.interp(x, knots, np.array([2.0, -3.0, 0.5, 0.75, 4.0])))
 unique, inverse, counts = np.unique(nan, return_inverse=True, return_counts=True)
 emit("unique", unique)
 emit("inverse", inverse)
