@@ -280,6 +280,10 @@ static void errors_have_the_line_of_the_call(void **state) {
 static void errors_name_the_function_that_was_called(void **state) {
     (void)state;
     KN_FRAME();
+    kn_tensor *square = zeros(KN_SHAPE(2, 2));
+    assert_op_fails(kn_pinv(square, NAN), KN_ERR_INVALID, "kn_pinv: rtol is nan");
+    assert_op_fails(kn_matrix_rank(square, NAN), KN_ERR_INVALID, "kn_matrix_rank: rtol is nan");
+    assert_op_fails(kn_softshrink(square, -1), KN_ERR_INVALID, "kn_softshrink: p is -1");
     kn_tensor *x = zeros(KN_SHAPE(2, 3, 8)), *values = NULL, *offsets = NULL;
     kn_shape wide = KN_SHAPE(0, 0, 9);
     assert_op_fails(kn_pad(x, wide, wide, KN_PAD_REFLECT, 0), KN_ERR_SHAPE, "kn_pad: ");

@@ -191,9 +191,7 @@ static void numbers_beside_nans_have_places(void **state) {
     kn_tensor *nan = X(NAN, NAN);
     VALUES(kn_nan_median(nan, KN_ALL, false), NAN);
     VALUES(kn_nan_quantile(X(NAN, 3, NAN, 1), 0.75, KN_ALL, false), 2.5);
-    VALUES(kn_nan_quantile(X(NAN, 3, NAN, 1), 1, KN_ALL, true), 3);
     VALUES(kn_nan_quantile(X(NAN, INF, -INF), 0, KN_ALL, false), -INF);
-    VALUES(kn_nan_median(kn_cast(X(3, 4), KN_U8), KN_ALL, false), 3.5);
     VALUES(kn_nan_var(nan, KN_ALL, false, true), NAN);
     VALUES(kn_nan_var(X(NAN, 3), KN_ALL, false, true), 0);
     VALUES(kn_nan_std(X(NAN, 3), KN_ALL, false, false), NAN);
@@ -202,7 +200,6 @@ static void numbers_beside_nans_have_places(void **state) {
     VALUES(kn_interp(X(-INF, -1, 0, 0.5, 1, 2, 3, 9, INF, NAN), places, at), 5, 5, 5, 6, 7, 3, -1,
            -1, -1, NAN);
     VALUES(kn_interp(X(0, 1, 2), X(1, 1), X(5, 7)), 5, 7, 7);
-    VALUES(kn_interp(X(-3, NAN), X(1), X(5)), 5, NAN);
 }
 
 static void odd_numbers_have_places(void **state) {
@@ -517,9 +514,6 @@ static void what_does_not_fit_is_refused(void **state) {
     KN_FRAME();
     kn_tensor *x = kn_zeros(KN_SHAPE(2, 3)), *v = X(1, 2, 3), *i = I64(KN_SHAPE(2), 0, 1), *out[2];
     assert_op_fails(kn_quantile(x, 1.5, KN_ALL, false), KN_ERR_INVALID, "kn_quantile: q is 1.5");
-    assert_op_fails(kn_pinv(x, NAN), KN_ERR_INVALID, "kn_pinv: rtol is nan");
-    assert_op_fails(kn_matrix_rank(x, NAN), KN_ERR_INVALID, "kn_matrix_rank: rtol is nan");
-    assert_op_fails(kn_softshrink(x, -1), KN_ERR_INVALID, "kn_softshrink: p is -1");
     assert_op_fails(kn_nan_quantile(x, NAN, KN_ALL, false), KN_ERR_INVALID,
                     "kn_nan_quantile: q is nan");
     assert_op_fails(kn_nan_var(kn_cast(x, KN_I64), KN_ALL, false, false), KN_ERR_DTYPE,
