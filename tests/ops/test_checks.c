@@ -1,5 +1,7 @@
 /* Bad input of the ops that others' tests give good input: every message names op, values and
  * shapes. And the shapes of good ones. */
+#include <math.h>
+
 #include "ops_test.h"
 
 static kn_tensor *zeros(kn_shape shape) { return kn_zeros(shape); }
