@@ -103,6 +103,17 @@ void kn_log_attach(kn_log_fn log_fn, void *ctx) {
     pthread_mutex_unlock(&log_lock);
 }
 
+bool kn_log_try_attach(kn_log_fn log_fn, void *ctx) {
+    pthread_mutex_lock(&log_lock);
+    bool free = !log_callback;
+    if (free) {
+        log_callback = log_fn;
+        log_ctx = ctx;
+    }
+    pthread_mutex_unlock(&log_lock);
+    return free;
+}
+
 void kn_log_write(int level, const char *fmt, ...) {
     pthread_mutex_lock(&log_lock);
     kn_log_fn log_fn = log_callback;

@@ -32,7 +32,7 @@ static bool can_go(const kn_device *device, kn_stream stream, const char *functi
 }
 
 void kn_stream_retire(kn_device *device, kn_stream stream) {
-    if (!can_go(device, stream, "kn_stream_retire")) return;
+    if (!can_go(device, stream, "kn_stream_retire") || !kn__device_alive(device)) return;
     KN__CANCEL_LATER();
     kn__registry_lock();
     for (kn_pool *pool = device->pools; pool; pool = pool->link) {

@@ -127,11 +127,28 @@ static void log_reaches_the_attached_callback_only(void **state) {
     assert_string_equal(copy.text, "n is 5");
 }
 
+static void a_second_callback_does_not_replace_the_first(void **state) {
+    (void)state;
+    log_copy first = {.level = -1}, second = {.level = -1};
+    assert_true(kn_log_try_attach(copy_log, &first));
+    assert_false(kn_log_try_attach(copy_log, &second));
+    kn_log_write(1, "one");
+    assert_string_equal(first.text, "one");
+    assert_int_equal(second.level, -1);
+    kn_log_attach(NULL, NULL);
+    assert_true(kn_log_try_attach(copy_log, &second));
+    kn_log_write(2, "two");
+    kn_log_attach(NULL, NULL);
+    assert_string_equal(first.text, "one");
+    assert_string_equal(second.text, "two");
+}
+
 int main(void) {
     return RUN_TESTS(
         TEST(error_layout_matches_the_test_support), TEST(every_status_has_a_text),
         TEST(failure_records_message_and_place), TEST(first_pending_error_is_kept_and_taken_once),
         TEST(deferred_error_becomes_pending), TEST(op_and_site_are_given_once),
         TEST(message_may_quote_the_last_message), TEST(long_message_is_cut_not_overrun),
-        TEST(errors_belong_to_their_thread), TEST(log_reaches_the_attached_callback_only));
+        TEST(errors_belong_to_their_thread), TEST(log_reaches_the_attached_callback_only),
+        TEST(a_second_callback_does_not_replace_the_first));
 }

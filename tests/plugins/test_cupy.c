@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include "fake_cuda_fixture.h"
+#include "stderr_text.h"
 
 #include <knet/pool.h>
 
@@ -81,6 +82,30 @@ static void any_call_of_the_driver_may_fail(void **state) {
     }
 }
 
+static void drop_log(void *ctx, int level, const char *text) {
+    (void)ctx;
+    (void)level;
+    (void)text;
+}
+
+/* Until the program attaches a callback of its own. */
+static void misuses_are_reported_on_stderr(void **state) {
+    (void)state;
+    char text[1024], *inside = cupy_malloc(NULL, 6 * MiB, 0);
+    for (int i = 0; i < 2; i++) {
+        stderr_text on_stderr = stderr_begin();
+        cupy_free(NULL, inside + 512, 0);
+        kn_log_write(2, "information");
+        stderr_end(text, sizeof text, on_stderr);
+        if (i == 0) assert_ptr_equal(strstr(text, "knet: error: kn_free: "), text);
+        if (i == 0) assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
+        if (i == 1) assert_string_equal(text, "");
+        kn_log_attach(i == 0 ? drop_log : NULL, NULL);
+    }
+    assert_int_equal(stats_now().n_misuses, 2);
+    cupy_free(NULL, inside, 0);
+}
+
 int main(int argc, char **argv) {
     void *library = argc == 2 ? dlopen(argv[1], RTLD_LAZY | RTLD_LOCAL) : NULL;
     if (!library) return 2;
@@ -90,5 +115,6 @@ int main(int argc, char **argv) {
     if (!cupy_malloc || !cupy_free || !cupy_pool) return 3;
     return RUN_TESTS(TEST(steady_step_never_reaches_the_driver),
                      TEST(blocks_belong_to_the_stream_of_the_parameter),
-                     TEST(out_of_memory_is_null), TEST(any_call_of_the_driver_may_fail));
+                     TEST(out_of_memory_is_null), TEST(any_call_of_the_driver_may_fail),
+                     TEST(misuses_are_reported_on_stderr));
 }

@@ -1,4 +1,5 @@
 /* libknet_torch.so, called as PyTorch calls it, on the fake driver. */
+#include "stderr_text.h"
 #include "torch_fixture.h"
 
 #include <pthread.h>
@@ -138,7 +139,11 @@ static void recorded_stream_of_another_device_is_waited_for(void **state) {
     void *lost = must(4 * MiB, NULL);
     assert_int_equal(torch_record_stream(lost, foreign), TORCH_OK);
     fake_cuda_fail("cuStreamSynchronize", 1, 1, 700);
+    char text[2048];
+    stderr_text on_stderr = stderr_begin();
     assert_true(torch_free(lost));
+    stderr_end(text, sizeof text, on_stderr);
+    assert_non_null(strstr(text, "knet: error: knet_torch_free: block "));
     assert_int_equal(stats_now().live_bytes, 4 * MiB);
     assert_ok(kn_free(torch_pool(0), lost));
     kn_stream_destroy(second, foreign);

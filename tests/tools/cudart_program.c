@@ -1,11 +1,16 @@
 /* A program of CUDA's runtime that knows nothing of Knet. usage: cudart_program
- * plain|pools|limit|no_driver plain: not under `knet run --alloc`. */
+ * plain|pools|limit|lost|streams|fork|no_driver plain: not under `knet run --alloc`. */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "fake_cuda.h"
 #include "fake_cudart.h"
+
+int cuGetProcAddress(const char *name, void **out, int version, uint64_t flags);
 
 #define MiB ((size_t)1 << 20)
 #define CHECK(what)                                                                                \
@@ -105,12 +110,128 @@ static int with_limit(void) {
     fake_cuda_hold(s);
     fake_cuda_fill(s, a, 0xaa, 12 * MiB);
     CHECK(cudaFreeAsync(a, s) == 0);
-    CHECK(cudaMalloc(&b, 12 * MiB) == 999 && !b);
+    fake_cudart.lost_error = 999; /* of the runtime's own call, which follows */
+    CHECK(cudaMalloc(&b, 12 * MiB) == 999 && !b && cudaGetLastError() == 999);
+    fake_cudart.lost_error = 0;
     CHECK(strcmp(fake_cuda_violation(), "cuStreamSynchronize would never return") == 0);
     fake_cuda_release(s);
     CHECK(cudaMalloc(&b, 12 * MiB) == 0);
     fake_cuda_fill(stream_make(), b, 0x55, 12 * MiB);
     CHECK(*(unsigned char *)b == 0x55 && cudaFree(b) == 0);
+    return 0;
+}
+
+/* The runtime's own call says why, and the last error is the same. */
+static int with_lost_device(void) {
+    static const char *const functions[] = {"cuMemCreate", "cuStreamSynchronize"};
+    void *a = NULL, *kept = &a, *b = kept;
+    uint64_t c = 7;
+    CHECK(cudaMalloc(&a, MiB) == 0 && cudaFree(a) == 0);
+    for (int i = 0; i < 2; i++) {
+        int error = i ? 719 : 700;
+        fake_cuda_fail(functions[i], 1, -1, (cu_result)error);
+        fake_cudart.lost_error = error;
+        CHECK(cudaMalloc(&b, 100 * MiB) == error && b == kept && cudaGetLastError() == error);
+        CHECK(cuMemAlloc_v2(&c, 100 * MiB) == error && c == 7);
+        if (i == 1) break; /* the others wait for nothing */
+        CHECK(cudaMallocAsync(&b, 100 * MiB, NULL) == error && b == kept);
+        CHECK(cudaGetLastError() == error);
+        CHECK(cuMemAllocAsync(&c, 100 * MiB, NULL) == error && c == 7);
+    }
+    fake_cudart.lost_error = 0; /* what it gives after all is its own */
+    int n_frees = fake_cudart.n_frees;
+    CHECK(cudaMalloc(&b, 100) == 0 && cudaFree(b) == 0 && fake_cudart.n_frees == n_frees + 1);
+    fake_cuda_reset();
+    CHECK(cudaMalloc(&a, MiB) == 0 && cudaFree(a) == 0 && fake_cudart.n_frees == n_frees + 1);
+    return 0;
+}
+
+static int fake_destroy(void *stream) {
+    int (*destroy_stream)(cu_stream) = NULL;
+    void *address = NULL;
+    CHECK(cuGetProcAddress("cuStreamDestroy", &address, 12000, 1) == 0);
+    memcpy(&destroy_stream, &address, sizeof address);
+    fake_cuda_context_push(fake_cuda_primary_context(0));
+    int error = destroy_stream(stream);
+    fake_cuda_context_pop();
+    return error;
+}
+
+/* Every way to give the memory of a stream that is gone to others. */
+static void destroyed_streams_are_not_asked_about(int (*destroy)(void *)) {
+    enum { BLOCKS = 40 };
+    void *a[2] = {NULL}, *blocks[BLOCKS] = {NULL};
+    int n = fake_cudart.n_stream_destroys;
+    for (int i = 0; i < 2; i++) {
+        cu_stream s = stream_make(), other = stream_make();
+        for (int k = 0; k < 2; k++) CHECK(cudaMallocAsync(&a[k], i ? 8 * MiB : 1000, s) == 0);
+        CHECK(cudaFreeAsync(a[0], s) == 0);
+        CHECK(destroy(s) == 0 && fake_cudart.n_stream_destroys == ++n);
+        CHECK((i ? cudaFreeAsync(a[1], other) : cudaFree(a[1])) == 0);
+        for (int k = 0; k < BLOCKS; k++) (void)cudaMalloc(&blocks[k], 40 * MiB);
+        for (int k = 0; k < BLOCKS; k++) {
+            CHECK(cudaFree(blocks[k]) == 0);
+            blocks[k] = NULL;
+        }
+        if (*fake_cuda_violation()) fprintf(stderr, "violation: %s\n", fake_cuda_violation());
+        CHECK(!*fake_cuda_violation());
+    }
+}
+
+static void *allocate_on_own_stream(void *out) {
+    CHECK(cudaMallocAsync_ptsz(out, 8 * MiB, NULL) == 0);
+    return NULL;
+}
+
+/* One handle, a stream for each thread: the block is in use on that of the thread that frees it. */
+static void equal_handles_are_not_one_stream(void) {
+    cu_stream own = (cu_stream)(uintptr_t)2;
+    void *a = NULL, *b = NULL, *c = NULL;
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, allocate_on_own_stream, &a) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    fake_cuda_context_push(fake_cuda_primary_context(0)); /* whose stream the handle names */
+    fake_cuda_hold(own);
+    fake_cuda_fill(own, a, 0xaa, 8 * MiB);
+    CHECK(cudaFreeAsync_ptsz(a, NULL) == 0);
+    CHECK(cudaMallocAsync(&b, 8 * MiB, stream_make()) == 0 && b != a);
+    fake_cuda_release(own);
+    CHECK(cudaMallocAsync_ptsz(&c, 8 * MiB, NULL) == 0);
+    CHECK(cudaFreeAsync_ptsz(c, NULL) == 0 && cudaFree(b) == 0 && !*fake_cuda_violation());
+    fake_cuda_context_pop();
+}
+
+static int with_streams(void) {
+    void *a = NULL;
+    CHECK(cudaMalloc(&a, 100) == 0);
+    equal_handles_are_not_one_stream();
+    fake_cudart.destroy_stream = fake_destroy;
+    destroyed_streams_are_not_asked_about(cudaStreamDestroy);
+    destroyed_streams_are_not_asked_about(cuStreamDestroy_v2);
+    destroyed_streams_are_not_asked_about(cuStreamDestroy);
+    fake_cudart.destroy_stream = NULL;
+    CHECK(cudaStreamDestroy(NULL) == 0); /* the runtime's to refuse */
+    return 0;
+}
+
+/* The driver can't be used there, and the runtime says so. */
+static int with_fork(void) {
+    cu_stream s = stream_make();
+    void *a = NULL, *b = NULL, *c = NULL;
+    CHECK(cudaMalloc(&a, MiB) == 0 && cudaMallocAsync(&b, MiB, s) == 0);
+    pid_t child = fork();
+    if (!child) {
+        fake_cudart.lost_error = 3;
+        CHECK(cudaMalloc(&c, MiB) == 3 && cudaGetLastError() == 3);
+        CHECK(cudaMallocAsync(&c, MiB, s) == 3 && cudaGetLastError() == 3);
+        fake_cudart.sync_error = 3;
+        CHECK(cudaFree(a) == 3 && cudaGetLastError() == 3);
+        CHECK(cudaFreeAsync(b, s) == 0);
+        CHECK(cudaStreamDestroy(s) == 0 && !*fake_cuda_violation());
+        _exit(0);
+    }
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
     return 0;
 }
 
@@ -186,7 +307,11 @@ static void a_free_waits_for_the_blocks_device(void) {
     void *a = NULL;
     CHECK(cudaMalloc(&a, MiB) == 0 && cudaSetDevice(1) == 0);
     fake_cuda_fail("cuCtxSynchronize", 1, 1, 719);
-    CHECK(cudaFree(a) == 999 && fake_cudart.n_syncs == syncs);
+    CHECK(cudaFree(a) == 999 && fake_cudart.n_syncs == syncs && cudaGetLastError() == 2);
+    fake_cuda_fail("cuCtxSynchronize", 1, 1, 719);
+    fake_cudart.lost_error = 719;
+    CHECK(cudaFree(a) == 719 && fake_cudart.n_syncs == syncs && cudaGetLastError() == 719);
+    fake_cudart.lost_error = 0;
     fake_cuda_reset();
     CHECK(cudaFree(a) == 0 && fake_cudart.n_syncs == syncs);
     CHECK(fake_cuda_calls("cuCtxSynchronize") == 1);
@@ -206,6 +331,9 @@ static int with_runtime(void) {
 int main(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "pools") != 0) {
         if (strcmp(argv[1], "limit") == 0) return with_limit();
+        if (strcmp(argv[1], "lost") == 0) return with_lost_device();
+        if (strcmp(argv[1], "streams") == 0) return with_streams();
+        if (strcmp(argv[1], "fork") == 0) return with_fork();
         if (strcmp(argv[1], "no_driver") == 0) fake_cuda_machine_get()->n_devices = 0;
         return with_runtime();
     }

@@ -6,6 +6,8 @@
 
 fake_cudart_state fake_cudart;
 
+static int fail(int error) { return fake_cudart.last_error = error; }
+
 int cudaGetDevice(int *out) {
     *out = fake_cudart.device;
     return 0;
@@ -18,7 +20,7 @@ int cudaSetDevice(int device) {
 
 int cudaDeviceSynchronize(void) {
     fake_cudart.n_syncs++;
-    return fake_cudart.sync_error;
+    return fake_cudart.sync_error ? fail(fake_cudart.sync_error) : 0;
 }
 
 int cudaStreamIsCapturing(void *stream, int *out) {
@@ -29,7 +31,7 @@ int cudaStreamIsCapturing(void *stream, int *out) {
 int cudaStreamSynchronize(void *stream) {
     (void)stream;
     fake_cudart.n_stream_syncs++;
-    return fake_cudart.sync_error;
+    return fake_cudart.sync_error ? fail(fake_cudart.sync_error) : 0;
 }
 
 int cudaStreamGetDevice(void *stream, int *out) {
@@ -37,15 +39,21 @@ int cudaStreamGetDevice(void *stream, int *out) {
     return fake_cudart.no_stream_device ? 1 : 0;
 }
 
+static int destroy(void *stream) {
+    fake_cudart.n_stream_destroys++;
+    return fake_cudart.destroy_stream ? fake_cudart.destroy_stream(stream) : 0;
+}
+
+int cudaStreamDestroy(void *stream) { return destroy(stream); }
+
 int cudaGetLastError(void) {
     int error = fake_cudart.last_error;
     fake_cudart.last_error = 0;
     return error;
 }
 
-static int fail(int error) { return fake_cudart.last_error = error; }
-
 static int take_block(void **out, size_t bytes) {
+    if (fake_cudart.lost_error) return fail(fake_cudart.lost_error);
     if (bytes >> 60) return fail(2);
     return !out || !(*out = malloc(bytes)) ? fail(1) : 0;
 }
@@ -93,11 +101,14 @@ int cuCtxSynchronize(void) { return cudaDeviceSynchronize(); }
 int cuStreamIsCapturing(void *stream, int *out) { return cudaStreamIsCapturing(stream, out); }
 int cuStreamSynchronize(void *stream) { return cudaStreamSynchronize(stream); }
 int cuStreamGetDevice(void *stream, int *out) { return cudaStreamGetDevice(stream, out); }
+int cuStreamDestroy(void *stream) { return destroy(stream); }
+int cuStreamDestroy_v2(void *stream) { return destroy(stream); }
 
 /* Calls of the functions that programs call would not stay in here. */
 static int take(uint64_t *out, size_t bytes) {
-    void *block = malloc(bytes);
     fake_cudart.n_driver_mallocs++;
+    if (fake_cudart.lost_error) return fake_cudart.lost_error;
+    void *block = malloc(bytes);
     if (!out || !block) return 1;
     *out = (uint64_t)(uintptr_t)block;
     return 0;

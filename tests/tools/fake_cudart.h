@@ -10,13 +10,15 @@
 
 typedef struct fake_cudart_state {
     int device, sync_error;
-    void *captured; /* this stream is */
-    void *unknown;  /* an address that is no block's */
-    void *on_1;     /* a stream of device 1 */
+    int lost_error; /* allocations fail with it, as after a fault of the device */
+    int (*destroy_stream)(void *stream); /* NULL: nothing is destroyed */
+    void *captured;                      /* this stream is */
+    void *unknown;                       /* an address that is no block's */
+    void *on_1;                          /* a stream of device 1 */
     bool no_stream_device;
     int last_error;
     int n_mallocs, n_frees, n_mallocs_async, n_frees_async, n_syncs, n_stream_syncs;
-    int n_driver_mallocs, n_driver_frees;
+    int n_driver_mallocs, n_driver_frees, n_stream_destroys;
 } fake_cudart_state;
 extern fake_cudart_state fake_cudart;
 
@@ -26,6 +28,7 @@ int cudaDeviceSynchronize(void);
 int cudaStreamIsCapturing(void *stream, int *out);
 int cudaStreamSynchronize(void *stream);
 int cudaStreamGetDevice(void *stream, int *out);
+int cudaStreamDestroy(void *stream);
 int cudaGetLastError(void);
 int cudaMalloc(void **out, size_t bytes);
 int cudaFree(void *ptr);
@@ -40,6 +43,8 @@ int cuCtxSynchronize(void);
 int cuStreamIsCapturing(void *stream, int *out);
 int cuStreamSynchronize(void *stream);
 int cuStreamGetDevice(void *stream, int *out);
+int cuStreamDestroy(void *stream);
+int cuStreamDestroy_v2(void *stream);
 int cuMemAlloc_v2(uint64_t *out, size_t bytes);
 int cuMemFree_v2(uint64_t ptr);
 int cuMemAllocAsync(uint64_t *out, size_t bytes, void *stream);

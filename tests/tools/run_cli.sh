@@ -261,9 +261,20 @@ cudart)   # cudaMalloc of a program that knows nothing of pools
   want 0 "$knet" run --timer 0 --alloc stats -- "$cudart_program" pools; err_has 'cuda:0'
   want 0 "$knet" run --timer 0 --alloc limit=16M -- "$cudart_program" limit
   want 0 "$knet" run --timer 0 --alloc stats -- "$cudart_program" no_driver
+  for case in lost streams fork; do want 0 "$knet" run --timer 0 --alloc stats=s.txt -- "$cudart_program" $case; mv err err.$case; done
+  grep -q '^knet: error: cuda:0 is lost to this process, restart the program: cuMemCreate.*700' err.lost || fail "$(cat err.lost)"
+  [ ! -s err.streams ] && [ ! -s err.fork ] || fail "$(cat err.streams err.fork)"
   want 0 "$knet" run --timer out=t.txt,json=a.json --alloc stats=s.txt -- "$cudart_program" pools
   grep -q 'cuda:0: high-water mark' t.txt && [ "$(json memory.pools.0.live_bytes a.json)" = 0 ] || fail "$(cat t.txt)"
   want 9 "$knet" run --timer 0 -- "$cudart_program" pools
+  late=$(dirname "$program")/late_library # after the first call, in both orders
+  runtime=("$late/libcudart.so" cudaMalloc cudaFree) driver=("$late/libcuda.so" cuMemAlloc_v2 cuMemFree_v2)
+  for order in 'runtime driver' 'driver runtime'; do
+    read -r a b <<<"$order"; declare -n first=$a second=$b
+    want 0 "$knet" run --timer 0 --alloc stats=s.txt -- "${late%/*}/late_program" "${first[@]}" "${second[@]}"
+    out_has '^cudaMalloc: 3 before, then 0, 0$'; out_has '^cuMemAlloc_v2: 3 before, then 0, 0$'
+    unset -n first second
+  done
   ;;
 python)   # ranges of a script, under `knet run` and by itself
   python=/usr/bin/python3

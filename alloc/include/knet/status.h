@@ -98,6 +98,8 @@ typedef void (*kn_log_fn)(void *ctx, int level, const char *text);
 /* Attaches the callback; NULL detaches it. Libraries never print: without a callback they drop the
  * messages. */
 KN_API void kn_log_attach(kn_log_fn log_fn, void *ctx);
+/* The same if no callback is attached; else returns false and changes nothing. */
+KN_API bool kn_log_try_attach(kn_log_fn log_fn, void *ctx);
 
 /* For library code: formats one line and passes it to the log callback. */
 KN_API void kn_log_write(int level, const char *fmt, ...) KN_PRINTF(2, 3);

@@ -9,8 +9,11 @@
  * block's device, as NVIDIA's do: programs rely on it. The others are in the order of their stream
  * and wait for nothing, but for a free on a stream of another device than the block's: that waits
  * for the stream. What a stream that is captured allocates is a node of its graph, so the runtime
- * serves it; so it does what the pools can't: without a driver, for memory of other functions, and
- * for streams of another context than a device's primary one. */
+ * serves it; so it does what the pools can't: without a driver, for memory of other functions, for
+ * streams of another context than a device's primary one, and where the device fails, so that the
+ * program gets the library's own error. Streams are retired before the library destroys them:
+ * cudaStreamDestroy and cuStreamDestroy. cudaDeviceReset is not interposed: the pools do not
+ * survive it. */
 #include <dlfcn.h>
 #include <knet/device_driver.h>
 #include <knet/pool.h>
@@ -20,10 +23,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "log.h"
+
 typedef int cuda_error; /* cudaError_t */
 enum { SUCCESS = 0, INVALID_VALUE = 1, MEMORY_ALLOCATION = 2, INITIALIZATION = 3, UNKNOWN = 999 };
 enum { DEVICES_MAX = 64 };
-#define STREAM_PER_THREAD ((kn_stream)(uintptr_t)2) /* cudaStreamPerThread */
+enum { STREAM_PER_THREAD = 2 }; /* cudaStreamPerThread; the default stream is 0 or 1 */
 
 /* The functions of one interface; both have the same arguments. */
 typedef struct functions {
@@ -36,11 +41,33 @@ typedef struct functions {
     cuda_error (*is_capturing)(kn_stream, int *);
     cuda_error (*synchronize_stream)(kn_stream);
     cuda_error (*stream_device)(kn_stream, int *); /* from CUDA 12.8 on */
-    bool has_last_error;                           /* as cudaGetLastError returns it */
+    cuda_error (*destroy_stream)(kn_stream);
+    cuda_error (*destroy_stream_v1)(kn_stream); /* of the driver's interface */
+    bool has_last_error;                        /* as cudaGetLastError returns it */
 } functions;
-enum { N_FUNCTIONS = 9 };
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-static functions runtime, driver;
+enum { N_FUNCTIONS = 11 };
+
+/* The program may load its library after the first call of the other one. */
+typedef struct interface {
+    const char *library;
+    const char *names[N_FUNCTIONS]; /* in the order of the fields */
+    bool has_last_error;
+    atomic_bool is_found; /* set after `found`, which then never changes */
+    functions found;
+} interface;
+
+static interface runtime = {
+    .library = "libcudart.so",
+    .names = {"cudaMalloc", "cudaFree", "cudaMallocAsync", "cudaFreeAsync", "cudaGetDevice",
+              "cudaDeviceSynchronize", "cudaStreamIsCapturing", "cudaStreamSynchronize",
+              "cudaStreamGetDevice", "cudaStreamDestroy", NULL},
+    .has_last_error = true};
+static interface driver = {
+    .library = "libcuda.so",
+    .names = {"cuMemAlloc_v2", "cuMemFree_v2", "cuMemAllocAsync", "cuMemFreeAsync",
+              "cuCtxGetDevice", "cuCtxSynchronize", "cuStreamIsCapturing", "cuStreamSynchronize",
+              "cuStreamGetDevice", "cuStreamDestroy_v2", "cuStreamDestroy"}};
+static pthread_mutex_t found_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(kn_pool *) pools[DEVICES_MAX];
@@ -59,6 +86,9 @@ KN_API cuda_error cuMemAllocAsync(void **out, size_t bytes, kn_stream stream);
 KN_API cuda_error cuMemFreeAsync(void *ptr, kn_stream stream);
 KN_API cuda_error cuMemAllocAsync_ptsz(void **out, size_t bytes, kn_stream stream);
 KN_API cuda_error cuMemFreeAsync_ptsz(void *ptr, kn_stream stream);
+KN_API cuda_error cudaStreamDestroy(kn_stream stream);
+KN_API cuda_error cuStreamDestroy_v2(kn_stream stream);
+KN_API cuda_error cuStreamDestroy(kn_stream stream); /* of programs before CUDA 4 */
 
 /* --- the libraries --- */
 
@@ -76,49 +106,44 @@ static int note_library(struct dl_phdr_info *loaded, size_t bytes, void *wanted)
 }
 
 static void find(void *out_fn, const library *from, const char *name) {
-    void *symbol = dlsym(RTLD_NEXT, name);
-    if (!symbol && from->handle) symbol = dlsym(from->handle, name);
+    void *symbol = name ? dlsym(RTLD_NEXT, name) : NULL;
+    if (!symbol && name && from->handle) symbol = dlsym(from->handle, name);
     memcpy(out_fn, &symbol, sizeof symbol);
 }
 
-/* In the order of the fields. They may have been loaded for one library alone, as Python's
- * extensions do it. */
-static void resolve_from(functions *out, const char *name, const char *const names[N_FUNCTIONS]) {
-    library from = {name, NULL};
+/* They may have been loaded for one library alone, as Python's extensions do it. */
+static functions look_up(const interface *of) {
+    functions out = {.has_last_error = of->has_last_error};
+    library from = {of->library, NULL};
     dl_iterate_phdr(note_library, &from);
-    find(&out->malloc, &from, names[0]);
-    find(&out->free, &from, names[1]);
-    find(&out->malloc_async, &from, names[2]);
-    find(&out->free_async, &from, names[3]);
-    find(&out->get_device, &from, names[4]);
-    find(&out->synchronize, &from, names[5]);
-    find(&out->is_capturing, &from, names[6]);
-    find(&out->synchronize_stream, &from, names[7]);
-    find(&out->stream_device, &from, names[8]);
+    find(&out.malloc, &from, of->names[0]);
+    find(&out.free, &from, of->names[1]);
+    find(&out.malloc_async, &from, of->names[2]);
+    find(&out.free_async, &from, of->names[3]);
+    find(&out.get_device, &from, of->names[4]);
+    find(&out.synchronize, &from, of->names[5]);
+    find(&out.is_capturing, &from, of->names[6]);
+    find(&out.synchronize_stream, &from, of->names[7]);
+    find(&out.stream_device, &from, of->names[8]);
+    find(&out.destroy_stream, &from, of->names[9]);
+    find(&out.destroy_stream_v1, &from, of->names[10]);
+    return out;
 }
 
-static void resolve(void) {
-    static const char *const of_runtime[N_FUNCTIONS] = {"cudaMalloc",
-                                                        "cudaFree",
-                                                        "cudaMallocAsync",
-                                                        "cudaFreeAsync",
-                                                        "cudaGetDevice",
-                                                        "cudaDeviceSynchronize",
-                                                        "cudaStreamIsCapturing",
-                                                        "cudaStreamSynchronize",
-                                                        "cudaStreamGetDevice"};
-    static const char *const of_driver[N_FUNCTIONS] = {
-        "cuMemAlloc_v2",       "cuMemFree_v2",        "cuMemAllocAsync",
-        "cuMemFreeAsync",      "cuCtxGetDevice",      "cuCtxSynchronize",
-        "cuStreamIsCapturing", "cuStreamSynchronize", "cuStreamGetDevice"};
-    resolve_from(&runtime, "libcudart.so", of_runtime);
-    resolve_from(&driver, "libcuda.so", of_driver);
-    runtime.has_last_error = true;
-}
-
-static const functions *next(const functions *of) {
-    pthread_once(&once, resolve);
-    return of;
+/* Looks again until the library is loaded; what an old library lacks then stays NULL. The lookup
+ * takes the loader's lock, so not this one: a thread that loads a library may wait for this one. */
+static const functions *next(interface *of) {
+    static const functions none;
+    if (atomic_load_explicit(&of->is_found, memory_order_acquire)) return &of->found;
+    functions found = look_up(of);
+    if (!found.malloc) return &none;
+    pthread_mutex_lock(&found_lock);
+    if (!atomic_load_explicit(&of->is_found, memory_order_relaxed)) {
+        of->found = found;
+        atomic_store_explicit(&of->is_found, true, memory_order_release);
+    }
+    pthread_mutex_unlock(&found_lock);
+    return &of->found;
 }
 
 static bool is_captured(const functions *of, kn_stream stream) {
@@ -186,34 +211,66 @@ static kn_pool *pool_of(kn_block_info *block, int *device, const void *ptr) {
     return NULL;
 }
 
+/* --- errors --- */
+
 /* Programs may ask for the last error instead of looking at the call's: the library's own call
  * fails in the same way, for more than there is. */
-static void set_last_error(const functions *of, bool async, kn_stream stream) {
+static cuda_error out_of_memory(const functions *of, bool async, kn_stream stream) {
     const size_t too_much = (size_t)1 << 62;
     void *none = NULL;
-    if (!of->has_last_error) return;
-    if (async && of->malloc_async) (void)of->malloc_async(&none, too_much, stream);
-    if (!async && of->malloc) (void)of->malloc(&none, too_much);
+    if (of->has_last_error && async && of->malloc_async)
+        (void)of->malloc_async(&none, too_much, stream);
+    if (of->has_last_error && !async && of->malloc) (void)of->malloc(&none, too_much);
+    return MEMORY_ALLOCATION;
 }
 
-static cuda_error error_of(kn_status status) {
-    return status >= 0 ? SUCCESS : status == KN_ERR_OOM ? MEMORY_ALLOCATION : INVALID_VALUE;
+/* A device that is lost fails all calls of the library with its error, which is then the last one
+ * too. After another failure the last error is the library's OOM: it has no call that fails with
+ * UNKNOWN. */
+static cuda_error device_failed(const functions *of) {
+    const size_t too_much = (size_t)1 << 62;
+    void *none = NULL;
+    cuda_error error = of->malloc ? of->malloc(&none, too_much) : SUCCESS;
+    return error == SUCCESS || error == MEMORY_ALLOCATION ? UNKNOWN : error;
+}
+
+static cuda_error invalid_value(const functions *of) {
+    if (of->has_last_error && of->malloc) (void)of->malloc(NULL, 1);
+    return INVALID_VALUE;
+}
+
+/* Of a free: the library doesn't know the block, and must not be asked to free it. */
+static cuda_error error_of(const functions *of, kn_status status) {
+    if (status >= 0) return SUCCESS;
+    if (status == KN_ERR_OOM) return out_of_memory(of, false, NULL);
+    return status == KN_ERR_INVALID ? invalid_value(of) : device_failed(of);
+}
+
+/* --- memory for all streams --- */
+
+static cuda_error library_alloc(const functions *of, void **out, size_t bytes) {
+    return of->malloc ? of->malloc(out, bytes) : INITIALIZATION;
+}
+
+static kn_status pool_alloc(void **out, kn_pool *pool, size_t bytes, kn_stream stream) {
+    void *block = NULL;
+    KN_TRY(kn_alloc(&block, pool, bytes, stream));
+    kn_status status = kn_stream_sync(kn_pool_device(pool), stream);
+    if (status < 0) {
+        (void)kn_free(pool, block);
+        return status;
+    }
+    *out = block;
+    return KN_OK;
 }
 
 static cuda_error alloc(const functions *of, void **out, size_t bytes) {
     int device;
-    void *block = NULL;
     kn_pool *pool = out ? pool_now(of, &device) : NULL;
-    if (!pool) return of->malloc ? of->malloc(out, bytes) : INITIALIZATION;
-    kn_status status = kn_alloc(&block, pool, bytes, streams[device]);
-    if (status == KN_ERR_OOM) set_last_error(of, false, NULL);
-    if (status < 0) return error_of(status);
-    if (kn_stream_sync(kn_pool_device(pool), streams[device]) < 0) {
-        (void)kn_free(pool, block);
-        return UNKNOWN;
-    }
-    *out = block;
-    return SUCCESS;
+    if (!pool) return library_alloc(of, out, bytes);
+    kn_status status = pool_alloc(out, pool, bytes, streams[device]);
+    if (status == KN_ERR_OOM) return out_of_memory(of, false, NULL);
+    return status < 0 ? library_alloc(of, out, bytes) : SUCCESS; /* its error, of a lost device */
 }
 
 /* Of the current device by the program's own interface, whose errors it knows. */
@@ -221,7 +278,7 @@ static cuda_error wait_for_device(const functions *of, const kn_pool *pool, int 
     void *impl = NULL;
     if (device == device_now(of)) return of->synchronize();
     const kn_device_driver *its = kn_device_driver_get(kn_pool_device(pool), &impl);
-    return its->device_sync(impl) >= 0 ? SUCCESS : UNKNOWN;
+    return error_of(of, its->device_sync(impl));
 }
 
 /* After the wait no stream uses the block: whoever gets it may use it anywhere. */
@@ -231,9 +288,10 @@ static cuda_error give_back(const functions *of, void *ptr) {
     kn_pool *pool = ptr ? pool_of(&block, &device, ptr) : NULL;
     if (!pool) return of->free ? of->free(ptr) : INITIALIZATION;
     cuda_error error = wait_for_device(of, pool, device);
-    if (error != SUCCESS) return error;
-    return kn_free(pool, ptr) >= 0 ? SUCCESS : INVALID_VALUE;
+    return error == SUCCESS ? error_of(of, kn_free(pool, ptr)) : error;
 }
+
+/* --- memory in the order of a stream --- */
 
 static cuda_error library_alloc_async(const functions *of, void **out, size_t bytes,
                                       kn_stream stream) {
@@ -249,20 +307,24 @@ static cuda_error alloc_async(const functions *of, void **out, size_t bytes, kn_
     if (status == KN_ERR_INVALID) { /* it isn't a stream of this device */
         pool = pool_of_stream(of, stream);
         if (pool) status = kn_alloc(&block, pool, bytes, stream);
-        if (status == KN_ERR_INVALID) return library_alloc_async(of, out, bytes, stream);
     }
-    if (status == KN_ERR_OOM) set_last_error(of, true, stream);
-    if (status >= 0) *out = block;
-    return error_of(status);
+    if (status == KN_ERR_OOM) return out_of_memory(of, true, stream);
+    if (status < 0) return library_alloc_async(of, out, bytes, stream);
+    *out = block;
+    return SUCCESS;
 }
 
 /* The program has ordered the stream after the one that the block was taken on, not the reverse.
  * The pool knows no streams of other devices. */
 static cuda_error end_use(const functions *of, kn_pool *pool, void *ptr, kn_stream stream) {
     kn_status status = kn_block_use(pool, ptr, stream);
-    if (status != KN_ERR_INVALID || !of->synchronize_stream) return error_of(status);
+    if (status != KN_ERR_INVALID || !of->synchronize_stream) return error_of(of, status);
     return of->synchronize_stream(stream);
 }
+
+/* Equal handles name one stream if it is the default one: others are reused for another stream, and
+ * cudaStreamPerThread is another one in each thread. */
+static bool is_same_stream(kn_stream a, kn_stream b) { return !a && !b; }
 
 static cuda_error give_back_async(const functions *of, void *ptr, kn_stream stream) {
     int device;
@@ -271,8 +333,25 @@ static cuda_error give_back_async(const functions *of, void *ptr, kn_stream stre
     if (!pool || is_captured(of, stream)) {
         return of->free_async ? of->free_async(ptr, stream) : INITIALIZATION;
     }
-    cuda_error error = stream == block.stream ? SUCCESS : end_use(of, pool, ptr, stream);
-    return error == SUCCESS ? error_of(kn_free(pool, ptr)) : error;
+    bool same = is_same_stream(stream, block.stream);
+    cuda_error error = same ? SUCCESS : end_use(of, pool, ptr, stream);
+    return error == SUCCESS ? error_of(of, kn_free(pool, ptr)) : error;
+}
+
+/* --- streams --- */
+
+/* In all pools: one that doesn't know the stream ignores it. */
+static void retire(kn_stream stream) {
+    if ((uintptr_t)stream <= STREAM_PER_THREAD) return; /* the library refuses default streams */
+    for (int i = 0; i < DEVICES_MAX; i++) {
+        kn_pool *pool = atomic_load_explicit(&pools[i], memory_order_acquire);
+        if (pool) kn_stream_retire(kn_pool_device(pool), stream);
+    }
+}
+
+static cuda_error destroy(cuda_error (*in_library)(kn_stream), kn_stream stream) {
+    retire(stream);
+    return in_library ? in_library(stream) : INITIALIZATION;
 }
 
 /* --- what programs call --- */
@@ -303,8 +382,22 @@ cuda_error cuMemFreeAsync(void *ptr, kn_stream stream) {
     return give_back_async(next(&driver), ptr, stream);
 }
 
+cuda_error cudaStreamDestroy(kn_stream stream) {
+    return destroy(next(&runtime)->destroy_stream, stream);
+}
+
+cuda_error cuStreamDestroy_v2(kn_stream stream) {
+    return destroy(next(&driver)->destroy_stream, stream);
+}
+
+cuda_error cuStreamDestroy(kn_stream stream) {
+    return destroy(next(&driver)->destroy_stream_v1, stream);
+}
+
 /* Of programs that are compiled for a default stream per thread. */
-static kn_stream of_thread(kn_stream stream) { return stream ? stream : STREAM_PER_THREAD; }
+static kn_stream of_thread(kn_stream stream) {
+    return stream ? stream : (kn_stream)(uintptr_t)STREAM_PER_THREAD;
+}
 
 cuda_error cudaMallocAsync_ptsz(void **out, size_t bytes, kn_stream stream) {
     return cudaMallocAsync(out, bytes, of_thread(stream));

@@ -7,6 +7,7 @@
 #include <knet/pool.h>
 
 #include "devices.hpp"
+#include "log.h"
 
 static knet_plugin::device_pools pools;
 

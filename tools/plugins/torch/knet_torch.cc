@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "devices.hpp"
+#include "log.h"
 #include "oom.hpp"
 
 namespace {
