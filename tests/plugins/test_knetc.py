@@ -233,6 +233,53 @@ class Rmm(Case):
             self.resource.allocate(100, object())
 
 
+class Streams(Case):
+    """On the fake driver, which reports a call about a stream that is gone."""
+
+    def setUp(self):
+        super().setUp()
+        self.driver = ctypes.CDLL("libcuda.so.1")
+        self.driver.fake_cuda_violation.restype = ctypes.c_char_p
+
+    def stream(self, device):
+        out = ctypes.c_void_p()
+        _lib.check(device.lib.kn_stream_create(ctypes.byref(out), device.device))
+        return out.value
+
+    def destroy(self, device, handle):
+        """As the program does it, in its context."""
+        driver, out = self.driver, ctypes.c_void_p()
+        driver.fake_cuda_primary_context.restype = ctypes.c_void_p
+        context = ctypes.c_void_p(driver.fake_cuda_primary_context(device.cuda_number("destroy", "the test")))
+        driver.fake_cuda_context_push(context)
+        self.assertEqual(driver.cuGetProcAddress(b"cuStreamDestroy", ctypes.byref(out), 12000, ctypes.c_uint64(1)), 0)
+        status = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(out.value)(handle)
+        driver.fake_cuda_context_pop()
+        self.assertEqual(status, 0)
+
+    def test_a_retired_stream_is_not_asked_about(self):
+        first, second = self.pool, knetc.Pool(1)
+        kinds = (lambda h: h, fake_frameworks.Stream, lambda h: mock.Mock(spec=["ptr"], ptr=h),
+                 lambda h: mock.Mock(spec=["cuda_stream"], cuda_stream=h))
+        for pool, device in ((first, None), (second, None), (second, 1)):
+            for kind in kinds:
+                handle = self.stream(pool)
+                block = pool.alloc(8 * MIB, handle)
+                knetc.retire(kind(handle), device)
+                self.destroy(pool, handle)
+                pool.free(block)
+                knetc.trim(pool.name)
+        self.assertEqual(self.driver.fake_cuda_violation(), b"")
+
+    def test_what_is_no_stream_is_an_error(self):
+        for handle in (0, 1, 2, mock.Mock(spec=["ptr"], ptr=0)):
+            with self.assertRaisesRegex(ValueError, "retire: . is a default stream"):
+                knetc.retire(handle)
+        for stream in (None, "a", 1.5):
+            with self.assertRaisesRegex(TypeError, "retire: .* is no stream"):
+                knetc.retire(stream)
+
+
 class Statistics(Case):
     def test_keys_are_those_of_pytorch(self):
         stats = knetc.memory_stats()
@@ -302,7 +349,7 @@ class Statistics(Case):
         for size in (1 << 64, (1 << 64) + 100, -1):
             with self.assertRaisesRegex(ValueError, f"alloc: {size} "):
                 self.pool.alloc(size)
-        with self.assertRaises(TypeError):
+        with self.assertRaisesRegex(TypeError, "alloc: 10.5 is no number of bytes"):
             self.pool.alloc(10.5)
         with self.assertRaises(knetc.OutOfMemory):
             self.pool.alloc((1 << 64) - 1)
@@ -314,6 +361,8 @@ class Statistics(Case):
             self.pool.alloc(65 * MIB)
         knetc.configure("limit=none,pressure=none", device=0)
         self.pool.free(self.pool.alloc(65 * MIB))
+        with self.assertRaisesRegex(TypeError, "configure: the words are 5; they must be a str"):
+            knetc.configure(5)
         with self.assertRaisesRegex(knetc.Error, "slab_max_bytes of pool cuda:0 is fixed"):
             knetc.configure("slab_max=1MiB")
         self.pool.free(self.pool.alloc(65 * MIB))
@@ -410,6 +459,14 @@ class Snapshot(Case):
             self.assertEqual(os.stat(path).st_mode & 0o777, 0o640)
             self.assertEqual(sorted(os.listdir(folder)), ["link", "out.pickle"])
 
+    def test_a_dump_that_fails_names_its_path(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "none", "out.pickle")
+            for given in (path, os.fsencode(path)):
+                with self.assertRaises(FileNotFoundError) as raised:
+                    knetc.dump(given)
+                self.assertEqual(raised.exception.filename, path)
+
     def test_a_dump_into_a_pipe_does_not_replace_it(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "pipe")
@@ -474,8 +531,8 @@ class Snapshot(Case):
         self.assertEqual(self.history_of(1, 40), pair[2:])
         self.assertEqual(self.history_of(0, 40), [])
         self.assertEqual(self.history_of(1000, 40), 40 * pair)
-        for wrong, error in ((-5, ValueError), (2.5, TypeError)):
-            with self.assertRaises(error):
+        for wrong, error in ((-5, ValueError), (2.5, TypeError), ("a", TypeError), (None, TypeError)):
+            with self.assertRaisesRegex(error, "record_history: max_entries is"):
                 knetc.record_history(wrong)
         self.assertEqual(knetc.snapshot()["device_traces"], [[]])
 

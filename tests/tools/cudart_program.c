@@ -1,5 +1,5 @@
 /* A program of CUDA's runtime that knows nothing of Knet. usage: cudart_program
- * plain|pools|limit|lost|streams|fork|no_driver plain: not under `knet run --alloc`. */
+ * plain|pools|limit|lost|streams|reset|fork|no_driver plain: not under `knet run --alloc`. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -214,6 +214,24 @@ static int with_streams(void) {
     return 0;
 }
 
+/* The runtime then serves the device, and the pools the others until they are reset. */
+static int with_reset(void) {
+    CHECK(cudaDeviceReset() == 0); /* a first one drops no pool */
+    for (int device = 0; device < 2; device++) {
+        void *a = NULL, *b = NULL;
+        CHECK(cudaSetDevice(device) == 0 && cudaMalloc(&a, 8 * MiB) == 0 && cudaFree(a) == 0);
+        CHECK(fake_cudart.n_mallocs == device * 2 && fake_cuda_count().n_mapped > 0);
+        CHECK((device ? cuDevicePrimaryCtxReset_v2(device) : cudaDeviceReset()) == 0);
+        CHECK(fake_cudart.n_resets == device + 2 && fake_cuda_count().n_mapped == 0);
+        uint64_t n_calls = fake_cuda_count().n_calls;
+        CHECK(cudaMalloc(&a, 8 * MiB) == 0 && cudaMallocAsync(&b, 100, NULL) == 0);
+        CHECK(cudaFree(a) == 0 && cudaFreeAsync(b, NULL) == 0 && cudaMalloc(&a, 0) == 0);
+        CHECK(fake_cudart.n_mallocs == device * 2 + 2 && fake_cudart.n_mallocs_async == device + 1);
+        CHECK(fake_cuda_count().n_calls == n_calls);
+    }
+    return 0;
+}
+
 /* The driver can't be used there, and the runtime says so. */
 static int with_fork(void) {
     cu_stream s = stream_make();
@@ -333,6 +351,7 @@ int main(int argc, char **argv) {
         if (strcmp(argv[1], "limit") == 0) return with_limit();
         if (strcmp(argv[1], "lost") == 0) return with_lost_device();
         if (strcmp(argv[1], "streams") == 0) return with_streams();
+        if (strcmp(argv[1], "reset") == 0) return with_reset();
         if (strcmp(argv[1], "fork") == 0) return with_fork();
         if (strcmp(argv[1], "no_driver") == 0) fake_cuda_machine_get()->n_devices = 0;
         return with_runtime();

@@ -23,6 +23,11 @@ int cudaDeviceSynchronize(void) {
     return fake_cudart.sync_error ? fail(fake_cudart.sync_error) : 0;
 }
 
+int cudaDeviceReset(void) {
+    fake_cudart.n_resets++;
+    return 0;
+}
+
 int cudaStreamIsCapturing(void *stream, int *out) {
     *out = stream && stream == fake_cudart.captured;
     return 0;
@@ -98,6 +103,11 @@ int cudaMallocManaged(void **out, size_t bytes, unsigned flags) {
 
 int cuCtxGetDevice(int *out) { return cudaGetDevice(out); }
 int cuCtxSynchronize(void) { return cudaDeviceSynchronize(); }
+int cuDevicePrimaryCtxReset_v2(int device) {
+    fake_cudart.n_resets += device >= 0;
+    return 0;
+}
+
 int cuStreamIsCapturing(void *stream, int *out) { return cudaStreamIsCapturing(stream, out); }
 int cuStreamSynchronize(void *stream) { return cudaStreamSynchronize(stream); }
 int cuStreamGetDevice(void *stream, int *out) { return cudaStreamGetDevice(stream, out); }

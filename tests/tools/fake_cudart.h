@@ -18,7 +18,7 @@ typedef struct fake_cudart_state {
     bool no_stream_device;
     int last_error;
     int n_mallocs, n_frees, n_mallocs_async, n_frees_async, n_syncs, n_stream_syncs;
-    int n_driver_mallocs, n_driver_frees, n_stream_destroys;
+    int n_driver_mallocs, n_driver_frees, n_stream_destroys, n_resets;
 } fake_cudart_state;
 extern fake_cudart_state fake_cudart;
 
@@ -29,6 +29,7 @@ int cudaStreamIsCapturing(void *stream, int *out);
 int cudaStreamSynchronize(void *stream);
 int cudaStreamGetDevice(void *stream, int *out);
 int cudaStreamDestroy(void *stream);
+int cudaDeviceReset(void);
 int cudaGetLastError(void);
 int cudaMalloc(void **out, size_t bytes);
 int cudaFree(void *ptr);
@@ -40,6 +41,7 @@ int cudaMallocManaged(void **out, size_t bytes, unsigned flags);
 
 int cuCtxGetDevice(int *out);
 int cuCtxSynchronize(void);
+int cuDevicePrimaryCtxReset_v2(int device);
 int cuStreamIsCapturing(void *stream, int *out);
 int cuStreamSynchronize(void *stream);
 int cuStreamGetDevice(void *stream, int *out);

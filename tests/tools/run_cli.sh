@@ -261,9 +261,9 @@ cudart)   # cudaMalloc of a program that knows nothing of pools
   want 0 "$knet" run --timer 0 --alloc stats -- "$cudart_program" pools; err_has 'cuda:0'
   want 0 "$knet" run --timer 0 --alloc limit=16M -- "$cudart_program" limit
   want 0 "$knet" run --timer 0 --alloc stats -- "$cudart_program" no_driver
-  for case in lost streams fork; do want 0 "$knet" run --timer 0 --alloc stats=s.txt -- "$cudart_program" $case; mv err err.$case; done
+  for case in lost streams reset fork; do want 0 "$knet" run --timer 0 --alloc stats=s.txt -- "$cudart_program" $case; mv err err.$case; done
   grep -q '^knet: error: cuda:0 is lost to this process, restart the program: cuMemCreate.*700' err.lost || fail "$(cat err.lost)"
-  [ ! -s err.streams ] && [ ! -s err.fork ] || fail "$(cat err.streams err.fork)"
+  [ ! -s err.streams ] && [ ! -s err.reset ] && [ ! -s err.fork ] || fail "$(cat err.streams err.reset err.fork)"
   want 0 "$knet" run --timer out=t.txt,json=a.json --alloc stats=s.txt -- "$cudart_program" pools
   grep -q 'cuda:0: high-water mark' t.txt && [ "$(json memory.pools.0.live_bytes a.json)" = 0 ] || fail "$(cat t.txt)"
   want 9 "$knet" run --timer 0 -- "$cudart_program" pools

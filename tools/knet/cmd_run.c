@@ -175,7 +175,8 @@ const kn__command kn__cmd_run = {
         "seen. With --alloc the pools serve cudaMalloc and cudaMallocAsync of programs that link "
         "libcudart dynamically (nvcc -cudart shared; Python packages), and cuMemAlloc and "
         "cuMemAllocAsync of programs that link libcuda; cudaFree and cuMemFree still wait for "
-        "the device, and blocks can't be shared by cudaIpcGetMemHandle. Python programs make "
+        "the device, and blocks can't be shared by cudaIpcGetMemHandle. After cudaDeviceReset the "
+        "pools no longer serve the device. Python programs make "
         "ranges of their own with knetc.scope.",
     .exits = (const kn__pair[]){{"126", "the program cannot be run"},
                                 {"127", "there is no such program"},

@@ -11,9 +11,8 @@
  * for the stream. What a stream that is captured allocates is a node of its graph, so the runtime
  * serves it; so it does what the pools can't: without a driver, for memory of other functions, for
  * streams of another context than a device's primary one, and where the device fails, so that the
- * program gets the library's own error. Streams are retired before the library destroys them:
- * cudaStreamDestroy and cuStreamDestroy. cudaDeviceReset is not interposed: the pools do not
- * survive it. */
+ * program gets the library's own error. Streams are retired before the library destroys them.
+ * cudaDeviceReset ends the use of the device's pool: from then on the library serves the device. */
 #include <dlfcn.h>
 #include <knet/device_driver.h>
 #include <knet/pool.h>
@@ -43,9 +42,11 @@ typedef struct functions {
     cuda_error (*stream_device)(kn_stream, int *); /* from CUDA 12.8 on */
     cuda_error (*destroy_stream)(kn_stream);
     cuda_error (*destroy_stream_v1)(kn_stream); /* of the driver's interface */
+    cuda_error (*reset_current)(void);          /* of the runtime's */
+    cuda_error (*reset_device)(int);            /* of the driver's */
     bool has_last_error;                        /* as cudaGetLastError returns it */
 } functions;
-enum { N_FUNCTIONS = 11 };
+enum { N_FUNCTIONS = 13 };
 
 /* The program may load its library after the first call of the other one. */
 typedef struct interface {
@@ -60,18 +61,20 @@ static interface runtime = {
     .library = "libcudart.so",
     .names = {"cudaMalloc", "cudaFree", "cudaMallocAsync", "cudaFreeAsync", "cudaGetDevice",
               "cudaDeviceSynchronize", "cudaStreamIsCapturing", "cudaStreamSynchronize",
-              "cudaStreamGetDevice", "cudaStreamDestroy", NULL},
+              "cudaStreamGetDevice", "cudaStreamDestroy", NULL, "cudaDeviceReset", NULL},
     .has_last_error = true};
 static interface driver = {
     .library = "libcuda.so",
     .names = {"cuMemAlloc_v2", "cuMemFree_v2", "cuMemAllocAsync", "cuMemFreeAsync",
               "cuCtxGetDevice", "cuCtxSynchronize", "cuStreamIsCapturing", "cuStreamSynchronize",
-              "cuStreamGetDevice", "cuStreamDestroy_v2", "cuStreamDestroy"}};
+              "cuStreamGetDevice", "cuStreamDestroy_v2", "cuStreamDestroy", NULL,
+              "cuDevicePrimaryCtxReset_v2"}};
 static pthread_mutex_t found_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(kn_pool *) pools[DEVICES_MAX];
 static kn_stream streams[DEVICES_MAX]; /* of cudaMalloc's memory; set before the pool */
+static bool was_reset[DEVICES_MAX];    /* its pool is out of use; under the lock */
 
 KN_API cuda_error cudaMalloc(void **out, size_t bytes);
 KN_API cuda_error cudaFree(void *ptr);
@@ -89,6 +92,8 @@ KN_API cuda_error cuMemFreeAsync_ptsz(void *ptr, kn_stream stream);
 KN_API cuda_error cudaStreamDestroy(kn_stream stream);
 KN_API cuda_error cuStreamDestroy_v2(kn_stream stream);
 KN_API cuda_error cuStreamDestroy(kn_stream stream); /* of programs before CUDA 4 */
+KN_API cuda_error cudaDeviceReset(void);
+KN_API cuda_error cuDevicePrimaryCtxReset_v2(int device);
 
 /* --- the libraries --- */
 
@@ -127,6 +132,8 @@ static functions look_up(const interface *of) {
     find(&out.stream_device, &from, of->names[8]);
     find(&out.destroy_stream, &from, of->names[9]);
     find(&out.destroy_stream_v1, &from, of->names[10]);
+    find(&out.reset_current, &from, of->names[11]);
+    find(&out.reset_device, &from, of->names[12]);
     return out;
 }
 
@@ -157,7 +164,7 @@ static kn_pool *open_locked(int device) {
     char name[16];
     kn_device *found = NULL;
     kn_pool *pool = atomic_load(&pools[device]); /* another thread was first */
-    if (pool) return pool;
+    if (pool || was_reset[device]) return pool;
     snprintf(name, sizeof name, "cuda:%d", device);
     if (kn_device_find(&found, name) < 0) return NULL;
     bool older = kn_pending() < 0; /* another call's error, which stays pending */
@@ -354,6 +361,21 @@ static cuda_error destroy(cuda_error (*in_library)(kn_stream), kn_stream stream)
     return in_library ? in_library(stream) : INITIALIZATION;
 }
 
+/* --- resets --- */
+
+/* The pool's stream and events end with the context. Free memory returns to the device before; that
+ * of live blocks belongs to no context, and stays. */
+static void drop_pool(int device) {
+    if (device < 0 || device >= DEVICES_MAX) return;
+    pthread_mutex_lock(&open_lock);
+    kn_pool *pool = atomic_exchange(&pools[device], NULL);
+    if (pool) was_reset[device] = true; /* a reset at the program's start ends nothing */
+    pthread_mutex_unlock(&open_lock);
+    kn_status status = pool ? kn_pool_sync(pool) : KN_ERR_DEVICE;
+    if (status >= 0) status = kn_pool_trim(pool, 0);
+    (void)status; /* on a lost device nothing can be returned */
+}
+
 /* --- what programs call --- */
 
 cuda_error cudaMalloc(void **out, size_t bytes) { return alloc(next(&runtime), out, bytes); }
@@ -392,6 +414,18 @@ cuda_error cuStreamDestroy_v2(kn_stream stream) {
 
 cuda_error cuStreamDestroy(kn_stream stream) {
     return destroy(next(&driver)->destroy_stream_v1, stream);
+}
+
+cuda_error cudaDeviceReset(void) {
+    const functions *of = next(&runtime);
+    drop_pool(device_now(of));
+    return of->reset_current ? of->reset_current() : INITIALIZATION;
+}
+
+cuda_error cuDevicePrimaryCtxReset_v2(int device) {
+    const functions *of = next(&driver);
+    drop_pool(device);
+    return of->reset_device ? of->reset_device(device) : INITIALIZATION;
 }
 
 /* Of programs that are compiled for a default stream per thread. */

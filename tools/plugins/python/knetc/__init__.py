@@ -9,6 +9,7 @@
     knetc.limit(0, "20 GiB")    # most bytes that the pool of cuda:0 may reserve
     knetc.configure("decay=10s,pressure=0.8")   # options of the pool, in KNET_ALLOC's words
     knetc.trim()                # returns free memory to the device
+    knetc.retire(stream)        # before a stream of CuPy, or of your own, is destroyed
 
     with knetc.scope("load"):   # a row of the timer's table: KNET_TIMER=1
         read_batch()
@@ -27,10 +28,11 @@ from .scope import scope, step
 from .snapshot import dump, snapshot
 from .stacks import record_stacks, stop_stacks
 from .stats import memory_allocated, memory_reserved, memory_stats, reset_peaks
+from .streams import retire
 
 __all__ = ["Error", "OutOfMemory", "Pool", "install", "memory_stats", "memory_allocated", "memory_reserved", "reset_peaks",
            "scope", "step", "snapshot", "dump", "record_history", "stop_history", "record_stacks",
-           "stop_stacks", "limit", "configure", "trim"]
+           "stop_stacks", "limit", "configure", "trim", "retire"]
 
 FRAMEWORKS = ("torch", "cupy", "rmm")
 
@@ -76,6 +78,8 @@ def limit(device=0, size=None):
 def configure(words, device=0):
     """Changes options of the device's pool: the words of KNET_ALLOC that set options of pools, such as
     "limit=8GiB,decay=10s"; "none" as a value is the default."""
+    if not isinstance(words, str):
+        raise TypeError(f"configure: the words are {words!r}; they must be a str")
     pool = Pool(device)
     check(pool.lib.kn_pool_configure(pool.handle, words.encode()))
 

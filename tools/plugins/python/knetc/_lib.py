@@ -6,6 +6,7 @@ import sys
 
 SONAMES = {"alloc": "libknet_alloc.so.0", "torch": "libknet_torch.so.0", "profiler": "libknet_profiler.so.0"}
 _loaded = {}
+used_devices = {}  # those of all pools so far, by their address
 _pointer, _size, _u64 = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64
 
 _FUNCTIONS = {
@@ -19,6 +20,7 @@ _FUNCTIONS = {
     "kn_free": (ctypes.c_int, [_pointer, _pointer]),
     "kn_block_find": (ctypes.c_bool, [ctypes.POINTER(_pointer), _size, _pointer, _pointer]),
     "kn_stream_sync": (ctypes.c_int, [_pointer, _pointer]),
+    "kn_stream_retire": (None, [_pointer, _pointer]),
     "kn_block_use": (ctypes.c_int, [_pointer, _pointer, _pointer]),
     "kn_pool_stat": (ctypes.c_int, [ctypes.POINTER(_u64), _pointer, ctypes.c_char_p]),
     "kn_pool_limit": (ctypes.c_int, [_pointer, _size]),
@@ -106,7 +108,10 @@ def quoted(path):
 
 def byte_count(function, size):
     """Checks that the size fits size_t: ctypes would drop the upper bits without an error."""
-    size = operator.index(size)
+    try:
+        size = operator.index(size)
+    except TypeError:
+        raise TypeError(f"{function}: {size!r} is no number of bytes; write an int") from None
     if not 0 <= size < 1 << 64:
         raise ValueError(f"{function}: {size} is no number of bytes that memory can have")
     return size
@@ -151,6 +156,7 @@ class Pool:
         self.handle = self.lib.kn_device_pool(self.device)
         if not self.handle:
             check(self.lib.kn_check())
+        used_devices[self.device.value] = self.device
 
     def cuda_number(self, function, user):
         """N of a pool of cuda:N; the user knows no other devices."""

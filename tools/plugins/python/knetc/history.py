@@ -24,7 +24,10 @@ def record_history(max_entries=1000000):
     a free takes two. The trace is a temporary file without a name, of about 32 bytes for each of max_entries and at
     least 1 MiB: a thread reads it as it grows, and returns the disk space of what it has read. While one records,
     it changes max_entries and keeps what is recorded."""
-    limit = operator.index(max_entries)
+    try:
+        limit = operator.index(max_entries)
+    except TypeError:
+        raise TypeError(f"record_history: max_entries is {max_entries!r}; it must be an int") from None
     if limit < 0:
         raise ValueError(f"record_history: max_entries is {limit}; it must be 0 or more")
     if _state["recording"]:

@@ -133,5 +133,8 @@ def dump(path, devices=0):
     if os.path.exists(path) and not os.path.isfile(path):  # a pipe or a device
         with open(path, "wb") as file:
             file.write(data)
-    else:
+        return
+    try:
         _replace(path, data)
+    except OSError as error:  # it names a file of _replace
+        raise OSError(error.errno, error.strerror, os.fsdecode(path)) from None
