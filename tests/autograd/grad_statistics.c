@@ -20,9 +20,9 @@ G(nan_mean, kn_nan_mean(kn_square(x[0]), KN_SHAPE(1), false))
 G(nan_max, kn_nan_max(kn_square(x[0]), KN_SHAPE(1), false))
 G(nan_median, kn_nan_median(kn_square(x[0]), KN_SHAPE(1), false))
 G(nan_std, kn_nan_std(kn_square(x[0]), KN_SHAPE(1), false, false))
-F(f_interp) { /* columns in four intervals, far from the places between them */
+F(f_interp) { /* columns in three intervals and beyond the last, far from the ends of these */
     CTX;
-    kn_tensor *columns = F64(KN_SHAPE(4), -3, 0, 3, 6), *base = F64(KN_SHAPE(5), -4, 0, 3, 6, 9);
+    kn_tensor *columns = F64(KN_SHAPE(4), -3, 0, 3, 60), *base = F64(KN_SHAPE(5), -4, 0, 3, 6, 9);
     kn_tensor *places = kn_add(base, kn_affine(x[1], 0.1, 0));
     return kn_interp(kn_add(x[0], columns), places, kn_square(x[2]));
 }

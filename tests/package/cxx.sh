@@ -8,7 +8,7 @@ trap 'rm -rf "$work"' EXIT
 warnings=(-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror)
 include=() libraries=()
 for folder in alloc profiler ops autograd comm tools/train; do include+=("-I$source/$folder/include"); done
-include+=("-I$build/ops/include")
+for folder in ops autograd comm tools/train; do include+=("-I$build/$folder/include"); done
 for part in train comm autograd ops profiler alloc; do libraries+=("-lknet_$part"); done
 n=0
 for cxx in g++ clang++; do

@@ -144,6 +144,7 @@ static inline void *kn_located_as(const void *object, const char *file, int line
 #define KN_LOCATED_AS(type, call) call
 #define KN_LOCATED(call) call
 #else
+/* Not for users: the call, with its file and line. */
 #define KN_LOCATED_STATUS(call) kn_located_status(call, __FILE__, __LINE__)
 #define KN_LOCATED_AS(type, call) ((type *)kn_located_as(call, __FILE__, __LINE__))
 #define KN_LOCATED(call) kn_located(call, __FILE__, __LINE__)
