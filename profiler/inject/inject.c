@@ -2,12 +2,12 @@
  * program loads it by NVTX_INJECTION64_PATH, as `knet run` sets it, and hands over its table of
  * functions; so one thread may come through several tables.
  *
- * Ranges of a domain are a stack of each thread, and domains don't know of each other, but scopes
- * are one stack: a range that ends takes those with it that began after it. So does a range that
- * was started, not pushed; if another thread ends it, it ends at the next range of its own thread.
- * The id of such a range has its thread's number in it, so that the end finds its way there.
+ * Pushed ranges of a domain are a stack of each thread, and domains don't know of each other, but
+ * scopes are one stack: a range that is popped takes those with it that began after it. Started
+ * ranges are the timer's (<knet/prof_range.h>), with ids of its own.
  */
 #include <knet/prof.h>
+#include <knet/prof_range.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -18,22 +18,16 @@
 
 /* Ranges that a thread has open at once: memory is only taken for those that it opens. The timer
  * counts those that are too deep for it. */
-enum { DEPTH_MAX = 16384, KEPT_CHUNK = 65536, NUMBER_SHIFT = 32 };
+enum { DEPTH_MAX = 16384, KEPT_CHUNK = 65536 };
 
 typedef struct range {
     nvtxDomainHandle_t domain;
-    nvtxRangeId_t id; /* of one that any thread may end; 0: it is of a stack */
     kn_scope scope;
 } range;
 
 typedef struct ranges {
-    struct ranges *next;
-    uint32_t number;    /* of the thread, from 1 */
-    uint32_t n_begun;   /* ranges that any thread may end */
-    int n, n_deeper;    /* open; and those that found no room */
-    atomic_int n_ended; /* by other threads, which write `ended` under the lock */
+    int n, n_deeper; /* pushed; and those that found no room */
     range open[DEPTH_MAX];
-    nvtxRangeId_t ended[DEPTH_MAX];
 } ranges;
 
 atomic_bool kn__is_child;
@@ -41,8 +35,6 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 static bool has_key;
 static _Thread_local ranges *mine;
-static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
-static ranges *all; /* of the threads that run */
 
 /* Not malloc's: that the program's use alone be counted (malloc.c). */
 void *kn__map(size_t bytes) {
@@ -50,24 +42,9 @@ void *kn__map(size_t bytes) {
     return at == MAP_FAILED ? NULL : at;
 }
 
-static void list(ranges *r) {
-    static uint32_t n;
-    pthread_mutex_lock(&all_lock);
-    r->number = ++n;
-    r->next = all;
-    all = r;
-    pthread_mutex_unlock(&all_lock);
-}
-
 static void release(void *at) {
     mine = NULL;
-    if (atomic_load(&kn__is_child)) return;
-    pthread_mutex_lock(&all_lock);
-    ranges **link = &all;
-    while (*link != at) link = &(*link)->next;
-    *link = (*link)->next;
-    pthread_mutex_unlock(&all_lock);
-    munmap(at, sizeof(ranges));
+    if (!atomic_load(&kn__is_child)) munmap(at, sizeof(ranges));
 }
 
 static void in_child(void) { atomic_store(&kn__is_child, true); }
@@ -82,7 +59,6 @@ static ranges *get_mine(void) {
     pthread_once(&once, make_key);
     ranges *made = has_key ? kn__map(sizeof *made) : NULL;
     if (!made) return NULL;
-    list(made);
     if (pthread_setspecific(key, made) != 0) {
         release(made);
         return NULL;
@@ -114,7 +90,7 @@ static void put_utf8(char **at, uint32_t c) {
 
 static const char *narrow(char label[KN__LABEL_BYTES], const wchar_t *wide) {
     char *at = label;
-    for (; *wide && at < label + KN__LABEL_BYTES - 5; wide++) put_utf8(&at, (uint32_t)*wide);
+    for (; *wide && at < label + KN__LABEL_BYTES - 4; wide++) put_utf8(&at, (uint32_t)*wide);
     *at = '\0';
     return label;
 }
@@ -127,90 +103,37 @@ static void close_at(ranges *r, int i) {
     r->n--;
 }
 
-static bool close_id(ranges *r, nvtxRangeId_t id) {
-    int i = r->n - 1;
-    while (i >= 0 && r->open[i].id != id) i--;
-    if (i >= 0) close_at(r, i);
-    return i >= 0;
-}
-
-/* Only their own thread can close scopes. */
-static void close_ended(ranges *r) {
-    pthread_mutex_lock(&all_lock);
-    int n = atomic_load(&r->n_ended);
-    for (int i = 0; i < n; i++) close_id(r, r->ended[i]);
-    atomic_store(&r->n_ended, 0);
-    pthread_mutex_unlock(&all_lock);
-}
-
-/* Another thread's range. Those of threads that ended have ended too, and no thread has begun one
- * of another number. As many can wait as can be open: what finds no room was ended twice. */
-static void end_elsewhere(nvtxRangeId_t id) {
-    pthread_mutex_lock(&all_lock);
-    ranges *of = all;
-    while (of && of->number != id >> NUMBER_SHIFT) of = of->next;
-    int n = of ? atomic_load(&of->n_ended) : DEPTH_MAX;
-    if (n < DEPTH_MAX) {
-        of->ended[n] = id;
-        atomic_store(&of->n_ended, n + 1);
-    }
-    pthread_mutex_unlock(&all_lock);
-}
-
-static ranges *ranges_now(void) {
-    ranges *r = get_mine();
-    if (r && atomic_load_explicit(&r->n_ended, memory_order_relaxed)) close_ended(r);
-    return r;
-}
-
-static void open_range(ranges *r, nvtxDomainHandle_t domain, nvtxRangeId_t id, const char *label) {
-    kn_scope scope = kn_scope_begin(label && *label ? label : "(unnamed)");
-    r->open[r->n++] = (range){domain, id, scope};
-}
+static const char *named(const char *label) { return label && *label ? label : "(unnamed)"; }
 
 /* Returns how many of the thread were open, as NVTX wants. */
 int kn__range_push(nvtxDomainHandle_t domain, const char *label) {
-    ranges *r = ranges_now();
+    ranges *r = get_mine();
     if (!r) return -1;
     if (r->n == DEPTH_MAX) {
         r->n_deeper++;
         return r->n;
     }
-    open_range(r, domain, 0, label);
+    kn_scope scope = kn_scope_begin(named(label));
+    r->open[r->n++] = (range){domain, scope};
     return r->n - 1;
 }
 
 int kn__range_pop(nvtxDomainHandle_t domain) {
-    ranges *r = ranges_now();
+    ranges *r = get_mine();
     if (!r) return -1;
     if (r->n_deeper) {
         r->n_deeper--;
         return r->n;
     }
     int i = r->n - 1;
-    while (i >= 0 && (r->open[i].domain != domain || r->open[i].id)) i--;
+    while (i >= 0 && r->open[i].domain != domain) i--;
     if (i < 0) return -1;
     close_at(r, i);
     return r->n;
 }
 
-nvtxRangeId_t kn__range_start(const char *label) {
-    ranges *r = ranges_now();
-    if (!r || r->n == DEPTH_MAX) return 0;
-    nvtxRangeId_t id = (nvtxRangeId_t)r->number << NUMBER_SHIFT | ++r->n_begun;
-    open_range(r, NULL, id, label);
-    return id;
-}
-
-void kn__range_end(nvtxRangeId_t id) {
-    ranges *r = id ? ranges_now() : NULL;
-    if (!r) return;
-    if (id >> NUMBER_SHIFT == r->number) {
-        close_id(r, id);
-    } else {
-        end_elsewhere(id);
-    }
-}
+nvtxRangeId_t kn__range_start(const char *label) { return kn_prof_range_begin(named(label)); }
+void kn__range_end(nvtxRangeId_t id) { kn_prof_range_end(id); }
 
 const char *kn__message_text(char label[KN__LABEL_BYTES], int type,
                              const nvtxMessageValue_t *text) {
@@ -242,8 +165,7 @@ static nvtxRangeId_t start_event(const nvtxEventAttributes_t *event) {
 
 /* A mark is a call without a time. */
 static void mark(const char *label) {
-    if (!ranges_now()) return;
-    kn_scope scope = kn_scope_begin(label && *label ? label : "(unnamed)");
+    kn_scope scope = kn_scope_begin(named(label));
     kn_scope_end(&scope);
 }
 

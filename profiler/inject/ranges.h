@@ -14,7 +14,7 @@ extern atomic_bool kn__is_child;
 int kn__range_push(nvtxDomainHandle_t domain, const char *label);
 int kn__range_pop(nvtxDomainHandle_t domain);
 
-/* A range that any thread may end. Returns its id; 0: no memory. */
+/* A range that any thread may end. Returns its id; 0: it is not recorded. */
 nvtxRangeId_t kn__range_start(const char *label);
 void kn__range_end(nvtxRangeId_t id);
 

@@ -73,6 +73,7 @@ void kn__csv_add(kn__text *text, const kn__report *report) {
 static uint64_t weight_of(const kn__row *row, kn__weight weight) {
     if (row->is_extra && weight != KN__WEIGHT_GPU) return 0; /* no time or memory of the program */
     if (weight == KN__WEIGHT_GPU) return row->gpu_ns;
+    if (weight == KN__WEIGHT_TIME && row->is_range) return 0;
     return weight == KN__WEIGHT_ALLOC ? row->alloc_bytes : row->time_ns;
 }
 

@@ -84,6 +84,7 @@ static void add_row(kn__page *p, const kn__row *row) {
         (uint64_t)kn__row_percentile(row, 0.99),
         row->max_ns,
         row->is_extra    ? 2
+        : row->is_range  ? 3
         : row->is_kernel ? 1
                          : 0,
         row->flops,

@@ -80,6 +80,7 @@ static void add_row(kn__text *text, const kn__report *report, const kn__row *row
     add_bool(text, "open", row->open);
     if (row->is_kernel) add_bool(text, "kernel", true);
     if (row->is_extra) add_bool(text, "extra", true);
+    if (row->is_range) add_bool(text, "range", true);
     if (report->has_memory) add_memory(text, row);
     if (row->flops || row->moved_bytes) add_work(text, report, row);
     if (report->has_gpu) add_fields(text, kn__row_gpu, row);

@@ -19,7 +19,8 @@ bool kn__report_is_parallel(const kn__report *report) {
 }
 
 double kn__report_whole_ns(const kn__report *report) {
-    return (double)(kn__report_is_parallel(report) ? report->wall_ns : report->root.time_ns);
+    bool by_wall = kn__report_is_parallel(report) || (report->has_ranges && report->wall_ns);
+    return (double)(by_wall ? report->wall_ns : report->root.time_ns);
 }
 
 /* --- labels --- */
@@ -93,7 +94,7 @@ static const kn__row *shown(const builder *b, const kn__row *row) {
 static uint64_t time_inside(const builder *b, const kn__row *row) {
     uint64_t ns = 0;
     for (const kn__row *child = row->first; child; child = child->next) {
-        if (!is_part_of_parent(b, child)) ns += child->time_ns;
+        if (!is_part_of_parent(b, child) && !child->is_range) ns += child->time_ns;
     }
     return ns;
 }
@@ -103,7 +104,7 @@ static const kn__row *same_below(const builder *b, const kn__row *row) {
     const kn__row *child = shown(b, row->first);
     if (b->options->min <= 0 || !child || shown(b, child->next)) return NULL;
     if (is_hidden(b, child)) return NULL;
-    if (row->is_extra || child->is_extra) return NULL;
+    if (row->is_extra || child->is_extra || row->is_range || child->is_range) return NULL;
     uint64_t n = child->is_kernel ? child->n_gpu : child->n_calls;
     return row->n_calls && n == row->n_calls && child->n_threads <= row->n_threads ? child : NULL;
 }
@@ -136,6 +137,7 @@ static void add_row(builder *b, const kn__row *row, int depth) {
     kn__text label = {0};
     const kn__row *last = row;
     kn__text_puts(&label, name_of(b, row));
+    if (row->is_range) kn__text_puts(&label, " (range)");
     add_threads(b, &label, row);
     for (const kn__row *child; (child = same_below(b, last)); last = child) {
         kn__text_puts(&label, b->options->ascii ? " > " : " › ");
@@ -173,6 +175,7 @@ static void add_sum(builder *b, const kn__row *row, int depth) {
     for (int n_kept = 0; row; row = shown(b, row->next)) {
         if (!is_summed(b, row, &n_kept)) continue;
         kn__row_add(sum, row);
+        if (row->is_range) sum->time_ns -= row->time_ns;
         sum->is_kernel = sum->is_kernel && row->is_kernel;
         n++;
         n_small += is_small(b, row);

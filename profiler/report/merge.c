@@ -32,6 +32,7 @@ static kn__row *copy_row(kn__report *into, kn__row *parent, const kn__row *row) 
     if (row->where) to->where = kn__report_keep(into, row->where);
     to->is_kernel = row->is_kernel;
     to->is_extra = row->is_extra;
+    to->is_range = row->is_range;
     return to;
 }
 

@@ -172,6 +172,7 @@ static void add_legend(kn__text *text, const kn__report *report, const kn__table
     if (lines->has_runs) SAY("least, mean, most: in one run; imbal: the slowest above the mean");
     if (report->n_runs > 1) SAY("in: the slowest run, from 0");
     if (lines->joined) SAY("a %s b: b is all that a calls", options->ascii ? ">" : "›");
+    if (report->has_ranges) SAY("(range): timed by itself, in no other row's time");
     if (lines->n_small) SAY("(n below x): small rows summed up, min=0 shows all");
     if (lines->has_rates) SAY("flop/s, B/s: what the ops computed and moved, by time");
     if (has_peaks) {

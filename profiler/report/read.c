@@ -151,6 +151,7 @@ static void read_values(reader *r, kn__row *row, const cJSON *json) {
     read_fields(r, row, json, kn__row_work);
     read_fields(r, row, json, kn__row_runs);
     row->is_extra = is_true(json, "extra");
+    row->is_range = is_true(json, "range");
     read_spread(r, row, json);
     read_times(r, row, json);
     row->open = is_true(json, "open");

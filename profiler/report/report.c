@@ -194,11 +194,17 @@ double kn__row_sigma(const kn__row *row) {
     return variance > 0 ? sqrt(variance) : 0; /* rounding may leave less than nothing */
 }
 
+static bool has_range(const kn__row *row) {
+    while (row && !row->is_range && !has_range(row->first)) row = row->next;
+    return row;
+}
+
 static void sum_times(kn__report *report) {
+    report->has_ranges = has_range(report->root.first);
     report->root.time_ns = report->root.n_calls = 0;
     for (kn__row *row = report->root.first; row; row = row->next) {
         if (row->is_extra) continue;
-        report->root.time_ns += row->time_ns;
+        if (!row->is_range) report->root.time_ns += row->time_ns;
         report->root.n_calls += row->n_calls;
     }
     report->has_gpu = report->root.n_gpu > 0 || report->balance.source != NULL;

@@ -72,6 +72,8 @@ struct kn__row {
     /* No scope of the program: "~unattributed~" and the like, last in any order. Its time and
      * memory are in no sum; its GPU time is. */
     bool is_extra;
+    /* Calls of <knet/prof_range.h>: they overlap scopes, so their time is in no sum. */
+    bool is_range;
 };
 
 typedef struct kn__child_row {
@@ -247,7 +249,7 @@ struct kn__report {
     kn__rates peaks; /* of the machine, measured (peaks.h) */
     kn__row root;    /* children: the top level; its own values: sums over them */
     uint64_t wall_ns, n_threads, n_unrecorded;
-    bool has_memory, has_gpu;
+    bool has_memory, has_gpu, has_ranges;
     uint64_t buffer_bytes; /* the bound of the timer's own memory */
     bool buffer_full;      /* and it was reached */
     /* Events that the trace lacks, and those of them that there was no memory for. */

@@ -33,9 +33,11 @@ static void sum_below(kn__row *row) {
                    .depth = row->depth,
                    .is_kernel = row->is_kernel,
                    .is_extra = row->is_extra,
+                   .is_range = row->is_range,
                    .first_start = row->first_start};
     for (const kn__row *child = row->first; child; child = child->next) {
         kn__row_add(&sum, child);
+        if (child->is_range) sum.time_ns -= child->time_ns;
         sum.open |= child->open;
     }
     sum.n_calls = sum.n_ended = sum.min_ns = sum.max_ns = 0;
@@ -102,6 +104,7 @@ static kn_status sum_up(kn__report *report, kn__row *parent, kn__row *rest) {
     bool all_kernels = true;
     for (kn__row *row = rest; row && row != sum; row = row->next) {
         kn__row_add(sum, row);
+        if (row->is_range) sum->time_ns -= row->time_ns;
         sum->held_at_peak = (int64_t)((uint64_t)sum->held_at_peak + (uint64_t)held_inside(row));
         all_kernels = all_kernels && row->is_kernel;
     }
@@ -130,7 +133,8 @@ static kn__row own_values(const kn__row *row) {
     kn__row own = *row;
     own.held = kn__row_held(row);
     for (const kn__row *child = row->first; child; child = child->next) {
-        own.time_ns -= own.time_ns < child->time_ns ? own.time_ns : child->time_ns;
+        uint64_t inside = child->is_range ? 0 : child->time_ns;
+        own.time_ns -= own.time_ns < inside ? own.time_ns : inside;
         kn__fields_subtract(&own, child, kn__row_amounts);
         kn__fields_subtract(&own, child, kn__row_work);
         kn__fields_subtract(&own, child, kn__row_gpu);
@@ -151,6 +155,7 @@ static kn_status add_flat(kn__report *out, const kn__row *row) {
     kn__row_add(flat, &own);
     flat->is_kernel = is_kernel;
     flat->is_extra = row->is_extra;
+    flat->is_range |= row->is_range;
     flat->open |= row->open;
     if (row->first_start < flat->first_start) {
         flat->first_start = row->first_start;

@@ -37,7 +37,7 @@ typedef struct visit {
 static uint64_t inside_ns(const kn__row *row) {
     uint64_t ns = 0;
     for (const kn__row *child = row->first; child; child = child->next)
-        if (!child->is_extra && !child->is_kernel) ns += child->time_ns;
+        if (!child->is_extra && !child->is_kernel && !child->is_range) ns += child->time_ns;
     return ns < row->time_ns ? ns : row->time_ns;
 }
 

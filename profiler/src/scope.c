@@ -50,14 +50,9 @@ static kn_scope open_extra(kn__tree *tree, kn__tree_node *node, uint64_t site) {
     return start_at(node, now > parent->start ? now : parent->start + 1); /* a coarse clock */
 }
 
-/* `start` is cleared before `ticks` grows: a reader that sees the new sum and the old start reads
- * `start` again and knows (take.c). */
-static inline void add_call(kn__tree *tree, kn__tree_node *node, uint64_t spent) {
+static inline void count_call(kn__tree *tree, kn__tree_node *node, uint64_t spent) {
     double x = (double)(int64_t)spent;
     kn__node_times *times = node->times;
-    KN_ASSERT(tree->current == node && node->start);
-    tree->current = node->parent;
-    KN__STORE(node->start, 0);
     KN__STORE(node->ticks, node->ticks + spent);
     KN__STORE(node->n_calls, node->n_calls + 1);
     if (times) {
@@ -69,14 +64,36 @@ static inline void add_call(kn__tree *tree, kn__tree_node *node, uint64_t spent)
     atomic_store_explicit(&node->squares, x, memory_order_relaxed);
 }
 
-__attribute__((noinline)) static void close_record(kn__tree *tree, kn__tree_node *node,
-                                                   uint64_t spent) {
-    if ((int64_t)spent < 0) spent = 0; /* counters of two sockets that differ */
+/* `start` is cleared before `ticks` grows: a reader that sees the new sum and the old start reads
+ * `start` again and knows (take.c). */
+static inline void add_call(kn__tree *tree, kn__tree_node *node, uint64_t spent) {
+    KN_ASSERT(tree->current == node && node->start);
+    tree->current = node->parent;
+    KN__STORE(node->start, 0);
+    count_call(tree, node, spent);
+}
+
+static void count_record(kn__tree *tree, kn__tree_node *node, uint64_t spent) {
     if (spent < node->ticks_min) KN__STORE(node->ticks_min, spent);
     if (spent > node->ticks_max) KN__STORE(node->ticks_max, spent);
     if (node->n_calls == 0) KN__STORE(node->ticks_first, spent);
     kn__times_cover(tree, node);
+}
+
+/* Counters of two sockets may differ. */
+static uint64_t at_least_0(uint64_t spent) { return (int64_t)spent < 0 ? 0 : spent; }
+
+__attribute__((noinline)) static void close_record(kn__tree *tree, kn__tree_node *node,
+                                                   uint64_t spent) {
+    spent = at_least_0(spent);
+    count_record(tree, node, spent);
     add_call(tree, node, spent);
+}
+
+void kn__scope_add_call(kn__tree *tree, kn__tree_node *node, uint64_t spent) {
+    spent = at_least_0(spent);
+    count_record(tree, node, spent);
+    count_call(tree, node, spent);
 }
 
 static inline void close_fast(kn__tree *tree, kn__tree_node *node, uint64_t now) {

@@ -8,6 +8,7 @@
 #include "counter.h"
 #include "kernel.h"
 #include "memory.h"
+#include "open_ranges.h"
 #include "times.h"
 
 /* --- reading a tree that its thread still writes --- */
@@ -102,6 +103,7 @@ static kn_status add_times(kn__row *row, kn__tree_node *node, const reading *r) 
     never_less(node, &c);
     row->open |= c.open;
     row->is_kernel = false;
+    row->is_range |= KN__LOAD(node->is_range);
     row->n_calls += c.n_calls;
     add_threads(row, node, r->tree, c.n_calls);
     row->time_ns += kn__clock_ns(c.ticks, r->tick_ns);
@@ -296,6 +298,7 @@ kn_status kn__report_take(kn__report *out, uint64_t now, double tick_ns) {
         KN_TRY(add_unattributed(out, &tree->root));
         KN_TRY(add_children(out, &out->root, &tree->root, &r, &inner));
     }
+    KN_TRY(kn__open_ranges_take(out, NULL, now, tick_ns));
     if (out->has_memory) {
         add_memory(&out->outside, kn__memory_outside(), true);
         kn__memory_totals_read(&out->memory);
@@ -317,6 +320,7 @@ kn_status kn__report_take_tree(kn__report *out, const kn__tree *tree, uint64_t n
     reading r = {out, tree, tick_ns, now};
     int64_t inner = 0;
     KN_TRY(add_children(out, &out->root, &tree->root, &r, &inner));
+    KN_TRY(kn__open_ranges_take(out, tree, now, tick_ns));
     kn__report_finish(out);
     return KN_OK;
 }

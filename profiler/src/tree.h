@@ -74,6 +74,7 @@ struct kn__tree_node {
     kn__count ticks_first;
     uint16_t n_first_times,
         first_times[KN__TIMES_AFTER]; /* the bins of its first calls (times.h) */
+    bool is_range;                    /* calls are ranges (range.c); KN__STORE and KN__LOAD */
     uint64_t n_calls_before;          /* when the thread before ended */
     kn__count n_threads;              /* that called it and ended */
     kn__count flops, moved_bytes;     /* of calls of kn_prof_metric, those of scopes inside apart */

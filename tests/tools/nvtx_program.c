@@ -1,5 +1,7 @@
 /* A program that knows nothing of the timer: NVTX ranges of all kinds.
- * usage: nvtx_program [exit N | signal N | none | elsewhere | deep | spawn PROGRAM WORD...] */
+ * usage: nvtx_program [exit N | signal N | none | elsewhere | deep | overlap | spawn PROGRAM
+ * WORD...]
+ */
 #include <nvtx3/nvToolsExt.h>
 #include <pthread.h>
 #include <signal.h>
@@ -37,8 +39,8 @@ static void *work(void *arg) {
     return arg;
 }
 
-/* Jobs that are started here and ended by the thread that did them; more than the timer's depth. */
-enum { MANY_RANGES = 300 };
+/* Jobs that are started here and ended by the thread that did them. */
+enum { MANY_RANGES = 300, DEEP = 250 };
 static nvtxRangeId_t many[MANY_RANGES];
 
 static void start_many(const char *label) {
@@ -73,17 +75,42 @@ static int end_elsewhere(void) {
     return 0;
 }
 
-/* A range that began deeper than the timer goes is still the one that the second pop ends. */
+/* Ranges deeper than the timer goes are still those that the pops end. */
 static int push_deep(void) {
-    start_many("job");
-    nvtxRangePushA("deep");
-    end_many(NULL);
-    nvtxRangePushA("work");
-    nvtxRangePop();
+    for (int i = 0; i < DEEP; i++) nvtxRangePushA("deep");
+    for (int i = 0; i < DEEP; i++) nvtxRangePop();
     nvtxRangePushA("after");
     nvtxRangePop();
-    nvtxRangePop();
     return nvtxRangePop() >= 0;
+}
+
+static void sleep_ms(int ms) { usleep((useconds_t)ms * 1000); }
+
+static void *end_soon(void *id) {
+    sleep_ms(20);
+    nvtxRangeEnd(*(nvtxRangeId_t *)id);
+    return id;
+}
+
+static int overlap(void) {
+    pthread_t thread;
+    nvtxRangeId_t a = nvtxRangeStartA("request A"), b = nvtxRangeStartA("request B");
+    sleep_ms(10);
+    nvtxRangeEnd(a);
+    sleep_ms(100);
+    nvtxRangeEnd(b);
+    nvtxRangePushA("init");
+    nvtxRangeId_t whole = nvtxRangeStartA("whole run");
+    nvtxRangePop();
+    sleep_ms(100);
+    nvtxRangeEnd(whole);
+    nvtxRangeId_t other = nvtxRangeStartA("ended elsewhere");
+    if (pthread_create(&thread, NULL, end_soon, &other) != 0) return 1;
+    sleep_ms(300);
+    pthread_join(thread, NULL);
+    nvtxRangeStartA("never ended");
+    sleep_ms(10);
+    return 0;
 }
 
 int main(int argc, char **argv) {
@@ -92,6 +119,7 @@ int main(int argc, char **argv) {
     if (strcmp(what, "none") == 0) return 0;
     if (strcmp(what, "elsewhere") == 0) return end_elsewhere();
     if (strcmp(what, "deep") == 0) return push_deep();
+    if (strcmp(what, "overlap") == 0) return overlap();
     if (strcmp(what, "spawn") == 0 && argc > 2) {
         if (fork() == 0) {
             execvp(argv[2], argv + 2);

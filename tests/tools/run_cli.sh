@@ -28,11 +28,21 @@ ranges)   # of both threads, nested as the program opened them
   [ ! -e f.txt ] && [ -s g.txt ] || fail '--timer wins'
   # Any number may end on another thread, and be open at once.
   want 0 "$knet" run --timer csv=a.csv,out=t.txt,min=0 -- "$program" elsewhere
-  calls=$(tr -d '"' <a.csv | awk -F, '$1 ~ /after/ {print $1, $4}')
-  [ "$calls" = 'after 4' ] || fail "ranges that another thread ended: $calls"
+  calls=$(tr -d '"' <a.csv | awk -F, 'NR > 1 {print $1, $4}' | sort | tr '\n' ';')
+  [ "$calls" = 'after 4;job 900;of a thread that ended 1;' ] || fail "ranges that another thread ended: $calls"
   want 0 "$knet" run --timer csv=a.csv,out=t.txt,min=0 -- "$program" deep
-  [ "$(tr -d '"' <a.csv | cut -d, -f1 | grep -cx 'work\|after')" = 2 ] || fail "deep ranges: $(cut -d, -f1 a.csv)"
-  grep -q '101 scopes not recorded (too deep' t.txt || fail 'ranges that were too deep'
+  tr -d '"' <a.csv | cut -d, -f1 | grep -qx after || fail "deep ranges: $(cut -d, -f1 a.csv)"
+  grep -q '50 scopes not recorded (too deep' t.txt || fail 'ranges that were too deep'
+  # Started ranges have their own times, and are below the range that was open when they began.
+  want 0 "$knet" run --timer csv=a.csv,out=t.txt,min=0 -- "$program" overlap
+  lasts() {
+    local got
+    got=$(tr -d '"' <a.csv | awk -F, -v row="$1" '$1 == row && $4 == 1 {print int($5 / 1e6)}')
+    [ -n "$got" ] && [ "$got" -ge "$2" ] && [ "$got" -lt "$3" ] || fail "$1: $got ms, not $2 to $3; $(cat a.csv)"
+  }
+  lasts 'request A' 10 100;  lasts 'request B' 110 300;  lasts init 0 80;  lasts 'init/whole run' 100 300
+  lasts 'ended elsewhere' 20 250;  lasts 'never ended' 10 200
+  grep -q '^   whole run (range) ' t.txt || fail "$(cat t.txt)"
   want 0 "$knet" run --alloc help -- "$program";              want 0 env "$knet" run --help; out_has 'no child of fork'; out_has '\[OPTION\]... PROGRAM \[WORD\]...$'
   ;;
 exits)   # the program's own, its signals and its streams too
@@ -193,8 +203,8 @@ nvtx_full)   # started ranges, marks, heaps, payloads
       $1 == row {print $at["alloc_bytes"], $at["n_allocs"], $at["freed_bytes"], $at["held_bytes"], $at["rise_bytes"]}')
     [ "$got" = "$2" ] || fail "$1: bytes, blocks, freed, held and rise are $got, not $2"
   }
-  calls started 1;             calls 'started/wide λ' 1;  calls 'started/wide λ/pushed' 1;  calls 'started/wide λ/mark' 2
-  calls 'of a domain' 1;       calls "of a domain/domain's mark" 1;                         calls 'after all' 1
+  calls started 1;             calls 'wide λ' 1;          calls pushed 1;                 calls mark 2
+  calls 'of a domain' 1;       calls "domain's mark" 1;   calls 'after all' 1
   calls 'handed over' 1;       calls next 1;              calls 'still there' 1;            calls 'all reduce' 4
   bytes heap '2300 4 1600 0 1600';  bytes reset '64 1 700 64 64';  bytes again '500 2 500 0 300';  bytes many '3000 3000 3000 0 3000'
   [ "$(json memory.pools.1.name a.json)" = arena ] && [ "$(json memory.pools.1.live_bytes_max a.json)" = 3000 ] || fail "$(json memory.pools a.json)"

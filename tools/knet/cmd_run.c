@@ -156,7 +156,9 @@ const kn__command kn__cmd_run = {
         "Python packages and of cuBLAS and cuDNN among them, are the rows of the table; with "
         "--timer gpu kernels are below the ranges that launched them. What the program prints and "
         "its exit code are its own. Options come before PROGRAM; all words after it are the "
-        "program's.",
+        "program's. Ranges of nvtxRangeStart have the time from start to end, in rows marked "
+        "(range); kernels and memory belong to ranges of nvtxRangePush alone, and a pop ends the "
+        "ranges of other domains that were pushed after its own.",
     .operand = &operand,
     .opts = table,
     .n_opts = sizeof table / sizeof *table,

@@ -33,6 +33,7 @@
 #include <knet/prof_call.h>
 #include <knet/prof_counter.h>
 #include <knet/prof_heap.h>
+#include <knet/prof_range.h>
 #include <knet/prof_metric.h>
 #include <knet/prof_read.h>
 #include <knet/progress.h>

@@ -1,0 +1,243 @@
+/* Times that overlap: <knet/prof_range.h>. */
+#include <knet/prof_range.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "export.h"
+#include "json.h"
+#include "read.h"
+#include "select.h"
+#include "table.h"
+#include "test.h"
+#include "timer_fixture.h"
+
+enum { THREADS = 16, ROUNDS = 2000, RANGES_MAX = 16384, MS = 1000 * 1000 };
+
+static const kn__row *taken(const char *path) {
+    kn__report_release(&report);
+    take_report(&report);
+    return find_row(&report, path);
+}
+
+static void sleep_ms(int ms) { usleep((useconds_t)ms * 1000); }
+
+static void *end_range(void *range) {
+    kn_prof_range_end(*(uint64_t *)range);
+    return NULL;
+}
+
+static void end_elsewhere(uint64_t range) {
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, end_range, &range), 0);
+    pthread_join(thread, NULL);
+}
+
+static void ranges_that_overlap_have_their_own_times(void **state) {
+    (void)state;
+    uint64_t a = kn_prof_range_begin("a"), b = kn_prof_range_begin("b");
+    sleep_ms(2);
+    kn_prof_range_end(a);
+    sleep_ms(20);
+    kn_prof_range_end(b);
+    const kn__row *row = taken("b");
+    assert_non_null(row);
+    assert_true(row->time_ns >= 22 * MS);
+    assert_int_equal(row->n_calls, 1);
+    assert_true(row->is_range && !row->open);
+    assert_true(find_row(&report, "a")->time_ns < row->time_ns - 15 * MS);
+}
+
+static void a_range_outlives_the_scope_where_it_began(void **state) {
+    (void)state;
+    kn_scope scope = kn_scope_begin("short");
+    uint64_t range = kn_prof_range_begin("long");
+    sleep_ms(1);
+    kn_scope_end(&scope);
+    sleep_ms(20);
+    kn_prof_range_end(range);
+    const kn__row *row = taken("short/long");
+    assert_non_null(row);
+    assert_true(row->time_ns >= 21 * MS);
+    assert_true(find_row(&report, "short")->time_ns < 15 * MS);
+}
+
+static void another_thread_ends_a_range_when_it_says_so(void **state) {
+    (void)state;
+    kn_scope scope = kn_scope_begin("outer");
+    uint64_t range = kn_prof_range_begin("handed over");
+    sleep_ms(2);
+    end_elsewhere(range);
+    sleep_ms(20);
+    kn_scope_end(&scope);
+    const kn__row *row = taken("outer/handed over");
+    assert_non_null(row);
+    assert_in_range(row->time_ns, 2 * MS, 20 * MS);
+    assert_int_equal(row->n_calls, 1);
+    assert_int_equal(row->n_threads, 1);
+    assert_int_equal(find_row(&report, "outer")->n_calls, 1);
+}
+
+static void an_open_range_counts_up_to_now(void **state) {
+    (void)state;
+    kn_scope scope = kn_scope_begin("around");
+    uint64_t range = kn_prof_range_begin("open");
+    kn_scope_end(&scope);
+    sleep_ms(2);
+    const kn__row *row = taken("around/open");
+    assert_non_null(row);
+    assert_true(row->open && row->is_range && row->time_ns >= 2 * MS);
+    assert_int_equal(row->n_calls, 1);
+    assert_int_equal(row->n_ended, 0);
+    kn_prof_range_end(range);
+    row = taken("around/open");
+    assert_false(row->open);
+    assert_int_equal(row->n_calls, 1);
+    assert_int_equal(row->n_ended, 1);
+}
+
+static void a_range_ends_once(void **state) {
+    (void)state;
+    uint64_t range = kn_prof_range_begin("once");
+    assert_int_not_equal(range, 0);
+    kn_prof_range_end(range);
+    uint64_t next = kn_prof_range_begin("next");
+    kn_prof_range_end(range); /* its slot is the next one's now */
+    end_elsewhere(range);
+    kn_prof_range_end(0);
+    kn_prof_range_end(UINT64_MAX);
+    assert_int_equal(taken("once")->n_calls, 1);
+    assert_true(find_row(&report, "next")->open);
+    kn_prof_range_end(next);
+}
+
+static void a_range_is_in_no_other_rows_time(void **state) {
+    (void)state;
+    kn_scope scope = kn_scope_begin("parent");
+    uint64_t range = kn_prof_range_begin("beside");
+    sleep_ms(5);
+    kn_scope_end(&scope);
+    kn_prof_range_end(range);
+    uint64_t alone = kn_prof_range_begin("alone");
+    sleep_ms(5);
+    kn_prof_range_end(alone);
+    const kn__row *row = taken("parent");
+    assert_non_null(row);
+    assert_true(kn__row_own(row, KN__WEIGHT_TIME) == row->time_ns);
+    uint64_t sum = 0;
+    for (const kn__row *top = report.root.first; top; top = top->next)
+        sum += top->is_range ? 0 : top->time_ns;
+    assert_int_equal(report.root.time_ns, sum);
+    kn__text text = {0};
+    kn__table_add(&text, &report, &(kn__table_options){.ascii = true});
+    assert_non_null(strstr(text.data, "beside (range) "));
+    assert_non_null(strstr(text.data, "(range): timed by itself"));
+    assert_null(strstr(text.data, "own: "));
+    kn__text_release(&text);
+    kn__report flat;
+    assert_ok(kn__report_flatten(&flat, &report));
+    assert_int_equal(find_row(&flat, "parent")->time_ns, row->time_ns);
+    assert_true(find_row(&flat, "beside")->is_range);
+    kn__report_release(&flat);
+}
+
+static void a_profile_tells_which_rows_are_ranges(void **state) {
+    (void)state;
+    kn_prof_range_end(kn_prof_range_begin("stored"));
+    assert_non_null(taken("stored"));
+    kn__text text = {0};
+    kn__report read;
+    kn__json_add(&text, &report);
+    assert_non_null(strstr(text.data, "\"range\":true"));
+    assert_ok(kn__report_parse(&read, "a.json", text.data, text.length));
+    assert_true(find_row(&read, "stored")->is_range);
+    assert_int_equal(read.root.time_ns, report.root.time_ns);
+    kn__report_release(&read);
+    kn__text_release(&text);
+}
+
+static void ranges_beyond_the_most_are_counted(void **state) {
+    (void)state;
+    static uint64_t ranges[RANGES_MAX + 3];
+    (void)taken("many");
+    uint64_t before = report.n_unrecorded;
+    for (int i = 0; i < RANGES_MAX + 3; i++) ranges[i] = kn_prof_range_begin("many");
+    assert_int_not_equal(ranges[RANGES_MAX - 1], 0);
+    assert_int_equal(ranges[RANGES_MAX], 0);
+    for (int i = 0; i < RANGES_MAX + 3; i++) kn_prof_range_end(ranges[i]);
+    assert_int_equal(taken("many")->n_calls, RANGES_MAX);
+    assert_int_equal(report.n_unrecorded, before + 3);
+    uint64_t again = kn_prof_range_begin("many");
+    assert_int_not_equal(again, 0);
+    kn_prof_range_end(again);
+}
+
+static _Atomic(uint64_t) handed[THREADS];
+static atomic_bool done;
+
+/* Each ends what its neighbour began. */
+static void *hand_over(void *arg) {
+    int me = (int)(intptr_t)arg;
+    for (int i = 0; i < ROUNDS; i++) {
+        KN_SCOPE("worker");
+        kn_prof_range_end(atomic_exchange(&handed[me], kn_prof_range_begin("passed")));
+        kn_prof_range_end(atomic_exchange(&handed[(me + 1) % THREADS], 0));
+    }
+    return NULL;
+}
+
+static void *watch(void *arg) {
+    while (!atomic_load(&done)) {
+        kn__report now;
+        take_report(&now);
+        kn__report_release(&now);
+    }
+    return arg;
+}
+
+static void threads_lose_no_range(void **state) {
+    (void)state;
+    pthread_t threads[THREADS], watcher;
+    assert_int_equal(pthread_create(&watcher, NULL, watch, NULL), 0);
+    for (intptr_t i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, hand_over, (void *)i), 0);
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < THREADS; i++) kn_prof_range_end(atomic_load(&handed[i]));
+    atomic_store(&done, true);
+    pthread_join(watcher, NULL);
+    assert_int_equal(taken("worker/passed")->n_calls, THREADS * ROUNDS);
+    assert_int_equal(find_row(&report, "worker/passed")->n_ended, THREADS * ROUNDS);
+}
+
+static void a_child_of_fork_has_no_ranges(void **state) {
+    (void)state;
+    uint64_t range = kn_prof_range_begin("of the parent");
+    pid_t pid = fork();
+    if (pid == 0) {
+        kn_prof_range_end(range);
+        _exit(kn_prof_range_begin("of a child") != 0);
+    }
+    int status = 1;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    kn_prof_range_end(range);
+    assert_int_equal(taken("of the parent")->n_calls, 1);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranges_that_overlap_have_their_own_times),
+        cmocka_unit_test(a_range_outlives_the_scope_where_it_began),
+        cmocka_unit_test(another_thread_ends_a_range_when_it_says_so),
+        cmocka_unit_test(an_open_range_counts_up_to_now),
+        cmocka_unit_test(a_range_ends_once),
+        cmocka_unit_test(a_range_is_in_no_other_rows_time),
+        cmocka_unit_test(a_profile_tells_which_rows_are_ranges),
+        cmocka_unit_test(ranges_beyond_the_most_are_counted),
+        cmocka_unit_test(threads_lose_no_range),
+        cmocka_unit_test(a_child_of_fork_has_no_ranges),
+    };
+    return cmocka_run_group_tests(tests, timer_setup, timer_teardown);
+}
