@@ -33,8 +33,8 @@
 #include <knet/prof_call.h>
 #include <knet/prof_counter.h>
 #include <knet/prof_heap.h>
-#include <knet/prof_range.h>
 #include <knet/prof_metric.h>
+#include <knet/prof_range.h>
 #include <knet/prof_read.h>
 #include <knet/progress.h>
 #include <knet/scale.h>
