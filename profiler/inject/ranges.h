@@ -18,8 +18,9 @@ int kn__range_pop(nvtxDomainHandle_t domain);
 nvtxRangeId_t kn__range_start(const char *label);
 void kn__range_end(nvtxRangeId_t id);
 
-/* The text of a message, in `label` if it must be converted; NULL without a message. */
-enum { KN__LABEL_BYTES = 256 };
+/* The text of a message, in `label` if it must be converted, cut where it is longer; NULL without a
+ * message. */
+enum { KN__LABEL_BYTES = 4096 };
 const char *kn__message_text(char label[KN__LABEL_BYTES], int type, const nvtxMessageValue_t *text);
 
 /* Memory that malloc doesn't know, zeroed, for good; NULL: none is left. */

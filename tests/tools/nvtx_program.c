@@ -1,5 +1,5 @@
 /* A program that knows nothing of the timer: NVTX ranges of all kinds.
- * usage: nvtx_program [exit N | signal N | none | elsewhere | deep | overlap | spawn PROGRAM
+ * usage: nvtx_program [exit N | signal N | none | elsewhere | deep | overlap | long | spawn PROGRAM
  * WORD...]
  */
 #include <nvtx3/nvToolsExt.h>
@@ -113,6 +113,32 @@ static int overlap(void) {
     return 0;
 }
 
+enum { LONG_CHARS = 800 };
+
+/* Wide labels that differ in their last letter alone, in each function that takes one. */
+static int long_labels(void) {
+    static wchar_t wide[LONG_CHARS + 1];
+    nvtxEventAttributes_t event = {.version = NVTX_VERSION,
+                                   .size = NVTX_EVENT_ATTRIB_STRUCT_SIZE,
+                                   .messageType = NVTX_MESSAGE_TYPE_UNICODE,
+                                   .message.unicode = wide};
+    for (int i = 0; i < LONG_CHARS; i++) wide[i] = L'\u4e2d';
+    for (int i = 0; i < 3; i++) {
+        wide[LONG_CHARS - 1] = L'a' + i;
+        nvtxRangePushW(wide);
+        nvtxRangePop();
+        nvtxMarkW(wide);
+        nvtxRangePushEx(&event);
+        nvtxRangePop();
+        with_registered(NULL, nvtxDomainRegisterStringW(NULL, wide));
+        nvtxRangePop();
+        nvtxRangePushA("below");
+        nvtxRangeEnd(nvtxRangeStartW(wide));
+        nvtxRangePop();
+    }
+    return 0;
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     pthread_t thread;
@@ -120,6 +146,7 @@ int main(int argc, char **argv) {
     if (strcmp(what, "elsewhere") == 0) return end_elsewhere();
     if (strcmp(what, "deep") == 0) return push_deep();
     if (strcmp(what, "overlap") == 0) return overlap();
+    if (strcmp(what, "long") == 0) return long_labels();
     if (strcmp(what, "spawn") == 0 && argc > 2) {
         if (fork() == 0) {
             execvp(argv[2], argv + 2);

@@ -43,6 +43,11 @@ ranges)   # of both threads, nested as the program opened them
   lasts 'request A' 10 100;  lasts 'request B' 110 300;  lasts init 0 80;  lasts 'init/whole run' 100 300
   lasts 'ended elsewhere' 20 250;  lasts 'never ended' 10 200
   grep -q '^   whole run (range) ' t.txt || fail "$(cat t.txt)"
+  want 0 "$knet" run --timer csv=a.csv,out=t.txt,min=0 -- "$program" long
+  for letter in a b c; do
+    calls=$(tr -d '"' <a.csv | awk -F, -v end="$letter" 'length($1) > 2000 && $1 ~ end "$" {print $4}' | sort | tr '\n' ' ')
+    [ "$calls" = '1 4 ' ] || fail "wide labels that end in $letter: $calls"
+  done
   want 0 "$knet" run --alloc help -- "$program";              want 0 env "$knet" run --help; out_has 'no child of fork'; out_has '\[OPTION\]... PROGRAM \[WORD\]...$'
   ;;
 exits)   # the program's own, its signals and its streams too
