@@ -197,6 +197,23 @@ a" | head -1; x=$(ls / | wc -l); true'; out_has '^a$'
     LD_PRELOAD=$library want 0 "$knet" run --malloc --timer 0 -- "$malloc_program" errors
   done
   ;;
+sanitizers)   # programs that gcc built with one
+  for kind in address thread leak; do
+    sanitized=$(dirname "$program")/nvtx_program_$kind
+    [ -x "$sanitized" ] || { echo "no $kind sanitizer"; exit 77; }
+    library=''
+    [ $kind != address ] || library=$(ldd "$sanitized" | awk '/libasan/ {print $3}')
+    for malloc in '' --malloc; do
+      want 0 env LD_PRELOAD="$library" ASAN_OPTIONS=detect_leaks=0 LSAN_OPTIONS=detect_leaks=0 "$knet" run $malloc --timer out=t.txt -- "$sanitized"
+      grep -q '^ outer ' t.txt || fail "$kind $malloc: $(cat t.txt err)"
+      rm t.txt
+    done
+  done
+  asan=$(ldd "$(dirname "$program")/nvtx_program_address" | awk '/libasan/ {print $3}')
+  math=$(ldd "$knet" | awk '/libm.so/ {print $3}')
+  want 0 env LD_PRELOAD="$asan $math" ASAN_OPTIONS=detect_leaks=0 "$knet" run --timer 0 -- env;  out_has "^LD_PRELOAD=$asan:$lib/libknet_run.so $math\$"
+  want 0 env LD_PRELOAD="$math" "$knet" run --timer 0 -- env;  out_has "^LD_PRELOAD=$lib/libknet_run.so:$math\$"
+  ;;
 nvtx_full)   # started ranges, marks, heaps, payloads
   full=$(dirname "$program")/nvtx_full_program
   want 0 timeout 60 "$knet" run --timer csv=a.csv,json=a.json,out=t.txt,min=0 -- "$full"

@@ -56,11 +56,27 @@ static bool library_find(char *out, size_t out_bytes, const char *name) {
     return fits;
 }
 
+/* Up to the end of the last word that names the library of AddressSanitizer, which ends a program
+ * that has another library before it. */
+static size_t sanitizer_bytes(const char *words) {
+    size_t last = 0;
+    for (size_t at = 0, n; words[at]; at += n + (words[at + n] != 0)) {
+        n = strcspn(words + at, " :");
+        const char *gcc = strstr(words + at, "libasan"), *clang = strstr(words + at, "rt.asan");
+        bool is_one = (gcc && gcc < words + at + n) || (clang && clang < words + at + n);
+        if (is_one) last = at + n;
+    }
+    return last;
+}
+
 /* Before the words that the variable has already. */
 static bool variable_prepend(const char *name, const char *word) {
-    const char *others = getenv(name);
+    const char *others = getenv(name) ? getenv(name) : "";
+    size_t first = sanitizer_bytes(others);
+    const char *rest = others + first;
     kn__text text = {0};
-    kn__text_printf(&text, "%s%s%s", word, others && *others ? ":" : "", others ? others : "");
+    kn__text_printf(&text, "%.*s%s%s", (int)first, others, first ? ":" : "", word);
+    kn__text_printf(&text, "%s%s", *rest && *rest != ':' && *rest != ' ' ? ":" : "", rest);
     bool set = !text.failed && setenv(name, text.data, 1) == 0;
     kn__text_release(&text);
     return set;
@@ -173,8 +189,11 @@ const kn__command kn__cmd_run = {
         "than their caller's ignore them. With --malloc every block that malloc, calloc, realloc, "
         "memalign and their kin return belongs to the range that is open on its thread, a block "
         "that realloc changed to the one that changed it; a malloc with its free takes some 40 ns "
-        "more, and 16 bytes more a block. Programs that contain a malloc of their own are not "
-        "seen. With --alloc the pools serve cudaMalloc and cudaMallocAsync of programs that link "
+        "more, and 16 bytes more a block. Programs that contain a malloc of their own, as "
+        "those with a sanitizer do, are not seen. A program that gcc built with "
+        "-fsanitize=address needs its library first: LD_PRELOAD=$(gcc "
+        "-print-file-name=libasan.so) knet run. With --alloc the pools serve cudaMalloc and "
+        "cudaMallocAsync of programs that link "
         "libcudart dynamically (nvcc -cudart shared; Python packages), and cuMemAlloc and "
         "cuMemAllocAsync of programs that link libcuda; cudaFree and cuMemFree still wait for "
         "the device, and blocks can't be shared by cudaIpcGetMemHandle. After cudaDeviceReset the "
