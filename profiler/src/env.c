@@ -510,7 +510,10 @@ void kn__config_for_child(kn__config *config) {
     for (int i = 0; i < N_WORDS; i++) {
         char *path = (char *)config + words[i].at;
         if (words[i].kind != PATH || words[i].about & IS_READ) continue;
-        if (strcmp(path, "-") != 0 && !kn__path_has(path, 'p')) *path = '\0';
+        if (strcmp(path, "-") == 0 || kn__path_has(path, 'p')) continue;
+        bool is_kept = *path && strcmp(path, "/dev/null") != 0;
+        if (is_kept && !config->left_out[0]) memcpy(config->left_out, path, KN__PATH_BYTES);
+        *path = '\0';
     }
 }
 

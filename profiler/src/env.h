@@ -52,6 +52,7 @@ typedef struct kn__config {
     uint64_t first_step, last_step; /* measured steps; 1 and 0 (no end): all */
     uint64_t every_ns, every_steps; /* a report while the program runs; 0: none */
     int signal;                     /* that asks for one; 0: none */
+    char left_out[KN__PATH_BYTES];  /* of a child: the first file that is another process's */
     uint64_t buffer_bytes;          /* most memory that the timer takes for itself */
 } kn__config;
 
@@ -62,7 +63,7 @@ void kn__config_read(kn__config *out, const char *knet_timer, const char *autogr
                      bool is_secure, kn__text *messages);
 
 /* Of a process that another timed one started: files that have no %p in their names are the
- * other's. */
+ * other's, and the first of them is left_out. */
 void kn__config_for_child(kn__config *config);
 
 /* The grammar, as KNET_TIMER=help prints it. */

@@ -1,4 +1,5 @@
 /* The timer's life: what the environment asks for at start-up, the report at exit. */
+#include <errno.h>
 #include <knet/prof.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -44,6 +45,8 @@ static kn__config config;
 static bool report_at_exit; /* false again in a forked child */
 static bool
     is_child; /* of a program under `knet run`: writes nothing without a scope or a counter */
+static pid_t started_as;
+static atomic_bool ended;
 static bool passed_on; /* to the program of `knet run`: no report of this process */
 
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER; /* of kn_prof_owners_on */
@@ -476,6 +479,7 @@ static bool is_child_of_run(void) {
 }
 
 static void start_all(void) {
+    started_as = getpid();
     kn__text messages = {0};
     kn__labels_start("kn_prof_on_", &kn_prof_on_);
     bool is_secure = getauxval(AT_SECURE);
@@ -539,6 +543,17 @@ static void stop_for_good(void) {
     report_at_exit = false;
 }
 
+/* The first process may be a shell whose program has all the scopes. */
+static void say_left_out(void) {
+    if (!config.left_out[0]) return;
+    kn__text text = {0};
+    kn__text_printf(&text,
+                    "KNET_TIMER: %s is of the first process alone, without process %ld (%s); put "
+                    "%%p into the name for a file of each\n",
+                    config.left_out, (long)getpid(), program_invocation_short_name);
+    say(&text);
+}
+
 static void finish_report(void) {
     if (!report_at_exit) return;
     kn__mute(); /* for good */
@@ -551,11 +566,21 @@ static void finish_report(void) {
         kn__activity_stop();
         return;
     }
+    say_left_out();
     finish_now();
     kn__watch_finish();
 }
 
 __attribute__((destructor)) static void finish(void) {
+    if (atomic_exchange(&ended, true)) return;
     finish_report();
     stop_for_good();
+}
+
+bool kn_prof_exits_(void) {
+    return report_at_exit && getpid() == started_as && !atomic_load(&ended);
+}
+
+void kn_prof_exit_(void) {
+    if (kn_prof_exits_()) finish();
 }

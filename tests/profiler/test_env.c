@@ -282,6 +282,11 @@ static void a_child_writes_files_of_its_own_alone(void **state) {
     assert_string_equal(config.csv, "");
     assert_string_equal(config.html, "c.%%%p");
     assert_string_equal(config.folded, "");
+    assert_string_equal(config.left_out, "b.%%p");
+    config = read_ok("out=/dev/null");
+    kn__config_for_child(&config);
+    assert_string_equal(config.out, "");
+    assert_string_equal(config.left_out, "");
 }
 
 static void a_report_is_no_perfetto_trace(void **state) {

@@ -1,12 +1,13 @@
 /* A program that knows nothing of the timer: NVTX ranges of all kinds.
- * usage: nvtx_program [exit N | signal N | none | elsewhere | deep | overlap | long | spawn PROGRAM
- * WORD...]
+ * usage: nvtx_program [exit N | signal N | none | elsewhere | deep | overlap | long | leave HOW |
+ * spawn PROGRAM WORD...]
  */
 #include <nvtx3/nvToolsExt.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -113,6 +114,46 @@ static int overlap(void) {
     return 0;
 }
 
+static void leave(int number) {
+    (void)number;
+    _exit(9);
+}
+
+/* Ends in a handler that may have interrupted malloc. */
+static void allocate_until(int us) {
+    void *blocks[64] = {0};
+    struct itimerval timer = {.it_value = {0, us}};
+    if (signal(SIGVTALRM, leave) == SIG_ERR || setitimer(ITIMER_VIRTUAL, &timer, NULL) != 0) return;
+    for (size_t i = 0;; i++) {
+        free(blocks[i % 64]);
+        blocks[i % 64] = malloc(2000 + i * 977 % 300000);
+    }
+}
+
+static void say(void) { (void)!write(1, "quick\n", 6); }
+
+/* Without the destructors of libraries. */
+static int end_early(const char *how) {
+    nvtxRangePushA("early");
+    nvtxRangePop();
+    if (strcmp(how, "_exit") == 0) _exit(5);
+    if (strcmp(how, "_Exit") == 0) _Exit(5);
+    if (strcmp(how, "quick_exit") == 0 && at_quick_exit(say) == 0) quick_exit(5);
+    if (strcmp(how, "child") == 0) {
+        if (fork() == 0) _exit(7);
+        if (vfork() == 0) _exit(7); /* in this process's memory */
+        int status = 0;
+        for (int i = 0; i < 2; i++) {
+            if (wait(&status) < 0 || WEXITSTATUS(status) != 7) return 1;
+        }
+        nvtxRangePushA("early");
+        nvtxRangePop();
+        return 0;
+    }
+    allocate_until((int)strtol(how, NULL, 10));
+    return 1;
+}
+
 enum { LONG_CHARS = 800 };
 
 /* Wide labels that differ in their last letter alone, in each function that takes one. */
@@ -147,6 +188,7 @@ int main(int argc, char **argv) {
     if (strcmp(what, "deep") == 0) return push_deep();
     if (strcmp(what, "overlap") == 0) return overlap();
     if (strcmp(what, "long") == 0) return long_labels();
+    if (strcmp(what, "leave") == 0 && argc > 2) return end_early(argv[2]);
     if (strcmp(what, "spawn") == 0 && argc > 2) {
         if (fork() == 0) {
             execvp(argv[2], argv + 2);

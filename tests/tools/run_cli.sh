@@ -83,6 +83,27 @@ exits)   # the program's own, its signals and its streams too
   want 0 env KNET_TIMER=cpuu KNET_ALLOC=limt=1 "$knet" run --timer 0 --alloc stats=s.txt -- echo ran;  out_has '^ran$'
   want 0 "$knet" run -- echo --timer --help;                  out_has '^--timer --help$'
   ;;
+early)   # programs that end without destructors
+  for how in _exit _Exit quick_exit; do
+    want 5 "$knet" run --timer json=a.json,out=t.txt,min=0 -- "$program" leave $how
+    grep -q '^ early ' t.txt && [ "$(rows a.json)" = early ] || fail "$how: $(cat t.txt)"
+    [ $how != quick_exit ] || out_has '^quick$'
+    rm t.txt a.json
+  done
+  want 0 "$knet" run -- "$program" leave child;               [ "$(grep -c '^ early ' err)" = 1 ] && grep -q '^ early  *2 ' err || fail "a child's table: $(cat err)"
+  for i in {1..5}; do
+    want 9 timeout 20 "$knet" run --timer out=t.txt -- "$program" leave $((20000 + 97 * i))
+  done
+  # A shell that ends by _exit, as dash does, and its programs, whose files are named.
+  printf '#!/bin/sh\n"%s" leave _exit\n"%s" none\ntrue\n' "$program" "$program" >script
+  chmod +x script
+  want 0 "$knet" run --timer json=a.json,csv=a.csv,out=t.txt -- ./script
+  [ -s a.json ] && [ -s a.csv ] && [ -s t.txt ] || fail "$(ls -l)"
+  [ "$(wc -l <err)" = 1 ] || fail "more than a line: $(cat err)"
+  err_has '^KNET_TIMER: t.txt is of the first process alone, without process [0-9]* \(nvtx_program\); put %p into the name for a file of each$'
+  want 0 "$knet" run --timer json=%p.json,out=%p.txt -- ./script;  [ ! -s err ] || fail "$(cat err)"
+  [ "$(ls [0-9]*.json | wc -l)" = 2 ] || fail "$(ls)"
+  ;;
 words)   # after the program are the program's, as they are
   want 0 "$knet" run echo --timer --color never --json --help -h -- -x '' -;  out_has '^--timer --color never --json --help -h -- -x  -$'
   want 0 "$knet" run --timer=0 -- echo -- --help;             out_has '^-- --help$'
@@ -142,8 +163,9 @@ files)   # a child leaves the files of the first process alone
   want 0 "$knet" run --timer out=t.txt,json=a.json,trace=a.pftrace -- bash -c "(sleep 0.3; '$program'; touch ended) &"
   for i in {1..100}; do [ -e ended ] && break; sleep 0.1; done   # after the first process
   ! grep -q outer a.json || fail 'a child wrote the profile'
+  err_has '^KNET_TIMER: t.txt is of the first process alone, without process [0-9]* \(nvtx_program\)'
   grep -q 'no scope was opened' t.txt || fail 'a child wrote the table'
-  [ ! -s err ] || fail "$(cat err)"
+  [ "$(wc -l <err)" = 1 ] || fail "$(cat err)"
   ;;
 malloc)   # bytes and blocks of each range, exactly
   malloc_program=$(dirname "$program")/malloc_program

@@ -121,6 +121,11 @@ KN_API KN_MUST_CHECK kn_status kn_prof_note(const char *key, const char *value);
  * child of fork(). */
 KN_API KN_MUST_CHECK kn_status kn_prof_owners_on(void);
 
+/* Not for users: of a process that ends without destructors. Writes the report of the exit, once;
+ * no-op in a child of fork() or vfork(). kn_prof_exits_: whether it would. */
+KN_API void kn_prof_exit_(void);
+KN_API bool kn_prof_exits_(void);
+
 /* Not for users: joins two words. */
 #define KN_CAT_(a, b) a##b
 #define KN_CAT(a, b) KN_CAT_(a, b)
