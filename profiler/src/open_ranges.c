@@ -6,7 +6,7 @@ enum { RANGES_MAX = 16384, GENERATION_SHIFT = 32 };
 
 typedef struct slot {
     _Atomic(uint64_t) id; /* 0: no range is open in it */
-    kn__range range;      /* KN__STORE and KN__LOAD */
+    kn__open_range range; /* KN__STORE and KN__LOAD */
     uint32_t generation;
     _Atomic(uint32_t) next_free; /* number of a slot; 0: none */
 } slot;
@@ -36,7 +36,7 @@ static void free_slot(uint32_t number) {
     } while (!atomic_compare_exchange_weak(&free_slots, &first, changed));
 }
 
-uint64_t kn__open_ranges_add(kn__range range) {
+uint64_t kn__open_ranges_add(kn__open_range range) {
     uint32_t number = take_slot();
     if (!number) return 0;
     slot *s = &slots[number - 1];
@@ -50,7 +50,7 @@ uint64_t kn__open_ranges_add(kn__range range) {
 }
 
 /* One thread wins the exchange, and the slot's values are its own until it frees the slot. */
-bool kn__open_ranges_remove(kn__range *out, uint64_t id) {
+bool kn__open_ranges_remove(kn__open_range *out, uint64_t id) {
     uint32_t number = (uint32_t)id;
     if (!number || number > atomic_load(&n_used)) return false;
     slot *s = &slots[number - 1];

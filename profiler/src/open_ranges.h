@@ -7,16 +7,16 @@
 #include "tree.h"
 
 /* Where and when a range began. */
-typedef struct kn__range {
+typedef struct kn__open_range {
     kn__tree_node *node;
     const kn__tree *tree;
     uint64_t start;
-} kn__range;
+} kn__open_range;
 
 /* Returns the id of the range; 0: there is no room. */
-uint64_t kn__open_ranges_add(kn__range range);
+uint64_t kn__open_ranges_add(kn__open_range range);
 /* Of several calls with one id the first one returns true, and the range. */
-bool kn__open_ranges_remove(kn__range *out, uint64_t id);
+bool kn__open_ranges_remove(kn__open_range *out, uint64_t id);
 
 /* Adds the ranges to their rows, as if they ended at `now`. tree: those that began in this one;
  * NULL: all. Errors: OOM. */

@@ -25,14 +25,14 @@ uint64_t kn_prof_range_begin_on_(const char *label) {
     kn__tree_node *node = tree ? child_of(tree, tree->current, label) : NULL;
     if (!node) return 0;
     KN__STORE(node->is_range, true);
-    uint64_t id = kn__open_ranges_add((kn__range){node, tree, kn__clock_now()});
+    uint64_t id = kn__open_ranges_add((kn__open_range){node, tree, kn__clock_now()});
     if (!id) KN__STORE(tree->n_unrecorded, tree->n_unrecorded + 1);
     return id;
 }
 
 void kn_prof_range_end_on_(uint64_t range) {
     uint64_t now = kn__clock_now();
-    kn__range ended;
+    kn__open_range ended;
     if (atomic_load(&kn__forked) || !kn__open_ranges_remove(&ended, range)) return;
     kn__tree *tree = kn__tree_get();
     if (!tree) return;

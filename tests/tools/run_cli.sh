@@ -48,6 +48,12 @@ ranges)   # of both threads, nested as the program opened them
     calls=$(tr -d '"' <a.csv | awk -F, -v end="$letter" 'length($1) > 2000 && $1 ~ end "$" {print $4}' | sort | tr '\n' ' ')
     [ "$calls" = '1 4 ' ] || fail "wide labels that end in $letter: $calls"
   done
+  # Another tool has the ranges.
+  want 0 env NVTX_INJECTION64_PATH=/none.so "$knet" run -- "$program"
+  err_has '^knet run: NVTX_INJECTION64_PATH is "/none.so": NVTX ranges go to that tool, and the report has none; '
+  err_has '^ no scope was opened$'
+  want 0 env NVTX_INJECTION64_PATH="$lib/libknet_run.so" "$knet" run --timer out=t.txt -- "$program";  [ ! -s err ] || fail "$(cat err)"
+  want 0 env NVTX_INJECTION64_PATH=/none.so "$knet" run --timer 0 -- "$program";                       [ ! -s err ] || fail "$(cat err)"
   want 0 "$knet" run --alloc help -- "$program";              want 0 env "$knet" run --help; out_has 'no child of fork'; out_has '\[OPTION\]... PROGRAM \[WORD\]...$'
   ;;
 exits)   # the program's own, its signals and its streams too
@@ -57,8 +63,9 @@ exits)   # the program's own, its signals and its streams too
   want 141 "$knet" run --timer out=/dev/null -- "$program" signal 13   # SIGPIPE, which the command itself ignores
   want 0 "$knet" run --timer 0 -- bash -c 'trap "echo caught" PIPE; kill -PIPE $$'; out_has '^caught$'
   want 0 "$knet" run --timer 0 -- cat <<<"through";           out_has '^through$'
-  want 127 "$knet" run -- ./missing;                          err_has 'cannot run ./missing: No such file'
-  echo >plain; want 126 "$knet" run -- ./plain;               err_has 'cannot run ./plain: Permission denied'
+  want 127 "$knet" run -- ./missing;                          err_has 'cannot run "./missing": No such file'
+  want 127 "$knet" run -- '';                                 err_has 'cannot run "": No such file'
+  echo >plain; want 126 "$knet" run -- ./plain;               err_has 'cannot run "./plain": Permission denied'
   want 2 "$knet" run;                                         err_has 'PROGRAM is missing'
   want 2 "$knet" run --time 1 -- true;                        err_has "did you mean '--timer'"
   # Words are read before the program runs.

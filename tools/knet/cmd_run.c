@@ -113,6 +113,15 @@ static bool variables_set(const options *o, const char *library) {
     return done && (!o->alloc || setenv("KNET_ALLOC", o->alloc, 1) == 0);
 }
 
+static void warn_of_other_tool(const options *o, const char *library) {
+    const char *other = getenv("NVTX_INJECTION64_PATH");
+    if (!other || strcmp(other, library) == 0 || (o->timer && strcmp(o->timer, "0") == 0)) return;
+    kn__warn(
+        "NVTX_INJECTION64_PATH is \"%s\": NVTX ranges go to that tool, and the report has none; "
+        "unset the variable to have them",
+        other);
+}
+
 static int library_missing(const char *option, const char *name, const char *needs) {
     kn__fail("%s%s is not beside libknet_profiler; it needs a build with %s", option, name, needs);
     return KN__EXIT_FAILURE;
@@ -156,11 +165,12 @@ static int run(void *options_of) {
     if (!code && o->malloc)
         code = option_preload("--malloc: ", "libknet_malloc.so", "shared libraries");
     if (code != KN__EXIT_OK) return code;
+    warn_of_other_tool(o, library);
     if (!variables_set(o, library)) return no_memory();
     kn__signals_restore();
     execvp(o->words[0], o->words);
     int error = errno;
-    kn__fail("cannot run %s: %s", o->words[0], strerror(error));
+    kn__fail("cannot run \"%s\": %s", o->words[0], strerror(error));
     return error == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_RUN;
 }
 
