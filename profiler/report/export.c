@@ -43,9 +43,12 @@ static void add_quoted_path(kn__text *text, const kn__row *row) {
 
 static void add_csv_row(kn__text *text, const kn__row *row) {
     add_quoted_path(text, row);
-    kn__text_printf(text, ",%d,%s,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%.0f,%" PRIu64,
-                    row->depth, row->is_kernel ? "kernel" : "scope", row->n_calls, row->time_ns,
-                    row->min_ns, row->max_ns, kn__row_sigma(row), row->first_ns);
+    kn__text_printf(
+        text, ",%d,%s,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%.0f,%" PRIu64, row->depth,
+        row->is_kernel  ? "kernel"
+        : row->is_range ? "range"
+                        : "scope",
+        row->n_calls, row->time_ns, row->min_ns, row->max_ns, kn__row_sigma(row), row->first_ns);
     kn__text_printf(text, ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRId64 ",%" PRId64,
                     row->alloc_bytes, row->n_allocs, row->temporary_bytes, row->freed_bytes,
                     row->held, row->held_at_peak);
@@ -73,7 +76,8 @@ void kn__csv_add(kn__text *text, const kn__report *report) {
 static uint64_t weight_of(const kn__row *row, kn__weight weight) {
     if (row->is_extra && weight != KN__WEIGHT_GPU) return 0; /* no time or memory of the program */
     if (weight == KN__WEIGHT_GPU) return row->gpu_ns;
-    if (weight == KN__WEIGHT_TIME && row->is_range) return 0;
+    bool is_beside = row->is_range && row->depth > 1; /* it may be longer than the row above */
+    if (weight == KN__WEIGHT_TIME && is_beside) return 0;
     return weight == KN__WEIGHT_ALLOC ? row->alloc_bytes : row->time_ns;
 }
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "export.h"
+#include "html.h"
 #include "json.h"
 #include "read.h"
 #include "select.h"
@@ -126,6 +127,11 @@ static void a_range_is_in_no_other_rows_time(void **state) {
     const kn__row *row = taken("parent");
     assert_non_null(row);
     assert_true(kn__row_own(row, KN__WEIGHT_TIME) == row->time_ns);
+    row = find_row(&report, "parent/beside");
+    assert_int_equal(kn__row_own(row, KN__WEIGHT_TIME), 0);
+    row = find_row(&report, "alone");
+    assert_true(row->time_ns && kn__row_own(row, KN__WEIGHT_TIME) == row->time_ns);
+    row = find_row(&report, "parent");
     uint64_t sum = 0;
     for (const kn__row *top = report.root.first; top; top = top->next)
         sum += top->is_range ? 0 : top->time_ns;
@@ -155,6 +161,9 @@ static void a_profile_tells_which_rows_are_ranges(void **state) {
     assert_true(find_row(&read, "stored")->is_range);
     assert_int_equal(read.root.time_ns, report.root.time_ns);
     kn__report_release(&read);
+    text.length = 0;
+    kn__html_add(&text, &report);
+    assert_non_null(strstr(text.data, ",3]"));
     kn__text_release(&text);
 }
 

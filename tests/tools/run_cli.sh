@@ -42,6 +42,7 @@ ranges)   # of both threads, nested as the program opened them
   }
   lasts 'request A' 10 100;  lasts 'request B' 110 300;  lasts init 0 80;  lasts 'init/whole run' 100 300
   lasts 'ended elsewhere' 20 250;  lasts 'never ended' 10 200
+  grep -q '^"request B",1,range,1,' a.csv && grep -q '^"init/whole run",2,range,1,' a.csv && grep -q '^"init",1,scope,1,' a.csv || fail "$(cat a.csv)"
   grep -q '^   whole run (range) ' t.txt || fail "$(cat t.txt)"
   want 0 "$knet" run --timer csv=a.csv,out=t.txt,min=0 -- "$program" long
   for letter in a b c; do

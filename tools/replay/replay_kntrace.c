@@ -138,10 +138,10 @@ static kn_status check_whole(reader *r, size_t odd_bytes) {
                               odd_bytes);
     }
     if (!r->ended) {
-        return kn__build_fail(r->b,
-                              "the trace has no end: its program was killed or still runs, or a "
-                              "write failed; "
-                              "--partial plays the events that it has");
+        return kn__build_fail(
+            r->b,
+            "the trace has no end: its program was killed or still runs, or a write failed; "
+            "--partial plays the events that it has");
     }
     if (r->n_lost) {
         return kn__build_fail(r->b,

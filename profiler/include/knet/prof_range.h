@@ -7,7 +7,7 @@
  *
  * A range has a row below the scope that was open when it began, with its calls and its own time
  * from begin to end. That time is in no other row's time; GPU work and memory belong to scopes
- * alone, and traces, timelines and flame graphs show scopes alone. NVTX's ranges of
+ * alone. Traces and timelines show no ranges, flame graphs those of the top level. NVTX's ranges of
  * nvtxRangeStart are such under `knet run`.
  *
  * Errors: none; ranges for which there is no room (16384 that are open) are not recorded, and the
