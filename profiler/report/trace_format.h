@@ -18,9 +18,12 @@ typedef struct kn__trace_name {
 typedef struct kn__trace_event {
     const kn__trace_name *name; /* NULL: live bytes at `start`, in `end` */
     /* &kn__trace_launched: GPU work launched at `start`, its id in `end`. Of a counter: sampled at
-     * `start`, the bits of the value in `end`. */
+     * `start`, the bits of the value in `end`. Of a range: `end` with KN__TRACE_RANGE. */
     uint64_t start, end;
 } kn__trace_event;
+
+/* It overlaps scopes, and may have begun on another thread. */
+#define KN__TRACE_RANGE (UINT64_C(1) << 63)
 
 extern const kn__trace_name kn__trace_launched;
 
@@ -53,8 +56,14 @@ static inline const kn__trace_counter *kn__trace_counter_of(const kn__trace_even
     return is_one ? (const kn__trace_counter *)(const void *)e->name : NULL;
 }
 
-static inline bool kn__trace_is_scope(const kn__trace_event *e) {
+static inline bool kn__trace_has_time(const kn__trace_event *e) {
     return e->name && e->name != &kn__trace_launched && !kn__trace_counter_of(e);
+}
+static inline bool kn__trace_is_scope(const kn__trace_event *e) {
+    return kn__trace_has_time(e) && !(e->end & KN__TRACE_RANGE);
+}
+static inline bool kn__trace_is_range(const kn__trace_event *e) {
+    return kn__trace_has_time(e) && e->end & KN__TRACE_RANGE;
 }
 
 /* When the trace began, and its rate. */
@@ -92,8 +101,8 @@ typedef struct kn__trace_format {
     void (*thread)(kn__trace_writer *w, kn__trace_thread *thread); /* seen first */
     void (*device)(kn__trace_writer *w, uint32_t device); /* seen first, before its streams */
     void (*stream)(kn__trace_writer *w, const kn__trace_stream *stream);
-    /* Events of a thread in the order of their ends. Of scopes that start together the outer one
-     * is found only if they come in one call. */
+    /* Events of a thread in the order of their ends, ranges among them. Of scopes that start
+     * together the outer one is found only if they come in one call. */
     void (*events)(kn__trace_writer *w, kn__trace_thread *thread, const kn__trace_event *events,
                    size_t n);
     /* A piece of GPU work; `launch` is the id of its launch, 0: not known. */
@@ -120,6 +129,7 @@ struct kn__trace_writer {
     kn__text out;
     kn__hash streams; /* of kn__trace_stream; its devices are streams number UINT32_MAX */
     uint32_t n_threads;
+    uint64_t n_ranges;
 
     /* Perfetto's. */
     kn__hash names; /* their numbers in each sequence */

@@ -105,6 +105,28 @@ static void put_scope(kn__trace_writer *w, const kn__trace_event *e, long tid) {
     PUT("}");
 }
 
+static void put_range_event(kn__trace_writer *w, const char *label, uint64_t ns, char phase,
+                            long tid) {
+    kn__text *out = &w->out;
+    PUT(",\n{\"ph\":\"");
+    kn__text_add(out, &phase, 1);
+    PUT("\",\"cat\":\"range\",\"name\":");
+    kn__text_json(out, label);
+    PUT_KEY("id", w->n_ranges);
+    PUT_KEY("pid", w->pid);
+    PUT_KEY("tid", tid);
+    put_ts(out, ns);
+    PUT("}");
+}
+
+/* An asynchronous event. */
+static void put_range(kn__trace_writer *w, const kn__trace_event *e, long tid) {
+    w->n_ranges++;
+    put_range_event(w, e->name->label, kn__trace_since(&w->clock, e->start), 'b', tid);
+    uint64_t end = kn__trace_since(&w->clock, e->end & ~KN__TRACE_RANGE);
+    put_range_event(w, e->name->label, end, 'e', tid);
+}
+
 static void put_memory(kn__trace_writer *w, const kn__trace_event *e) {
     kn__text *out = &w->out;
     PUT(",\n{\"ph\":\"C\",\"name\":\"live bytes\"");
@@ -212,6 +234,8 @@ static void put_events(kn__trace_writer *w, kn__trace_thread *thread, const kn__
             put_launch(w, e, thread->tid);
         } else if (kn__trace_counter_of(e)) {
             step = put_samples(w, e, n - i);
+        } else if (kn__trace_is_range(e)) {
+            put_range(w, e, thread->tid);
         } else {
             put_scope(w, e, thread->tid);
         }

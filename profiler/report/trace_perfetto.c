@@ -40,6 +40,7 @@ enum { CLEARED = 1, NEEDS_STATE = 2 };                 /* flags */
 enum { REALTIME = 1, BOOTTIME = 6, INCREMENTAL = 64 }; /* clocks */
 enum { PROCESS_TRACK = 1, MEMORY_TRACK = 2, THREAD_TRACKS = 16 };
 enum { GPU_SEQUENCE = 1, THREAD_SEQUENCES = 2 };
+#define RANGE_TRACKS (UINT64_C(1) << 33)
 enum { COUNTER_TRACKS = 1 << 19, STREAM_TRACKS = 1 << 20, DEVICE_TRACKS = 1 << 24 };
 /* Before the first event there is room for the snapshots of the sequences: no two have one time. */
 enum { LEAD_NS = 1000000 };
@@ -250,6 +251,23 @@ static void put_end(kn__trace_writer *w, kn__trace_thread *t, uint64_t ns) {
     put_event(w, sequence_of(t), &t->last_ns, ns, event, (size_t)(at - event));
 }
 
+/* Each has a track of its own; viewers join those of one name. */
+static void put_range(kn__trace_writer *w, kn__trace_thread *t, const kn__trace_event *e) {
+    uint64_t track = RANGE_TRACKS + w->n_ranges++;
+    kn__pb_add_number(&w->part, 1, track);
+    kn__pb_add_text(&w->part, 2, e->name->label);
+    kn__pb_add_number(&w->part, 5, PROCESS_TRACK);
+    put_track(w, GPU_SEQUENCE);
+    uint32_t id = find_name(w, sequence_of(t), e->name, e->name->label);
+    unsigned char event[PACKET_BYTES], *at = kn__pb_number(event, TYPE, BEGIN);
+    at = kn__pb_number(kn__pb_number(at, TRACK, track), NAME_ID, id);
+    put_event(w, sequence_of(t), &t->last_ns, kn__trace_since(&w->clock, e->start), event,
+              (size_t)(at - event));
+    at = kn__pb_number(kn__pb_number(event, TYPE, END), TRACK, track);
+    put_event(w, sequence_of(t), &t->last_ns, kn__trace_since(&w->clock, e->end & ~KN__TRACE_RANGE),
+              event, (size_t)(at - event));
+}
+
 static void put_bytes(kn__trace_writer *w, kn__trace_thread *t, uint64_t bytes, uint64_t ns) {
     unsigned char event[PACKET_BYTES], *at = kn__pb_number(event, TYPE, COUNTER);
     at = kn__pb_number(kn__pb_number(at, TRACK, MEMORY_TRACK), COUNTER_VALUE, bytes);
@@ -305,6 +323,7 @@ static void find_begins(kn__trace_writer *w, const kn__trace_event *events, size
     for (size_t i = 0; i < n; i++) {
         int first = (int)i;
         heads[i] = next[i] = -1;
+        if (kn__trace_is_range(&events[i])) continue;
         while (n_roots && events[roots[n_roots - 1]].start >= events[i].start) {
             if (!kn__trace_is_scope(&events[i])) break;
             first = firsts[--n_roots];
@@ -344,7 +363,9 @@ static void put_events(kn__trace_writer *w, kn__trace_thread *t, const kn__trace
             put_begin(w, t, events[j].name, kn__trace_since(&w->clock, events[j].start));
         }
         uint64_t ns = kn__trace_since(&w->clock, kn__trace_is_scope(e) ? e->end : e->start);
-        if (kn__trace_is_scope(e)) {
+        if (kn__trace_is_range(e)) {
+            put_range(w, t, e);
+        } else if (kn__trace_is_scope(e)) {
             put_end(w, t, ns);
         } else if (kn__trace_counter_of(e)) {
             put_sample(w, t, e, ns);

@@ -4,6 +4,7 @@
 
 #include "open_ranges.h"
 #include "scope.h"
+#include "trace.h"
 
 static kn__tree_node *child_of(kn__tree *tree, kn__tree_node *parent, const char *label) {
     kn__tree_node *child = kn__tree_find(tree, parent, NULL, label);
@@ -41,4 +42,5 @@ void kn_prof_range_end_on_(uint64_t range) {
     KN__STORE(node->is_range, true);
     kn__tree_use(tree, node);
     kn__scope_add_call(tree, node, now - ended.start);
+    kn__trace_scope(tree, node, ended.start, now | KN__TRACE_RANGE);
 }

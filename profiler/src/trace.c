@@ -161,7 +161,7 @@ void kn__trace_keep(uint64_t n, uint64_t slow_ns) {
 }
 
 static uint64_t time_of(const kn__trace_event *e) {
-    return kn__trace_is_scope(e) ? e->end : e->start;
+    return kn__trace_has_time(e) ? e->end & ~KN__TRACE_RANGE : e->start;
 }
 
 /* Where the last steps begin, in ticks. */

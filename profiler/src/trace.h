@@ -45,7 +45,7 @@ bool kn__trace_is_on(void);
 /* While paused events are neither wanted nor counted. */
 void kn__trace_pause(bool paused);
 
-/* A scope that ended, in ticks; on the thread that owns the tree. */
+/* A scope that ended, or a range, in ticks; on the thread that owns the tree. */
 void kn__trace_scope(kn__tree *tree, const kn__tree_node *node, uint64_t start, uint64_t end);
 /* Live bytes changed; on the thread that owns the tree. */
 void kn__trace_memory(kn__tree *tree, int64_t live);

@@ -57,7 +57,7 @@ void kn__shown_events(const kn__trace_thread *thread, const kn__trace_event *eve
     bool has_room = make_ring() && see_thread(thread);
     for (size_t i = 0; i < n; i++) {
         const kn__trace_event *e = &events[i];
-        if (!e->name || e->name == &kn__trace_launched) continue;
+        if (!e->name || e->name == &kn__trace_launched || kn__trace_is_range(e)) continue;
         if (has_room) {
             ring[n_spans++ % ring_room] = (span){e->name, e->start, e->end, thread->number};
         } else {

@@ -168,7 +168,8 @@ def check_threads(replay):
         for path, n in {"all": 1, "all/outer": 5000, 'all/outer/inner "quoted"': 5000,
                         "all/outer/second": 5000, "all/outer/second/deepest": 5000}.items():
             assert counts.pop(path) == n, (name, path)
-        assert set(counts) <= {"launching", "memory"}, counts
+        assert set(counts) <= {"launching", "memory", "beginning", "beginning/inside", "after"}, counts
+        assert name != "pftrace_maker" or all(n == 1 for n in counts.values()) and len(counts) == 5, counts
         all_of = [s for s in replay.slices(uuid) if s[0] == "all"][0]
         outer = sum(s[2] - s[1] for s in replay.slices(uuid) if s[0] == "all/outer")
         assert 0 < outer <= all_of[2] - all_of[1]
@@ -194,6 +195,21 @@ def check_gpu(replay):
     assert len(launches) == 1 and list(launches[0][1].flow_ids) == [77]
     scope = [s for s in replay.slices(main) if s[0] == "launching"][0]
     assert scope[1] <= launches[0][0] <= scope[2] < kernel[0][1]
+
+
+def check_ranges(replay):
+    """Each is alone on its track, and lasts from its own begin to its own end."""
+    spans = {}
+    for name in ["first range", "second range"]:
+        uuid = track(replay, name)
+        assert replay.tracks[uuid].parent_uuid == replay.tracks[track(replay, "live bytes")].parent_uuid
+        [(path, start, end, _)] = replay.slices(uuid)
+        assert path == name
+        spans[name] = (start, end)
+    scopes = {s[0]: s[1:3] for s in replay.slices(track(replay, "pftrace_maker"))}
+    first, second = spans["first range"], spans["second range"]
+    inside, begun, after = scopes["beginning/inside"], scopes["beginning"], scopes["after"]
+    assert begun[0] <= first[0] <= inside[0] <= inside[1] <= second[0] <= first[1] <= begun[1] <= after[1] <= second[1], (spans, scopes)
 
 
 def check_memory(replay):
@@ -282,6 +298,7 @@ def check_converted(Trace, maker, knet, folder):
     source, path = os.path.join(folder, "t.json"), os.path.join(folder, "converted.pftrace")
     subprocess.run([maker, source], check=True)
     check_chrome(source)
+    check_chrome_ranges(source)
     subprocess.run([knet, "report", source, "--format", "pftrace", "--output", path], check=True)
     replay, _ = read_file(Trace, path)
     check_threads(replay)
@@ -290,6 +307,17 @@ def check_converted(Trace, maker, knet, folder):
     check_memory(replay)
     check_counters(replay, False)
     check_report(knet, source)
+
+
+def check_chrome_ranges(path):
+    """Ranges are asynchronous events, each with an id of its own."""
+    with open(path, encoding="utf-8") as file:
+        events = [e for e in json.load(file)["traceEvents"] if e.get("cat") == "range"]
+    found = {e["name"]: e["id"] for e in events}
+    assert sorted((e["name"], e["ph"]) for e in events) == [(n, ph) for n in ["first range", "second range"] for ph in "be"], events
+    assert found["first range"] != found["second range"] and all(e["id"] == found[e["name"]] and e["pid"] for e in events), events
+    at = {(e["name"], e["ph"]): e["ts"] for e in events}
+    assert at["first range", "b"] <= at["second range", "b"] <= at["first range", "e"] <= at["second range", "e"], at
 
 
 def check_report(knet, source):
@@ -336,6 +364,7 @@ def main():
         check_places(replay)
         check_gpu(replay)
         check_memory(replay)
+        check_ranges(replay)
         check_counters(replay, True)
         n = sum(e[1].type != END for events in replay.events.values() for e in events)
         fixed = size - replay.times

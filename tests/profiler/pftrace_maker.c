@@ -1,6 +1,7 @@
 /* Writes a trace of known events to the path given: four threads, GPU work, live bytes, counters.
  */
 #include <knet/prof_counter.h>
+#include <knet/prof_range.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -105,6 +106,20 @@ static void add_counters(void) {
     }
 }
 
+/* They overlap each other and the scopes. */
+static void add_ranges(void) {
+    uint64_t first, second;
+    {
+        KN_SCOPE("beginning");
+        first = kn_prof_range_begin("first range");
+        { KN_SCOPE("inside"); }
+        second = kn_prof_range_begin("second range");
+        kn_prof_range_end(first);
+    }
+    { KN_SCOPE("after"); }
+    kn_prof_range_end(second);
+}
+
 int main(int argc, char **argv) {
     static char names[3][16] = {"loader", "trainer", "writer"};
     pthread_t threads[3];
@@ -118,6 +133,7 @@ int main(int argc, char **argv) {
     run_scopes(NULL);
     for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
     add_gpu_work();
+    add_ranges();
     add_memory();
     add_counters();
     return kn__trace_finish() < 0;

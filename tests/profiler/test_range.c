@@ -2,6 +2,7 @@
 #include <knet/prof_range.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,7 +14,9 @@
 #include "select.h"
 #include "table.h"
 #include "test.h"
+#include "timeline.h"
 #include "timer_fixture.h"
+#include "trace.h"
 
 enum { THREADS = 16, ROUNDS = 2000, RANGES_MAX = 16384, MS = 1000 * 1000 };
 
@@ -220,6 +223,49 @@ static void threads_lose_no_range(void **state) {
     assert_int_equal(find_row(&report, "worker/passed")->n_ended, THREADS * ROUNDS);
 }
 
+static size_t read_file(char *out, size_t out_bytes, const char *path) {
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    size_t n = fread(out, 1, out_bytes - 1, file);
+    fclose(file);
+    out[n] = '\0';
+    return n;
+}
+
+static void a_trace_of_the_last_steps_has_ranges_that_end_in_them(void **state) {
+    (void)state;
+    char path[] = "/tmp/knet-range-XXXXXX", text[4096];
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    kn__trace_keep(2, 0);
+    assert_ok(kn__trace_start(path, 0));
+    kn_prof_range_end(kn_prof_range_begin("too old"));
+    uint64_t whole = kn_prof_range_begin("whole");
+    for (int i = 0; i < 5; i++) kn__trace_step(1);
+    kn_prof_range_end(whole);
+    assert_ok(kn__trace_finish());
+    kn__trace_keep(0, 0);
+    (void)read_file(text, sizeof text, path);
+    remove(path);
+    assert_non_null(strstr(text, "{\"ph\":\"b\",\"cat\":\"range\",\"name\":\"whole\""));
+    assert_non_null(strstr(text, "{\"ph\":\"e\",\"cat\":\"range\",\"name\":\"whole\""));
+    assert_null(strstr(text, "too old"));
+}
+
+static void a_timeline_has_no_ranges(void **state) {
+    (void)state;
+    kn__trace_show(true, true);
+    assert_ok(kn__trace_start(NULL, 0));
+    kn_prof_range_end(kn_prof_range_begin("not shown"));
+    assert_ok(kn__trace_finish());
+    assert_non_null(taken("not shown"));
+    assert_ok(kn__trace_shown(&report));
+    assert_non_null(report.timeline);
+    assert_int_equal(report.timeline->spans.n, 0);
+    kn__trace_show(false, false);
+}
+
 static void a_child_of_fork_has_no_ranges(void **state) {
     (void)state;
     uint64_t range = kn_prof_range_begin("of the parent");
@@ -246,6 +292,8 @@ int main(void) {
         cmocka_unit_test(a_profile_tells_which_rows_are_ranges),
         cmocka_unit_test(ranges_beyond_the_most_are_counted),
         cmocka_unit_test(threads_lose_no_range),
+        cmocka_unit_test(a_trace_of_the_last_steps_has_ranges_that_end_in_them),
+        cmocka_unit_test(a_timeline_has_no_ranges),
         cmocka_unit_test(a_child_of_fork_has_no_ranges),
     };
     return cmocka_run_group_tests(tests, timer_setup, timer_teardown);

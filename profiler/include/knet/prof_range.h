@@ -7,11 +7,11 @@
  *
  * A range has a row below the scope that was open when it began, with its calls and its own time
  * from begin to end. That time is in no other row's time; GPU work and memory belong to scopes
- * alone. Traces and timelines show no ranges, flame graphs those of the top level. NVTX's ranges of
- * nvtxRangeStart are such under `knet run`.
+ * alone. Traces have ranges as asynchronous events, timelines of pages have none, and flame graphs
+ * those of the top level. NVTX's ranges of nvtxRangeStart are such under `knet run`.
  *
  * Errors: none; ranges for which there is no room (16384 that are open) are not recorded, and the
- * report counts them. Threads: any. No lock is taken. No-op in a child of fork().
+ * report counts them. Threads: any. No-op in a child of fork().
  */
 #ifndef KNET_PROF_RANGE_H
 #define KNET_PROF_RANGE_H
