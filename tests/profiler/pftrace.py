@@ -209,7 +209,7 @@ def check_ranges(replay):
     scopes = {s[0]: s[1:3] for s in replay.slices(track(replay, "pftrace_maker"))}
     first, second = spans["first range"], spans["second range"]
     inside, begun, after = scopes["beginning/inside"], scopes["beginning"], scopes["after"]
-    assert begun[0] <= first[0] <= inside[0] <= inside[1] <= second[0] <= first[1] <= begun[1] <= after[1] <= second[1], (spans, scopes)
+    assert first[0] <= begun[0] <= inside[0] <= inside[1] <= second[0] <= first[1] <= begun[1] <= after[1] <= second[1], (spans, scopes)
 
 
 def check_memory(replay):

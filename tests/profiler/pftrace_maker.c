@@ -108,10 +108,9 @@ static void add_counters(void) {
 
 /* They overlap each other and the scopes. */
 static void add_ranges(void) {
-    uint64_t first, second;
+    uint64_t first = kn_prof_range_begin("first range"), second;
     {
         KN_SCOPE("beginning");
-        first = kn_prof_range_begin("first range");
         { KN_SCOPE("inside"); }
         second = kn_prof_range_begin("second range");
         kn_prof_range_end(first);
