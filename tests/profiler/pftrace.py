@@ -168,8 +168,8 @@ def check_threads(replay):
         for path, n in {"all": 1, "all/outer": 5000, 'all/outer/inner "quoted"': 5000,
                         "all/outer/second": 5000, "all/outer/second/deepest": 5000}.items():
             assert counts.pop(path) == n, (name, path)
-        assert set(counts) <= {"launching", "memory", "beginning", "beginning/inside", "after"}, counts
-        assert name != "pftrace_maker" or all(n == 1 for n in counts.values()) and len(counts) == 5, counts
+        assert set(counts) <= {"launching", "memory", "beginning", "beginning/inside", "after", "outer at once", "outer at once/inner at once"}, counts
+        assert name != "pftrace_maker" or all(n == 1 for n in counts.values()) and len(counts) == 7, counts
         all_of = [s for s in replay.slices(uuid) if s[0] == "all"][0]
         outer = sum(s[2] - s[1] for s in replay.slices(uuid) if s[0] == "all/outer")
         assert 0 < outer <= all_of[2] - all_of[1]
@@ -314,8 +314,9 @@ def check_chrome_ranges(path):
     with open(path, encoding="utf-8") as file:
         events = [e for e in json.load(file)["traceEvents"] if e.get("cat") == "range"]
     found = {e["name"]: e["id"] for e in events}
-    assert sorted((e["name"], e["ph"]) for e in events) == [(n, ph) for n in ["first range", "second range"] for ph in "be"], events
-    assert found["first range"] != found["second range"] and all(e["id"] == found[e["name"]] and e["pid"] for e in events), events
+    assert sorted((e["name"], e["ph"]) for e in events) == [(n, ph) for n in ["first range", "second range", "third range"] for ph in "be"], events
+    assert all(e["id"] == found[e["name"]] and e["pid"] for e in events), events
+    assert len(set(found.values())) == 3, found
     at = {(e["name"], e["ph"]): e["ts"] for e in events}
     assert at["first range", "b"] <= at["second range", "b"] <= at["first range", "e"] <= at["second range", "e"], at
 

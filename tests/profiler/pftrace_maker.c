@@ -119,6 +119,21 @@ static void add_ranges(void) {
     kn_prof_range_end(second);
 }
 
+/* Two scopes that start together, with the end of a range between their ends. */
+static void add_same_start(void) {
+    kn__tree *tree = kn__tree_get();
+    const kn__tree_node *outer = kn__tree_child(tree, tree->current, NULL, "outer at once"),
+                        *inner = kn__tree_child(tree, tree->current, NULL, "inner at once"),
+                        *range = kn__tree_child(tree, tree->current, NULL, "third range");
+    uint64_t now = kn__clock_now();
+    if (!outer || !inner || !range) exit(1);
+    kn__trace_scope(tree, inner, now, now + 10000);
+    kn__trace_scope(tree, range, now - 10000, (now + 20000) | KN__TRACE_RANGE);
+    kn__trace_scope(tree, outer, now, now + 30000);
+    while (kn__clock_now() < now + 30000) {
+    }
+}
+
 int main(int argc, char **argv) {
     static char names[3][16] = {"loader", "trainer", "writer"};
     pthread_t threads[3];
@@ -133,6 +148,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
     add_gpu_work();
     add_ranges();
+    add_same_start();
     add_memory();
     add_counters();
     return kn__trace_finish() < 0;
