@@ -333,6 +333,14 @@ static void the_infinity_in_the_place_of_a_nan_is_none(void **state) {
     kn_anomaly_set(false);
 }
 
+static void the_slope_of_a_deviation_of_0_is_0(void **state) {
+    (void)state;
+    KN_TAPE();
+    kn_tensor *x = kn_watch(F32(KN_SHAPE(3), 2, NAN, 2)), *dx = NULL;
+    assert_ok(kn_gradients(&dx, kn_nan_std(x, KN_ALL, false, false), &x, 1, NULL));
+    assert_values(dx, 0, 0, 0);
+}
+
 static kn_status log_forward(kn_tensor **y, kn_call *call, kn_tensor *const x[]) {
     (void)call;
     *y = kn_log(x[0]);
@@ -397,6 +405,7 @@ int main(void) {
                      OPS_TEST(a_hook_sees_the_bias_that_relu_delivers),
                      OPS_TEST(the_first_value_that_is_not_finite_names_op_place_and_line),
                      OPS_TEST(the_infinity_in_the_place_of_a_nan_is_none),
+                     OPS_TEST(the_slope_of_a_deviation_of_0_is_0),
                      OPS_TEST(the_result_of_an_op_of_ones_own_is_looked_at_too),
                      OPS_TEST(the_first_gradient_that_is_not_finite_names_op_and_parameter));
 }

@@ -185,23 +185,6 @@ static void inverses_of_low_rank_agree_with_numpy(void **state) {
 
 /* --- edges --- */
 
-static void numbers_beside_nans_have_places(void **state) {
-    (void)state;
-    KN_FRAME();
-    kn_tensor *nan = X(NAN, NAN);
-    VALUES(kn_nan_median(nan, KN_ALL, false), NAN);
-    VALUES(kn_nan_quantile(X(NAN, 3, NAN, 1), 0.75, KN_ALL, false), 2.5);
-    VALUES(kn_nan_quantile(X(NAN, INF, -INF), 0, KN_ALL, false), -INF);
-    VALUES(kn_nan_var(nan, KN_ALL, false, false), NAN);
-    VALUES(kn_nan_var(X(NAN, 3), KN_ALL, false, true), 0);
-    VALUES(kn_nan_std(X(NAN, 3), KN_ALL, false, false), NAN);
-    VALUES(kn_nan_var(X(INF, 3, NAN), KN_ALL, false, true), NAN);
-    kn_tensor *places = X(0, 1, 3), *at = X(5, 7, -1);
-    VALUES(kn_interp(X(-INF, -1, 0, 0.5, 1, 2, 3, 9, INF, NAN), places, at), 5, 5, 5, 6, 7, 3, -1,
-           -1, -1, NAN);
-    VALUES(kn_interp(X(0, 1, 2), X(1, 1), X(5, 7)), 5, 7, 7);
-}
-
 static void odd_numbers_have_places(void **state) {
     (void)state;
     KN_FRAME();
@@ -588,7 +571,6 @@ int main(void) {
         OPS_TEST(arrays_agree_with_numpy), OPS_TEST(sets_and_searches_agree_with_numpy),
         OPS_TEST(counts_agree_with_numpy), OPS_TEST(linear_algebra_agrees_with_numpy),
         OPS_TEST(inverses_of_low_rank_agree_with_numpy), OPS_TEST(odd_numbers_have_places),
-        OPS_TEST(numbers_beside_nans_have_places),
         OPS_TEST(searches_and_scans_of_odd_numbers_have_places),
         OPS_TEST(matrices_that_do_not_fit_are_refused), OPS_TEST(empty_arrays_have_results),
         OPS_TEST(narrow_floats_are_summed_in_wide_ones), OPS_TEST(correlations_stay_within_one),
