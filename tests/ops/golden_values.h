@@ -39,4 +39,11 @@ static inline void golden_check(kn_tensor *t, const double *want, size_t n, cons
 #define GOLDEN(expr, name)                                                                         \
     golden_check((expr), golden_##name, sizeof golden_##name / sizeof *golden_##name, #name)
 
+/* An array of f32, of one dimension; and what a tensor of any dtype should hold. */
+#define X(...) F32(KN_SHAPE(sizeof((float[]){__VA_ARGS__}) / sizeof(float)), __VA_ARGS__)
+#define VALUES(t, ...)                                                                             \
+    golden_check(t, (const double[]){__VA_ARGS__},                                                 \
+                 sizeof((double[]){__VA_ARGS__}) / sizeof(double), "a tensor")
+#define INF INFINITY
+
 #endif

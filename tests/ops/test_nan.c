@@ -3,14 +3,6 @@
 
 #include "golden_values.h"
 
-static void assert_all(kn_tensor *t, size_t n, const double want[]) {
-    golden_check(t, want, n, "a tensor");
-}
-#define VALUES(t, ...)                                                                             \
-    assert_all(t, sizeof((double[]){__VA_ARGS__}) / sizeof(double), (const double[]){__VA_ARGS__})
-#define X(...) F32(KN_SHAPE(sizeof((float[]){__VA_ARGS__}) / sizeof(float)), __VA_ARGS__)
-#define INF INFINITY
-
 static void numbers_beside_nans_have_places(void **state) {
     (void)state;
     KN_FRAME();

@@ -9,14 +9,6 @@
 
 enum { D0 = 4, D1 = 5, D2 = 6, N = D0 * D1 * D2 };
 
-static void assert_all(kn_tensor *t, size_t n, const double want[]) {
-    golden_check(t, want, n, "a tensor");
-}
-#define VALUES(t, ...)                                                                             \
-    assert_all(t, sizeof((double[]){__VA_ARGS__}) / sizeof(double), (const double[]){__VA_ARGS__})
-#define X(...) F32(KN_SHAPE(sizeof((float[]){__VA_ARGS__}) / sizeof(float)), __VA_ARGS__)
-#define INF INFINITY
-
 static double element(int i) { return (i * 7 + 3) % 23 / 8.0 - 1.25; }
 
 static kn_tensor *made(kn_dtype dtype, int first, kn_shape shape) {

@@ -138,7 +138,7 @@ static int with_lost_device(void) {
         CHECK(cudaGetLastError() == error);
         CHECK(cuMemAllocAsync(&c, 100 * MiB, NULL) == error && c == 7);
     }
-    fake_cudart.lost_error = 0; /* what it gives after all is its own */
+    fake_cudart.lost_error = 0; /* the block is the library's */
     int n_frees = fake_cudart.n_frees;
     CHECK(cudaMalloc(&b, 100) == 0 && cudaFree(b) == 0 && fake_cudart.n_frees == n_frees + 1);
     fake_cuda_reset();
