@@ -67,6 +67,7 @@ CASE(arrays, topk_1m,    topk(x[0], 100),                     .in = {N(1000000)}
 CASE(arrays, topk_rows,  topk(x[0], 10),                      .in = {N(1000, 1000)})
 CASE(arrays, median_rows, kn_median(x[0], KN_SHAPE(1), false), .in = {N(1000, 1000)})
 CASE(arrays, quantile_all, kn_quantile(x[0], 0.9, KN_ALL, false), .in = {N(1000000)})
+CASE(arrays, nan_median_rows, kn_nan_median(x[0], KN_SHAPE(1), false), .in = {N(1000, 1000)})
 CASE(arrays, nan_sum_rows, kn_nan_sum(x[0], KN_SHAPE(1), false), .in = {N(1000, 1000)})
 CASE(arrays, cummax_rows, places(x[0]),                       .in = {N(1000, 1000)})
 CASE(arrays, logcumsumexp_rows, kn_logcumsumexp(x[0], 1),     .in = {N(1000, 1000)})

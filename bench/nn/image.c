@@ -31,5 +31,7 @@ CASE(nn, resize_nearest,  kn_resize(x[0], KN_SHAPE(112, 112), NULL), .in = {N(32
 CASE(nn, resize_linear,   linear(x[0], 112), .in = {N(32, 16, 56, 56)}, .both = true)
 CASE(nn, resize_down,     linear(x[0], 40),  .in = {N(32, 16, 56, 56)}, .both = true)
 CASE(nn, pixel_shuffle,   kn_pixel_shuffle(x[0], 2), .in = {N(32, 64, 28, 28)}, .both = true)
+CASE(nn, unfold,          kn_unfold(x[0], KN_SHAPE(3, 3), &(kn_unfold_options){.padding = {1, 1}}), .in = {N(16, 16, 56, 56)}, .both = true)
+CASE(nn, fold,            kn_fold(x[0], KN_SHAPE(56, 56), KN_SHAPE(3, 3), &(kn_unfold_options){.padding = {1, 1}}), .in = {N(16, 144, 3136)}, .both = true)
 CASE(nn, grid_sample,     kn_grid_sample(x[0], x[1], NULL), .in = {N(16, 16, 56, 56), U(-1, 1, 16, 56, 56, 2)}, .both = true)
 CASE(nn, grid_sample_nearest, kn_grid_sample(x[0], x[1], &(kn_grid_options){.nearest = 1}), .in = {N(16, 3, 64, 64), U(-1, 1, 16, 64, 64, 2)}, .both = true)

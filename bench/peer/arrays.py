@@ -138,6 +138,7 @@ CASES = {
     "topk_rows": lambda x: torch.topk(x, 10),
     "median_rows": lambda x: x.median(1)[0],
     "quantile_all": lambda x: x.quantile(0.9),
+    "nan_median_rows": lambda x: x.nanmedian(1)[0],
     "nan_sum_rows": lambda x: x.nansum(1),
     "cummax_rows": lambda x: torch.cummax(x, 1)[0],
     "logcumsumexp_rows": lambda x: x.logcumsumexp(1),

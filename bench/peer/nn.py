@@ -100,6 +100,8 @@ arrays.CASES = {
     "resize_linear": lambda x: F.interpolate(x, (112, 112), mode="bilinear", align_corners=False),
     "resize_down": lambda x: F.interpolate(x, (40, 40), mode="bilinear", align_corners=False),
     "pixel_shuffle": lambda x: F.pixel_shuffle(x, 2),
+    "unfold": lambda x: F.unfold(x, 3, padding=1),
+    "fold": lambda x: F.fold(x, (56, 56), 3, padding=1),
     "grid_sample": lambda x, grid: F.grid_sample(x, grid, align_corners=False),
     "grid_sample_nearest": lambda x, grid: F.grid_sample(x, grid, mode="nearest", align_corners=False),
     # norm

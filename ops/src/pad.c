@@ -23,7 +23,8 @@ static bool shaped_along(kn_op_call *call, int64_t n) {
     return kn__shaped(call, 0, shape.n_dims, shape.dim);
 }
 
-bool kn__infer_pad_edge(kn_op_call *call) {
+/* The elements of the padded axis; 0: it can't be padded so. */
+static int64_t padded(const kn_op_call *call) {
     const kn_attr_pad_edge *attr = call->attr;
     int64_t n = call->in[0]->dim[attr->axis], all = 0;
     int64_t most = attr->mode == KN_PAD_REFLECT ? n - 1 : n;
@@ -37,7 +38,12 @@ bool kn__infer_pad_edge(kn_op_call *call) {
         return kn_op_call_fail(call, KN_ERR_SHAPE,
                                "the padding of axis %d is too large: %lld and %lld",
                                (int)attr->axis, (long long)attr->before, (long long)attr->after);
-    return shaped_along(call, all);
+    return all;
+}
+
+bool kn__infer_pad_edge(kn_op_call *call) {
+    int64_t all = padded(call);
+    return all && shaped_along(call, all);
 }
 
 bool kn__infer_pad_edge_back(kn_op_call *call) {
@@ -55,7 +61,7 @@ static kn_tensor *pad_edges(kn_tensor *x, const kn_attr_pad *sizes, kn_pad_mode 
         axis[n] = (kn_attr_pad_edge){i, sizes->before[i], sizes->after[i], mode};
         kn_op_call call;
         kn_op_call_init(&call, KN_OP_pad_edge, &axis[n++], &x, 1);
-        if (!kn__check_inputs(&call) || !kn__infer_pad_edge(&call)) return NULL;
+        if (!kn__check_inputs(&call) || !padded(&call)) return NULL;
     }
     kn_tensor *y = n ? x : kn__op_copy(x);
     for (int k = 0; k < n && y; k++) y = KN_CALL(pad_edge, &axis[k], y);

@@ -1,5 +1,5 @@
-/* Windows of an image as columns, and columns added up again: rows gathered and added along each
- * spatial dimension. */
+/* Windows of an image as columns, and columns added up again: the elements of each channel are
+ * gathered, or added, at one list of places. */
 #include <stdlib.h>
 
 #include "run.h"
@@ -13,7 +13,8 @@ typedef struct axis {
 } axis;
 
 typedef struct windows {
-    int n; /* spatial dimensions */
+    int n;                   /* spatial dimensions */
+    int64_t elements, count; /* of a window; windows */
     axis axis[3];
 } windows;
 
@@ -56,6 +57,17 @@ static bool axis_read(axis *a, const kn_op_call *call, int i, const kn_unfold_op
     return true;
 }
 
+static bool counted(windows *w, const kn_op_call *call) {
+    int64_t all;
+    w->elements = w->count = 1;
+    bool fits = true;
+    for (int i = 0; i < w->n; i++)
+        fits &= !__builtin_mul_overflow(w->elements, w->axis[i].window, &w->elements) &&
+                !__builtin_mul_overflow(w->count, w->axis[i].count, &w->count);
+    if (fits && !__builtin_mul_overflow(w->elements, w->count, &all)) return true;
+    return kn_op_call_fail(call, KN_ERR_SHAPE, "the windows have too many elements");
+}
+
 /* size: of the image's spatial dimensions. */
 static bool windows_read(windows *w, const kn_op_call *call, const kn_shape *window,
                          const int64_t size[], const kn_unfold_options *options) {
@@ -71,19 +83,7 @@ static bool windows_read(windows *w, const kn_op_call *call, const kn_shape *win
         w->axis[i].window = window->dim[i];
         if (!axis_read(&w->axis[i], call, i, o)) return false;
     }
-    return true;
-}
-
-/* [window, count]: the place of each element of each window. */
-static kn_tensor *places(const kn_tensor *x, const axis *a) {
-    int64_t *p = calloc((size_t)a->window, (size_t)a->count * sizeof *p);
-    if (!p) return KN_FAIL_NULL(KN_ERR_OOM, "no host memory for windows");
-    for (int64_t k = 0; k < a->window; k++)
-        for (int64_t i = 0; i < a->count; i++)
-            p[k * a->count + i] = i * a->stride + k * a->dilation;
-    kn_tensor *t = kn__constant_from(kn_tensor_device(x), p, KN_I64, KN_SHAPE(a->window, a->count));
-    free(p);
-    return t;
+    return counted(w, call);
 }
 
 /* [0,0,padding…] */
@@ -93,20 +93,56 @@ static kn_shape padding_of(const windows *w) {
     return padding;
 }
 
+/* Elements of the padded image. */
+static int64_t whole_of(const windows *w) {
+    int64_t n = 1;
+    for (int i = 0; i < w->n; i++)
+        if (__builtin_mul_overflow(n, w->axis[i].whole, &n)) return INT64_MAX;
+    return n;
+}
+
+/* Places in the padded image, row-major. which: 0: of a window's elements; 1: of windows. */
+static void places_fill(int64_t *out, const windows *w, int which) {
+    int64_t inner = 1, run = 1;
+    out[0] = 0;
+    for (int i = w->n - 1; i >= 0; i--) {
+        const axis *a = &w->axis[i];
+        int64_t size = which ? a->count : a->window, step = which ? a->stride : a->dilation;
+        for (int64_t k = size - 1; k >= 0; k--)
+            for (int64_t j = 0; j < run; j++) out[k * run + j] = out[j] + k * step * inner;
+        run *= size, inner *= a->whole;
+    }
+}
+
+/* [elements·windows]: where each element of each window lies in the padded image. */
+static kn_tensor *places_of(const kn_tensor *t, const windows *w) {
+    const int64_t elements = w->elements, count = w->count;
+    int64_t *of_window = calloc((size_t)(elements + count), sizeof *of_window);
+    int64_t *all = calloc((size_t)elements, (size_t)count * sizeof *all), *to = all;
+    kn_tensor *index = NULL;
+    if (of_window && all) {
+        int64_t *of_count = of_window + elements;
+        places_fill(of_window, w, 0);
+        places_fill(of_count, w, 1);
+        for (int64_t k = 0; k < elements; k++)
+            for (int64_t i = 0; i < count; i++) *to++ = of_window[k] + of_count[i];
+        index = kn__constant_from(kn_tensor_device(t), all, KN_I64, KN_SHAPE(elements * count));
+    } else {
+        (void)KN_FAIL_NULL(KN_ERR_OOM, "no host memory for windows");
+    }
+    free(of_window);
+    free(all);
+    return index;
+}
+
 static kn_tensor *unfolded(kn_tensor *x, const windows *w) {
     KN__FRAME_INSIDE();
-    kn_shape padding = padding_of(w), order = {.n_dims = 2 + 2 * w->n, .dim = {0, 1}};
-    int64_t elements = x->dim[1], count = 1;
+    kn_shape padding = padding_of(w);
+    int64_t batch = x->dim[0], channels = x->dim[1];
     kn_tensor *y = kn_pad(x, padding, padding, KN_PAD_CONSTANT, 0);
-    for (int i = w->n - 1; i >= 0 && y; i--) y = kn_index_select(y, places(x, &w->axis[i]), 2 + i);
-    for (int i = 0; i < w->n; i++) { /* [B,C,window,count,…]: windows first */
-        order.dim[2 + i] = 2 + 2 * i;
-        order.dim[2 + w->n + i] = 3 + 2 * i;
-        elements *= w->axis[i].window;
-        count *= w->axis[i].count;
-    }
-    if (w->n > 1) y = kn_transpose(y, order);
-    return kn__given(kn_reshape(y, KN_SHAPE(x->dim[0], elements, count)));
+    y = kn_reshape(y, KN_SHAPE(batch, channels, whole_of(w)));
+    y = kn_index_select(y, y ? places_of(y, w) : NULL, 2);
+    return kn__given(kn_reshape(y, KN_SHAPE(batch, channels * w->elements, w->count)));
 }
 
 kn_tensor *kn_unfold(kn_tensor *x, kn_shape window, const kn_unfold_options *options) {
@@ -122,30 +158,17 @@ kn_tensor *kn_unfold(kn_tensor *x, kn_shape window, const kn_unfold_options *opt
     return unfolded(x, &w);
 }
 
-/* y [B,C,window,count,…]. */
-static kn_tensor *added(kn_tensor *y, const windows *w) {
-    for (int i = 0; i < w->n && y; i++) {
-        kn_shape shape = {.n_dims = y->n_dims - 1};
-        for (int k = 0; k < shape.n_dims; k++) shape.dim[k] = y->dim[k < 2 + i ? k : k + 1];
-        shape.dim[2 + i] = w->axis[i].whole;
-        y = kn_index_add(kn__filled(y, 0, (kn_dtype)y->dtype, shape), places(y, &w->axis[i]), y,
-                         2 + i);
-    }
-    return y;
-}
-
-static kn_tensor *folded(kn_tensor *y, const windows *w, int64_t channels) {
+static kn_tensor *folded(kn_tensor *y, const windows *w) {
     KN__FRAME_INSIDE();
-    kn_shape shape = {.n_dims = 2 + 2 * w->n, .dim = {y->dim[0], channels}}, order = shape;
-    for (int i = 0; i < w->n; i++) {
-        shape.dim[2 + i] = w->axis[i].window;
-        shape.dim[2 + w->n + i] = w->axis[i].count;
-        order.dim[2 + 2 * i] = 2 + i;
-        order.dim[3 + 2 * i] = 2 + w->n + i;
+    int64_t batch = y->dim[0], channels = y->dim[1] / w->elements;
+    kn_shape shape = {.n_dims = 2 + w->n, .dim = {batch, channels}};
+    for (int i = 0; i < w->n; i++) shape.dim[2 + i] = w->axis[i].whole;
+    kn_tensor *x = kn__filled(y, 0, (kn_dtype)y->dtype, KN_SHAPE(batch, channels, whole_of(w)));
+    if (y->n > 0 && x) {
+        y = kn_reshape(y, KN_SHAPE(batch, channels, w->elements * w->count));
+        x = y ? kn_index_add(x, places_of(y, w), y, 2) : NULL;
     }
-    order.dim[0] = 0, order.dim[1] = 1;
-    kn_tensor *x = kn_reshape(y, shape);
-    x = added(w->n > 1 ? kn_transpose(x, order) : x, w);
+    x = kn_reshape(x, shape);
     if (!x) return NULL;
     kn_shape start = padding_of(w), stop = kn_tensor_shape(x);
     for (int i = 0; i < w->n; i++) stop.dim[2 + i] = w->axis[i].padding + w->axis[i].in;
@@ -162,14 +185,9 @@ kn_tensor *kn_fold(kn_tensor *y, kn_shape size, kn_shape window, const kn_unfold
         return kn__fail_shapes(KN_OP_pad, y, "size has %d dimensions; it must have one to three",
                                w.n);
     if (!windows_read(&w, &call, &window, size.dim, options)) return NULL;
-    int64_t elements = 1, count = 1;
-    bool fits = y->n_dims == 3;
-    for (int i = 0; i < w.n; i++)
-        fits &= !__builtin_mul_overflow(elements, w.axis[i].window, &elements) &&
-                !__builtin_mul_overflow(count, w.axis[i].count, &count);
-    if (!fits || y->dim[1] % elements || y->dim[2] != count)
+    if (y->n_dims != 3 || y->dim[1] % w.elements || y->dim[2] != w.count)
         return kn__fail_shapes(KN_OP_pad, y,
                                "y must be [B, C·%lld, %lld] for windows of %lld elements",
-                               (long long)elements, (long long)count, (long long)elements);
-    return folded(y, &w, y->dim[1] / elements);
+                               (long long)w.elements, (long long)w.count, (long long)w.elements);
+    return folded(y, &w);
 }

@@ -74,7 +74,7 @@ typedef struct kn_unfold_options {
  * defaults. */
 KN_API kn_tensor *kn_unfold(kn_tensor *x, kn_shape window, const kn_unfold_options *options);
 /* Back: y [B,C·elements,windows] → [B,C,size…]. Where windows overlap their elements are added, in
- * the order of the windows; elements that no window has are 0. */
+ * the order of y's rows; elements that no window has are 0. */
 KN_API kn_tensor *kn_fold(kn_tensor *y, kn_shape size, kn_shape window,
                           const kn_unfold_options *options);
 
