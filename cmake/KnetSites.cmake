@@ -7,7 +7,7 @@
 # writes FOLDER/knet/sites for all headers. A build writes them when it is configured, again when a header changes.
 
 # A tensor that was made before the call keeps the place where it was made: these functions hand one out.
-set(KNET_SITES_READ "^(params_|optim_shard_)?grad$|_(at|find|state|like|whole|saved|out|param)$")
+set(KNET_SITES_READ "^(grad|params_(grad|at|find)|ema_at|optim_(state_at|state_like|shard_grad|shard_state|shard_whole)|layer_(param|state_at)|call_saved|capture_out)$")
 
 function(knet_sites_macro to macro name)
   set(${to} "${${to}}#define kn_${name}(...) ${macro}((kn_${name})(__VA_ARGS__))\n" PARENT_SCOPE)

@@ -126,7 +126,7 @@ kn_status kn__range_map_finish(kn_pool *pool, char *at, size_t *bytes, kn_status
         if (kn__range_unmap(pool, at + n * range->unit) < 0) break;
         *bytes = n * range->unit;
     }
-    return kn_fail_at(error.file, error.line, status, "%s", error.message);
+    return kn_fail_within_at(error.file, error.line, status, "%s", error.message);
 }
 
 /* Maps `bytes` at `at`, in handles of `handle_bytes`; all or nothing. *mapped as for

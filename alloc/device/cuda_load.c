@@ -157,5 +157,5 @@ kn_status kn__cuda_check(cu_result result, const char *function, size_t size_byt
     char text[MESSAGE_BYTES];
     kn__cuda_describe(text, sizeof text, result, function, size_bytes, index);
     kn_status status = result == KN__CU_ERROR_OUT_OF_MEMORY ? KN_ERR_OOM : KN_ERR_CUDA;
-    return kn_fail_at(file, line, status, "%s", text);
+    return kn_fail_within_at(file, line, status, "%s", text);
 }

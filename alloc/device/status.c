@@ -29,7 +29,9 @@ const char *kn_status_text(kn_status status) {
     return "unknown status";
 }
 
-static void record(const char *file, int line, kn_status status, const char *fmt, va_list args) {
+/* is_place: no call around this one gives another. */
+static void record(const char *file, int line, bool is_place, kn_status status, const char *fmt,
+                   va_list args) {
     kn__thread *self = kn__thread_get();
     lost = !self;
     if (!self) return;
@@ -38,7 +40,7 @@ static void record(const char *file, int line, kn_status status, const char *fmt
     vsnprintf(message, sizeof message, fmt, args);
     *error = (kn_error){.status = status, .line = line, .file = file};
     __builtin_memcpy(error->message, message, sizeof message);
-    self->error_has_site = false;
+    self->error_has_site = is_place;
 }
 
 const kn_error *kn_last_error(void) {
@@ -54,22 +56,34 @@ kn_status kn_check(void) {
     return status;
 }
 
+/* The bodies of functions that differ in is_place. */
+#define FAIL(is_place)                                                                             \
+    KN_ASSERT(status < 0);                                                                         \
+    va_list args;                                                                                  \
+    va_start(args, fmt);                                                                           \
+    record(file, line, is_place, status, fmt, args);                                               \
+    va_end(args)
+
 kn_status kn_fail_at(const char *file, int line, kn_status status, const char *fmt, ...) {
-    KN_ASSERT(status < 0);
-    va_list args;
-    va_start(args, fmt);
-    record(file, line, status, fmt, args);
-    va_end(args);
+    FAIL(true);
+    return status;
+}
+
+kn_status kn_fail_within_at(const char *file, int line, kn_status status, const char *fmt, ...) {
+    FAIL(false);
     return status;
 }
 
 void *kn_fail_null_at(const char *file, int line, kn_status status, const char *fmt, ...) {
-    KN_ASSERT(status < 0);
     if (pending) return NULL;
-    va_list args;
-    va_start(args, fmt);
-    record(file, line, status, fmt, args);
-    va_end(args);
+    FAIL(true);
+    pending = status;
+    return NULL;
+}
+
+void *kn_fail_null_within_at(const char *file, int line, kn_status status, const char *fmt, ...) {
+    if (pending) return NULL;
+    FAIL(false);
     pending = status;
     return NULL;
 }
@@ -88,6 +102,16 @@ void kn_error_site(const char *file, int line) {
     kn__self->error.file = file;
     kn__self->error.line = line;
     kn__self->error_has_site = true;
+}
+
+kn_status kn_located_status(kn_status status, const char *file, int line) {
+    if (status < 0) kn_error_site(file, line);
+    return status;
+}
+
+void *kn_located_as(const void *object, const char *file, int line) {
+    if (!object && pending) kn_error_site(file, line);
+    return (void *)(uintptr_t)object;
 }
 
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER; /* function and context are a pair */

@@ -115,7 +115,8 @@ void kn__inspect_oom_report(kn_pool *pool) {
     if (!due || !config.oom[0]) return;
     kn_error error = *kn_last_error(); /* what the program is to see, should the file fail */
     report(pool, config.oom, &oom_begun, "out of memory", write_oom);
-    if (error.status < 0) kn_fail_at(error.file, error.line, error.status, "%s", error.message);
+    if (error.status < 0)
+        kn_fail_within_at(error.file, error.line, error.status, "%s", error.message);
 }
 
 enum { LIVE_TAGS_SHOWN = 16 };

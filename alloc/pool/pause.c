@@ -250,7 +250,7 @@ static kn_status pieces_map(kn_pool *pool, pause *p) {
     if (status == KN_OK) return KN_OK;
     kn_error error = *kn_last_error();
     for (size_t i = 0; i < p->n; i++) (void)piece_unmap(pool, &p->pieces[i]);
-    return kn_fail_at(error.file, error.line, status, "%s", error.message);
+    return kn_fail_within_at(error.file, error.line, status, "%s", error.message);
 }
 
 /* The pool's own free memory may be what the device lacks. */
@@ -330,8 +330,8 @@ static kn_status pieces_drop(kn_pool *pool, pause *p) {
     if (status == KN_OK) return KN_OK;
     kn_error error = *kn_last_error();
     p->stays = bring_back(pool, p) < 0;
-    return kn_fail_at(error.file, error.line, status, "%s%s", error.message,
-                      p->stays ? "; it stays paused until kn_pool_resume" : "");
+    return kn_fail_within_at(error.file, error.line, status, "%s%s", error.message,
+                             p->stays ? "; it stays paused until kn_pool_resume" : "");
 }
 
 static kn_status pause_locked(kn_pool *pool, pause *p, bool keep) {

@@ -272,7 +272,7 @@ static kn_status map(opened *o, const kn_share *share) {
     if (status == KN_OK) return KN_OK;
     kn_error error = *kn_last_error();
     unmap(o);
-    return kn_fail_at(error.file, error.line, status, "%s", error.message);
+    return kn_fail_within_at(error.file, error.line, status, "%s", error.message);
 }
 
 kn_status kn_share_open(void **out, kn_device *device, const kn_share *share) {

@@ -16,7 +16,7 @@ kn_tensor *kn_op_fail(kn_op op, kn_status status, const char *fmt, ...) {
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    kn_fail_null_at(NULL, 0, status, "kn_%s: %s", kn__name_in_errors(op), text);
+    kn_fail_null_within_at(NULL, 0, status, "kn_%s: %s", kn__name_in_errors(op), text);
     kn_error_op(kn__name_in_errors(op));
     return NULL;
 }

@@ -15,9 +15,9 @@ const kn_recorder *kn__recorder;
 void kn_recorder_attach(const kn_recorder *recorder) { kn__recorder = recorder; }
 
 void *kn__no_frame(void) {
-    return kn_fail_null_at(NULL, 0, KN_ERR_INVALID,
-                           "no frame is open on this thread: results need a KN_FRAME() or "
-                           "KN_TAPE() to belong to");
+    return kn_fail_null_within_at(NULL, 0, KN_ERR_INVALID,
+                                  "no frame is open on this thread: results need a KN_FRAME() or "
+                                  "KN_TAPE() to belong to");
 }
 
 /* --- what frames own --- */

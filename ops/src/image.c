@@ -136,14 +136,17 @@ kn_tensor *kn_affine_grid(kn_tensor *theta, int64_t h, int64_t w, bool align_cor
         return kn_op_fail(KN_OP_logsumexp, KN_ERR_SHAPE,
                           "h is %lld and w %lld; both must be in 1 … 2^31 - 1", (long long)h,
                           (long long)w);
-    KN__FRAME_INSIDE(.device = theta->storage->device, .dtype = (kn_dtype)theta->dtype,
-                     .autocast = KN_OFF, .math = KN_MATH_STRICT);
-    kn_tensor *x = centres(h, w, 0, align_corners), *y = centres(h, w, 1, align_corners),
-              *one = x ? kn_filled_like(x, 1) : NULL;
+    const kn_dtype dtype = (kn_dtype)theta->dtype, wide = dtype == KN_F64 ? KN_F64 : KN_F32;
+    KN__FRAME_INSIDE(.device = theta->storage->device, .dtype = wide, .autocast = KN_OFF,
+                     .math = KN_MATH_STRICT);
+    if (dtype != wide) theta = kn_cast(theta, wide);
+    kn_tensor *x = centres(h, w, 0, align_corners), *y = centres(h, w, 1, align_corners);
+    kn_tensor *one = x ? kn_filled_like(x, 1) : NULL;
     kn_tensor *base = one ? kn_concat(KN_LIST_(x, y, one), 3, 2) : NULL;
     base = kn_reshape(base, KN_SHAPE(1, h * w, 3));
     kn_tensor *grid = kn_matmul(base, theta, &(kn_matmul_options){.trans_b = 1});
-    return kn__given(kn_reshape(grid, KN_SHAPE(theta->dim[0], h, w, 2)));
+    grid = grid ? kn_reshape(grid, KN_SHAPE(theta->dim[0], h, w, 2)) : NULL;
+    return kn__given(grid && dtype != wide ? kn_cast(grid, dtype) : grid);
 }
 
 static bool gridded(const kn_op_call *call) {

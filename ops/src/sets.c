@@ -122,21 +122,30 @@ kn_tensor *kn_is_in(kn_tensor *x, kn_tensor *values) {
     return inside ? kn__given(kn_eq(kn_index_select(sorted, inside, 0), x)) : NULL;
 }
 
-/* Between the neighbours of x; both are the same before the first place and from the last one on.
+/* (x - from)/(to - from), by halves, whose differences do not overflow; 1 where from is -infinity.
  */
+static kn_tensor *share_of(kn_tensor *x, kn_tensor *from, kn_tensor *to, kn_tensor *inside) {
+    kn_tensor *width = kn_axpby(to, from, 0.5, -0.5), *done = kn_axpby(x, from, 0.5, -0.5);
+    kn_tensor *one = kn__constant_like(x, 1);
+    done = kn_where(inside, done, one);
+    return kn_replace_nan(kn_div(done, kn_where(inside, width, one)), 1);
+}
+
+/* Between the neighbours of x, which are one and the same before the first place and from the last
+ * one on. What isn't between two counts as 0 there, so that no infinity meets a share of 0. */
 static kn_tensor *interpolated(kn_tensor *x, kn_tensor *places, kn_tensor *values) {
     const double last = (double)places->dim[0] - 1;
     kn_tensor *above = kn_search_sorted(places, x, true), *zero = kn__constant_like(x, 0);
     kn_tensor *one = above ? kn__filled(x, 1, KN_I64, KN_SCALAR) : NULL;
     kn_tensor *low = kn_clamp(kn_sub(above, one), 0, last), *high = kn_clamp(above, 0, last);
-    kn_tensor *from = kn_index_select(places, low, 0);
-    kn_tensor *width = kn_sub(kn_index_select(places, high, 0), from);
-    kn_tensor *inside = kn_gt(width, zero);
-    kn_tensor *divisor = kn_where(inside, width, kn__constant_like(x, 1));
-    kn_tensor *share = kn_where(inside, kn_div(kn_sub(x, from), divisor), zero);
-    kn_tensor *y =
-        kn_lerp(kn_index_select(values, low, 0), kn_index_select(values, high, 0), share);
-    return kn_where(kn_isnan(x), x, y);
+    kn_tensor *from = kn_index_select(places, low, 0), *to = kn_index_select(places, high, 0);
+    kn_tensor *at_low = kn_index_select(values, low, 0);
+    kn_tensor *inside = kn_logical_and(kn_gt(to, from), kn_gt(x, from));
+    kn_tensor *share = inside ? share_of(x, from, to, inside) : NULL;
+    kn_tensor *first = kn_where(inside, at_low, zero);
+    kn_tensor *second = kn_where(inside, kn_index_select(values, high, 0), zero);
+    kn_tensor *y = kn_add(kn_mul(first, kn_affine(share, -1, 1)), kn_mul(second, share));
+    return kn_where(kn_isnan(x), x, kn_where(inside, y, at_low));
 }
 
 kn_tensor *kn_interp(kn_tensor *x, kn_tensor *places, kn_tensor *values) {
@@ -149,8 +158,12 @@ kn_tensor *kn_interp(kn_tensor *x, kn_tensor *places, kn_tensor *values) {
         kn_op_call_fail(&call, KN_ERR_SHAPE, "places and values must be [N], with N at least 1");
         return NULL;
     }
+    const kn_dtype dtype = (kn_dtype)x->dtype;
     KN__FRAME_INSIDE(.autocast = KN_OFF);
-    return kn__given(interpolated(x, places, values));
+    if (!kn__is_half(dtype)) return kn__given(interpolated(x, places, values));
+    kn_tensor *wide = kn_cast(places, KN_F32), *wide_values = kn_cast(values, KN_F32);
+    kn_tensor *y = wide && wide_values ? interpolated(kn_cast(x, KN_F32), wide, wide_values) : NULL;
+    return kn__given(y ? kn_cast(y, dtype) : NULL);
 }
 
 /* Whether each of n sorted elements differs from the one before; the first does. */

@@ -56,19 +56,21 @@ static kn_tensor *at_place(kn_tensor *sorted, double place, int64_t n) {
 
 /* Of each line its own place, among the numbers before the NaNs; of no number NaN. */
 static kn_tensor *at_own_place(kn_tensor *sorted, double q) {
+    const kn_dtype dtype = (kn_dtype)sorted->dtype, wide = is_narrow(sorted) ? KN_F32 : dtype;
+    const double last = (double)sorted->dim[sorted->n_dims - 1] - 1;
     kn_tensor *n = kn_cast(kn_sum(kn_eq(sorted, sorted), KN_SHAPE(-1), true), KN_F64);
-    kn_tensor *place = kn_clamp(kn_affine(n, q, -q), 0, INFINITY);
+    kn_tensor *place = kn_affine(kn_clamp(kn_affine(n, 1, -1), 0, INFINITY), q, 0);
     kn_tensor *low = kn_floor(place), *share = kn_sub(place, low);
     if (!share) return NULL;
-    double last = (double)sorted->dim[sorted->n_dims - 1] - 1;
-    kn_tensor *next = kn_clamp(kn_affine(low, 1, 1), 0, last);
+    kn_tensor *high = kn_clamp(kn_affine(low, 1, 1), 0, last);
     kn_tensor *y = kn_gather(sorted, kn_cast(low, KN_I64), -1);
-    next = kn_gather(sorted, kn_cast(next, KN_I64), -1);
-    share = kn_cast(share, (kn_dtype)sorted->dtype);
-    kn_tensor *rest = kn_affine(share, -1, 1);
-    kn_tensor *between = kn_add(kn_mul(y, rest), kn_mul(next, share));
-    kn_tensor *is_at = share ? kn_eq(share, constant(share, 0)) : NULL;
-    return kn_squeeze(kn_where(kn_logical_or(is_at, kn_eq(y, next)), y, between), KN_SHAPE(-1));
+    kn_tensor *next = kn_gather(sorted, kn_cast(high, KN_I64), -1);
+    kn_tensor *rest = kn_cast(kn_affine(share, -1, 1), wide);
+    kn_tensor *is_at = kn_logical_or(kn_eq(share, constant(share, 0)), kn_eq(y, next));
+    if (wide != dtype) y = kn_cast(y, wide), next = kn_cast(next, wide);
+    kn_tensor *between = kn_add(kn_mul(y, rest), kn_mul(next, kn_cast(share, wide)));
+    y = kn_squeeze(kn_where(is_at, y, between), KN_SHAPE(-1));
+    return y && wide != dtype ? kn_cast(y, dtype) : y;
 }
 
 static kn_tensor *quantile(kn_tensor *x, double q, const kn_shape *axes, bool keep_dims,

@@ -59,7 +59,7 @@ static void deferred_error_becomes_pending(void **state) {
 
 static void op_and_site_are_given_once(void **state) {
     (void)state;
-    (void)KN_FAIL_NULL(KN_ERR_SHAPE, "m");
+    (void)kn_fail_null_within_at("library.c", 3, KN_ERR_SHAPE, "m");
     kn_error_op("kn_conv");
     kn_error_op("kn_outer");
     kn_error_site("user.c", 7);

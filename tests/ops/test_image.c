@@ -62,6 +62,11 @@ static void affine_places_equal_those_of_pytorch(void **state) {
         GOLDEN(kn_affine_grid(theta, 3, 4, true), affine_1);
         GOLDEN(kn_affine_grid(theta, 1, 4, true), affine_one);
     }
+    KN_FRAME();
+    kn_tensor *half = kn_affine_grid(kn_cast(kn_ones(KN_SHAPE(1, 2, 3)), KN_F16), 1, 2, false);
+    assert_int_equal(kn_tensor_dtype(half), KN_F16);
+    assert_close(ops_at(kn_cast(half, KN_F32), 0), 0.5, 0, 0);
+    assert_close(ops_at(kn_cast(half, KN_F32), 2), 1.5, 0, 0);
 }
 
 static void pixel_shuffles_equal_those_of_pytorch(void **state) {

@@ -133,6 +133,40 @@ static void of_layers_data_and_models(void **state) {
     kn_params_destroy(params);
 }
 
+static kn_tensor *checked(kn_tensor *x, int *line) {
+    *line = __LINE__ + 1;
+    return kn_tensor_shape(x).n_dims == 2 ? x : KN_FAIL_NULL(KN_ERR_SHAPE, "no matrix");
+}
+
+/* An error of the user's own functions has its place, whatever finds it pending later. */
+static void of_the_users_own_error(void **state) {
+    (void)state;
+    KN_FRAME();
+    int line = 0;
+    assert_null(kn_relu(checked(kn_ones(KN_SHAPE(2)), &line)));
+    assert_site(line);
+}
+
+static kn_status (*backward)(kn_tensor *loss) = kn_backward;
+
+/* Tensors too know where they were made; a pointer to a function has no place. */
+static void of_values_that_have_ended(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *x = kn_ones(KN_SHAPE(2));
+    int line = __LINE__ + 1;
+    kn_tensor *made[] = {kn_zeros_like(x), kn_full_like(x, 3), kn_neg(x)};
+    for (int i = 0; i < 3; i++) {
+        char place[64];
+        snprintf(place, sizeof place, "test_call_sites.c:%d)", line);
+        kn_drop(made[i]);
+        NULL_HERE(kn_relu(made[i]));
+        assert_non_null(strstr(kn_last_error()->message, place));
+    }
+    assert_int_not_equal(backward(NULL), KN_OK);
+    assert_null(strstr(kn_last_error()->file, "test_call_sites.c"));
+}
+
 /* What failed stays the place, not the call that found the error pending. */
 static void of_the_call_that_failed_first(void **state) {
     (void)state;
@@ -150,6 +184,8 @@ int main(void) {
                                        TEST(of_an_op_in_a_rule),
                                        TEST(of_parameters_and_optimisers),
                                        TEST(of_layers_data_and_models),
-                                       TEST(of_the_call_that_failed_first)};
+                                       TEST(of_the_call_that_failed_first),
+                                       TEST(of_the_users_own_error),
+                                       TEST(of_values_that_have_ended)};
     return cmocka_run_group_tests_name("call sites", tests, NULL, NULL);
 }

@@ -81,6 +81,12 @@ KN_API kn_status kn_fail_at(const char *file, int line, kn_status status, const 
 KN_API void *kn_fail_null_at(const char *file, int line, kn_status status, const char *fmt, ...)
     KN_PRINTF(4, 5);
 
+/* The same, for libraries: the place is only kept where no call around them gives one. */
+KN_API kn_status kn_fail_within_at(const char *file, int line, kn_status status, const char *fmt,
+                                   ...) KN_PRINTF(4, 5);
+KN_API void *kn_fail_null_within_at(const char *file, int line, kn_status status, const char *fmt,
+                                    ...) KN_PRINTF(4, 5);
+
 /* For op implementers: adds the op's name to this thread's last error, unless it has one. */
 KN_API void kn_error_op(const char *op);
 
@@ -104,9 +110,16 @@ KN_API bool kn_log_try_attach(kn_log_fn log_fn, void *ctx);
 /* For library code: formats one line and passes it to the log callback. */
 KN_API void kn_log_write(int level, const char *fmt, ...) KN_PRINTF(2, 3);
 
-/* kn_fail_at and kn_fail_null_at with the place where they are called. */
+/* An error at this place. With KN_NO_CALL_SITES, see below, the place is that of the call around
+ * it.
+ */
+#ifdef KN_NO_CALL_SITES
+#define KN_FAIL(...) kn_fail_within_at(__FILE__, __LINE__, __VA_ARGS__)
+#define KN_FAIL_NULL(...) kn_fail_null_within_at(__FILE__, __LINE__, __VA_ARGS__)
+#else
 #define KN_FAIL(...) kn_fail_at(__FILE__, __LINE__, __VA_ARGS__)
 #define KN_FAIL_NULL(...) kn_fail_null_at(__FILE__, __LINE__, __VA_ARGS__)
+#endif
 
 /* Returns from the function if expr is an error. */
 #define KN_TRY(expr)                                                                               \
@@ -125,29 +138,38 @@ KN_API void kn_log_write(int level, const char *fmt, ...) KN_PRINTF(2, 3);
 /* For options: "not this feature", where zero means "default". */
 #define KN_OFF (-1)
 
-/* Not for users: a failed call's error gets the place of the call, and the result is handed on. The
- * files in knet/sites make every function that returns a status, a tensor or a layer a macro of its
- * name that does this. With KN_NO_CALL_SITES defined before the headers the functions stay as they
- * are, and errors keep the place of the call around them: for a library whose callers are to see
- * their own lines. */
-static inline KN_MUST_CHECK kn_status kn_located_status(kn_status status, const char *file,
-                                                        int line) {
-    if (status < 0) kn_error_site(file, line);
-    return status;
-}
-static inline void *kn_located_as(const void *object, const char *file, int line) {
-    if (!object && kn_pending() < 0) kn_error_site(file, line);
-    return (void *)object;
-}
+/* The place of a call: KN_LOCATED… hand a call's result on, and give the error of a failed one its
+ * file and line, unless it has a place from inside. The files in knet/sites make macros of their
+ * names of the functions of ops, autograd, comm and train that return a status, a tensor or a
+ * layer. A library on top of Knet.c whose errors shall have the places of its own callers defines
+ * KN_NO_CALL_SITES in its sources, before the headers, and in its header does the same:
+ *     #define my_step(...) KN_LOCATED_STATUS((my_step)(__VA_ARGS__))
+ * Of a call through a pointer to a function the place is not known. */
 #ifdef KN_NO_CALL_SITES
 #define KN_LOCATED_STATUS(call) call
 #define KN_LOCATED_AS(type, call) call
 #define KN_LOCATED(call) call
 #else
-/* Not for users: the call, with its file and line. */
+/* of a call that returns a kn_status; a pointer to a type; a tensor, which notes where it was made
+ */
 #define KN_LOCATED_STATUS(call) kn_located_status(call, __FILE__, __LINE__)
-#define KN_LOCATED_AS(type, call) ((type *)kn_located_as(call, __FILE__, __LINE__))
+#define KN_LOCATED_AS(type, call) KN_LOCATED_AS_(type, call)
 #define KN_LOCATED(call) kn_located(call, __FILE__, __LINE__)
+#endif
+/* Not for users. */
+KN_API KN_MUST_CHECK kn_status kn_located_status(kn_status status, const char *file, int line);
+KN_API void *kn_located_as(const void *object, const char *file, int line);
+#ifdef __cplusplus
+extern "C++" {
+template <class T>
+inline T *kn_located_as_(T *object, const char *file, int line) {
+    kn_located_as(object, file, line);
+    return object;
+}
+}
+#define KN_LOCATED_AS_(type, call) kn_located_as_(call, __FILE__, __LINE__)
+#else
+#define KN_LOCATED_AS_(type, call) ((type *)kn_located_as(call, __FILE__, __LINE__))
 #endif
 
 #ifdef __cplusplus

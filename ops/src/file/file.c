@@ -19,7 +19,7 @@ kn_status kn__file_bad(const char *file, int line, const kn_file *f, const char 
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    return kn_fail_at(file, line, KN_ERR_FORMAT, "%s: %s", f->path, text);
+    return kn_fail_within_at(file, line, KN_ERR_FORMAT, "%s: %s", f->path, text);
 }
 
 /* --- the bytes --- */

@@ -45,6 +45,7 @@ foreach(isa IN LISTS KNET_ISAS ITEMS rare)
                                                 $<$<STREQUAL:${isa},rare>:KN_ROW_RARE>
                                                 $<$<STREQUAL:${isa},v4>:KN_ROW_SECOND_OF=v3>)
     target_compile_options(${loops} PRIVATE ${KNET_LOOPS_LEVEL} -fno-trapping-math -Wno-psabi ${KNET_ISA_FLAGS_${isa}})
+    target_compile_definitions(${loops} PRIVATE KN_NO_CALL_SITES)
     target_link_libraries(${loops} PRIVATE knet_options knet_base knet_profiler knet_alloc)
     target_include_directories(${loops} PRIVATE include ${CMAKE_CURRENT_BINARY_DIR}/include src)
     if(isa STREQUAL v2 AND n_isas GREATER 1) # no test under sanitizers runs the lowest of several sets
@@ -71,6 +72,7 @@ foreach(isa IN LISTS KNET_ISAS ITEMS rare)
     target_compile_definitions(${loops} PRIVATE KN_ISA=${isa} KN_REAL=f32 KN_REAL_IS_F32 KN_ROW_INTEGER=${type}
                                                 KN_ROW_NAME=${name} KN_ROW_MIN=${least} KN_ROW_MAX=${limits}_MAX)
     target_compile_options(${loops} PRIVATE ${KNET_LOOPS_LEVEL} -fwrapv -Wno-psabi ${KNET_ISA_FLAGS_${isa}})
+    target_compile_definitions(${loops} PRIVATE KN_NO_CALL_SITES)
     target_link_libraries(${loops} PRIVATE knet_options knet_base knet_profiler knet_alloc)
     target_include_directories(${loops} PRIVATE include ${CMAKE_CURRENT_BINARY_DIR}/include src)
     list(APPEND KNET_LOOPS_OBJECTS $<TARGET_OBJECTS:${loops}>)
