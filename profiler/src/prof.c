@@ -42,12 +42,12 @@
 int kn_prof_on_;
 
 static kn__config config;
-static bool report_at_exit; /* false again in a forked child */
+static atomic_bool report_at_exit; /* until it is written; false in a forked child */
 static bool
     is_child; /* of a program under `knet run`: writes nothing without a scope or a counter */
 static pid_t started_as;
-static atomic_bool ended;
-static bool passed_on; /* to the program of `knet run`: no report of this process */
+static atomic_int finisher; /* thread that writes the report of the exit; 0: none yet */
+static bool passed_on;      /* to the program of `knet run`: no report of this process */
 
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER; /* of kn_prof_owners_on */
 static bool clock_started, observing;
@@ -571,14 +571,21 @@ static void finish_report(void) {
     kn__watch_finish();
 }
 
+/* Two threads may end the process at once: the second, which would end it before the report is
+ * written, waits. Under `knet run` an alarm limits that. */
 __attribute__((destructor)) static void finish(void) {
-    if (atomic_exchange(&ended, true)) return;
-    finish_report();
-    stop_for_good();
+    int first = 0, self = gettid();
+    if (atomic_compare_exchange_strong(&finisher, &first, self)) {
+        finish_report();
+        stop_for_good();
+    } else if (first != self && getpid() == started_as) {
+        while (atomic_load(&report_at_exit)) usleep(1000);
+    }
 }
 
 bool kn_prof_exits_(void) {
-    return report_at_exit && getpid() == started_as && !atomic_load(&ended);
+    return atomic_load(&report_at_exit) && getpid() == started_as &&
+           atomic_load(&finisher) != gettid();
 }
 
 void kn_prof_exit_(void) {

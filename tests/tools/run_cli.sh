@@ -112,6 +112,30 @@ early)   # programs that end without destructors
   want 0 "$knet" run --timer json=%p.json,out=%p.txt -- ./script;  [ ! -s err ] || fail "$(cat err)"
   [ "$(ls [0-9]*.json | wc -l)" = 2 ] || fail "$(ls)"
   ;;
+hard_exits)   # without destructors: on small stacks, of two threads, with a SIGALRM of the program
+  exit_program=$(dirname "$program")/exit_program
+  ends() { # WORD...
+    rm -f t.txt
+    want 5 timeout 60 "$knet" run --timer out=t.txt,min=0 -- "$exit_program" "$@"
+    [ ! -s err ] && grep -q '^ early ' t.txt || fail "$*: $(cat err t.txt)"
+  }
+  for how in _exit _Exit quick_exit; do
+    for where in handler alternate thread blocked timer; do ends $where $how; done
+  done
+  # A report that waits for the reader of a pipe.
+  mkfifo pipe
+  for both in '_exit _exit' '_exit exit' '_exit return' 'exit _exit' 'quick_exit _Exit' 'exit quick_exit'; do
+    (sleep 0.6; timeout 20 cat pipe >t.txt) &
+    want 5 timeout 20 "$knet" run --timer out=pipe,min=0 -- "$exit_program" both $both
+    wait $!
+    [ ! -s err ] && grep -q '^ early ' t.txt || fail "$both: $(cat err t.txt)"
+  done
+  for how in _exit _Exit quick_exit; do
+    want 5 timeout 20 "$knet" run --timer out=pipe -- "$exit_program" handler $how
+    err_has '^KNET_TIMER: the report was not written: it took more than 2 s after the exit in a signal handler, '
+    [ "$(wc -l <err)" = 1 ] || fail "more than a line: $(cat err)"
+  done
+  ;;
 words)   # after the program are the program's, as they are
   want 0 "$knet" run echo --timer --color never --json --help -h -- -x '' -;  out_has '^--timer --color never --json --help -h -- -x  -$'
   want 0 "$knet" run --timer=0 -- echo -- --help;             out_has '^-- --help$'

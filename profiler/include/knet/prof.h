@@ -121,8 +121,9 @@ KN_API KN_MUST_CHECK kn_status kn_prof_note(const char *key, const char *value);
  * child of fork(). */
 KN_API KN_MUST_CHECK kn_status kn_prof_owners_on(void);
 
-/* Not for users: of a process that ends without destructors. Writes the report of the exit, once;
- * no-op in a child of fork() or vfork(). kn_prof_exits_: whether it would. */
+/* Not for users: of a process that ends without destructors. Writes the report of the exit, once,
+ * or waits for the thread that writes it; no-op on that thread, and in a child of fork() or
+ * vfork(). kn_prof_exits_: whether it would write or wait. */
 KN_API void kn_prof_exit_(void);
 KN_API bool kn_prof_exits_(void);
 
