@@ -182,10 +182,11 @@ static bool has_few_children(const kn__row *parent) {
 }
 
 static bool is_renamed(const comparison *c, const kn__row *a, const kn__row *b) {
-    if (a->is_extra || a->is_kernel != b->is_kernel || !b->n_calls) return false;
+    if (a->is_extra || a->is_kernel != b->is_kernel || a->is_range != b->is_range || !b->n_calls)
+        return false;
     double calls = (double)a->n_calls / units_of(c, c->a),
            after = (double)b->n_calls / units_of(c, c->b);
-    if (is_beyond(calls, after, 0.01) || kn__report_find(c->b, b->parent, a->label)) return false;
+    if (is_beyond(calls, after, 0.01) || kn__report_same(c->b, b->parent, a)) return false;
     return !is_beyond(spent(c, c->a, a), spent(c, c->b, b), alike);
 }
 
@@ -205,7 +206,7 @@ static const kn__row *find_renamed(const comparison *c, const kn__row *a, const 
 static bool was_renamed(const comparison *c, const kn__row *row, const kn__row *b) {
     if (!has_few_children(row->parent) || !has_few_children(b)) return false;
     for (const kn__row *now = b->first; now; now = now->next) {
-        if (kn__report_find(c->a, row->parent, now->label) || now->is_extra) continue;
+        if (kn__report_same(c->a, row->parent, now) || now->is_extra) continue;
         if (find_renamed(c, row->parent, now) == row) return true;
     }
     return false;
@@ -234,11 +235,11 @@ static void compare_new(comparison *c, const kn__row *a, const kn__row *parent,
 static void compare_children(comparison *c, const kn__row *a, const kn__row *b) {
     for (const kn__row *row = b->first; row; row = row->next) {
         if (row->is_extra) continue; /* nothing of the program */
-        const kn__row *before = kn__report_find(c->a, a, row->label);
+        const kn__row *before = kn__report_same(c->a, a, row);
         before ? compare_rows(c, before, row) : compare_new(c, a, b, row);
     }
     for (const kn__row *row = a->first; row; row = row->next) {
-        if (row->is_extra || kn__report_find(c->b, b, row->label)) continue;
+        if (row->is_extra || kn__report_same(c->b, b, row)) continue;
         if (!was_renamed(c, row, b)) {
             add_alone(c, row, KN__DIFF_GONE, growth(c, a, b, row->is_kernel) >= -c->threshold);
         }

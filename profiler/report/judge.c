@@ -72,7 +72,7 @@ static bool add_ratio(ratios *r, double ratio) {
 
 static kn_status add_ratios(ratios *r, const kn__row *a, const kn__row *b) {
     for (const kn__row *row = b->first; row; row = row->next) {
-        const kn__row *before = row->is_extra ? NULL : kn__report_find(r->a, a, row->label);
+        const kn__row *before = row->is_extra ? NULL : kn__report_same(r->a, a, row);
         if (!before) continue;
         if (is_asked(r, before, row) &&
             !add_ratio(r, (double)row->min_ns / (double)before->min_ns)) {

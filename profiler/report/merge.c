@@ -27,19 +27,18 @@ static void add_run(const merging *m, kn__row *to, const kn__row *row) {
 
 static kn__row *copy_row(kn__report *into, kn__row *parent, const kn__row *row) {
     const char *label = kn__report_keep(into, row->label);
-    kn__row *to = label ? kn__report_row(into, parent, label) : NULL;
+    kn__row *to = label ? kn__report_row_of(into, parent, label, row->is_range) : NULL;
     if (!to) return NULL;
     if (row->where) to->where = kn__report_keep(into, row->where);
     to->is_kernel = row->is_kernel;
     to->is_extra = row->is_extra;
-    to->is_range = row->is_range;
     return to;
 }
 
 static kn_status merge_rows(const merging *m, kn__row *parent, const kn__row *row) {
     kn__report *into = m->into;
     for (; row; row = row->next) {
-        kn__row *to = kn__report_find(into, parent, row->label);
+        kn__row *to = kn__report_same(into, parent, row);
         if (!to) to = copy_row(into, parent, row);
         if (!to) return no_memory();
         int64_t held_at_peak = m->has_mark ? row->held_at_peak : to->held_at_peak;

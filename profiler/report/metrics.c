@@ -96,6 +96,7 @@ static void add_path(kn__text *text, const kn__row *row) {
     kn__text path = {0};
     add_parts(&path, row);
     add_label(text, "path", path.data && !path.failed ? path.data : "");
+    if (row->is_range) kn__text_puts(text, ",kind=\"range\"");
     text->failed |= path.failed;
     kn__text_release(&path);
 }

@@ -151,7 +151,6 @@ static void read_values(reader *r, kn__row *row, const cJSON *json) {
     read_fields(r, row, json, kn__row_work);
     read_fields(r, row, json, kn__row_runs);
     row->is_extra = is_true(json, "extra");
-    row->is_range = is_true(json, "range");
     read_spread(r, row, json);
     read_times(r, row, json);
     row->open = is_true(json, "open");
@@ -174,10 +173,11 @@ static void read_row(reader *r, kn__row *parent, const cJSON *json) {
         wrong(r, "label", "is missing in a row");
         return;
     }
-    kn__row *row = kn__report_find(r->report, parent, label);
+    kn__row like = {.label = label, .is_range = is_true(json, "range")};
+    kn__row *row = kn__report_same(r->report, parent, &like);
     bool is_new = !row;
     const char *kept = is_new ? kn__report_keep(r->report, label) : NULL;
-    if (kept) row = kn__report_row(r->report, parent, kept);
+    if (kept) row = kn__report_row_of(r->report, parent, kept, like.is_range);
     if (!row) {
         no_memory(r);
         return;

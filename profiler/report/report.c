@@ -66,27 +66,33 @@ static kn__row *new_row(kn__report *report) {
     return &b->rows[b->used++];
 }
 
+static uint64_t key_of(const kn__row *parent, const char *label, bool is_range) {
+    return kn__hash_text((uintptr_t)parent + is_range, label);
+}
+
 /* The row's slot, or the free one where it belongs. */
-static kn__child_row *find_child(const kn__report *report, const kn__row *parent,
-                                 const char *label) {
-    uint64_t key = kn__hash_text((uintptr_t)parent, label);
-    kn__child_row *at = kn__hash_find(&report->children, sizeof *at, key);
-    while (at->key && (at->row->parent != parent || strcmp(at->row->label, label) != 0)) {
+static kn__child_row *find_child(const kn__report *report, const kn__row *parent, const char *label,
+                                 bool is_range) {
+    kn__child_row *at =
+        kn__hash_find(&report->children, sizeof *at, key_of(parent, label, is_range));
+    while (at->key && (at->row->parent != parent || at->row->is_range != is_range ||
+                       strcmp(at->row->label, label) != 0)) {
         at = kn__hash_after(&report->children, sizeof *at, at);
     }
     return at;
 }
 
-kn__row *kn__report_row(kn__report *report, kn__row *parent, const char *label) {
+kn__row *kn__report_row_of(kn__report *report, kn__row *parent, const char *label, bool is_range) {
     kn__hash *children = &report->children;
     if (kn__hash_is_full(children) && !kn__hash_grow(children, sizeof(kn__child_row), CHILDREN_MIN))
         return NULL;
-    kn__child_row *at = find_child(report, parent, label);
+    kn__child_row *at = find_child(report, parent, label, is_range);
     if (at->key) return at->row;
     kn__row *row = new_row(report);
     if (!row) return NULL;
-    kn__hash_use(children, at, kn__hash_text((uintptr_t)parent, label));
+    kn__hash_use(children, at, key_of(parent, label, is_range));
     at->row = row;
+    row->is_range = is_range;
     row->label = label;
     row->parent = parent;
     row->depth = parent->depth + 1;
@@ -102,8 +108,22 @@ kn__row *kn__report_row(kn__report *report, kn__row *parent, const char *label) 
     return row;
 }
 
+kn__row *kn__report_row(kn__report *report, kn__row *parent, const char *label) {
+    return kn__report_row_of(report, parent, label, false);
+}
+
+static kn__row *find_row(const kn__report *report, const kn__row *parent, const char *label,
+                         bool is_range) {
+    return report->children.n_slots ? find_child(report, parent, label, is_range)->row : NULL;
+}
+
 kn__row *kn__report_find(const kn__report *report, const kn__row *parent, const char *label) {
-    return report->children.n_slots ? find_child(report, parent, label)->row : NULL;
+    kn__row *row = find_row(report, parent, label, false);
+    return row ? row : find_row(report, parent, label, true);
+}
+
+kn__row *kn__report_same(const kn__report *report, const kn__row *parent, const kn__row *row) {
+    return find_row(report, parent, row->label, row->is_range);
 }
 
 /* --- sums and order --- */

@@ -272,17 +272,21 @@ struct kn__report {
     void (*timeline_release)(struct kn__timeline *line);
     void *chunks; /* of rows; owned, as the next */
     void *kept;
-    kn__hash children; /* of kn__child_row: each row by parent and label */
+    kn__hash children; /* of kn__child_row: each row by parent, label and is_range */
 };
 
 /* An empty report to add rows to; for tests and readers of stored reports. */
 void kn__report_init(kn__report *out);
 void kn__report_release(kn__report *report);
 
-/* The child of this label, made when it isn't there; the label is borrowed. NULL: no memory. */
+/* The child of this label that is no range, made when it isn't there; the label is borrowed. NULL:
+ * no memory. kn__report_row_of: the one that is a range or not. */
 kn__row *kn__report_row(kn__report *report, kn__row *parent, const char *label);
-/* The child of this label, or NULL. */
+kn__row *kn__report_row_of(kn__report *report, kn__row *parent, const char *label, bool is_range);
+/* The child of this label, a range only if there is no other, or NULL. kn__report_same: that of the
+ * row's label and kind. */
 kn__row *kn__report_find(const kn__report *report, const kn__row *parent, const char *label);
+kn__row *kn__report_same(const kn__report *report, const kn__row *parent, const kn__row *row);
 /* Memory that lives as long as the report, or NULL. */
 void *kn__report_bytes(kn__report *report, size_t bytes);
 /* A copy of the text that lives as long as the report; NULL: no memory. */

@@ -148,14 +148,13 @@ static bool is_path(const kn__row *row) {
 }
 
 static kn_status add_flat(kn__report *out, const kn__row *row) {
-    kn__row *flat = kn__report_row(out, &out->root, row->label);
+    kn__row *flat = kn__report_row_of(out, &out->root, row->label, row->is_range);
     if (!flat) return KN_FAIL(KN_ERR_OOM, "no memory for the report");
     kn__row own = own_values(row);
     bool is_kernel = flat->n_calls == 0 && row->is_kernel;
     kn__row_add(flat, &own);
     flat->is_kernel = is_kernel;
     flat->is_extra = row->is_extra;
-    flat->is_range |= row->is_range;
     flat->open |= row->open;
     if (row->first_start < flat->first_start) {
         flat->first_start = row->first_start;

@@ -63,7 +63,7 @@ bool kn__open_ranges_remove(kn__open_range *out, uint64_t id) {
 static kn__row *row_of(kn__report *report, const kn__tree_node *node) {
     kn__row *parent = &report->root;
     if (node->parent->parent) parent = row_of(report, node->parent);
-    return parent ? kn__report_row(report, parent, node->label) : NULL;
+    return parent ? kn__report_row_of(report, parent, node->label, kn__node_is_range(node)) : NULL;
 }
 
 kn_status kn__open_ranges_take(kn__report *report, const kn__tree *tree, uint64_t now,
@@ -76,7 +76,7 @@ kn_status kn__open_ranges_take(kn__report *report, const kn__tree *tree, uint64_
         if (!id || (tree && of != tree) || atomic_load(&slots[i].id) != id) continue;
         kn__row *row = row_of(report, node);
         if (!row) return KN_FAIL(KN_ERR_OOM, "no memory for the timer's report");
-        row->is_range = row->open = true;
+        row->open = true;
         row->n_calls++;
         row->time_ns += now > start ? kn__clock_ns(now - start, tick_ns) : 0;
     }

@@ -6,26 +6,26 @@
 #include "scope.h"
 #include "trace.h"
 
-static kn__tree_node *child_of(kn__tree *tree, kn__tree_node *parent, const char *label) {
-    kn__tree_node *child = kn__tree_find(tree, parent, NULL, label);
-    return child ? child : kn__tree_child(tree, parent, NULL, label);
+static kn__tree_node *child_of(kn__tree *tree, kn__tree_node *parent, const char *key,
+                               const char *label) {
+    kn__tree_node *child = kn__tree_find(tree, parent, key, label);
+    return child ? child : kn__tree_child(tree, parent, key, label);
 }
 
-/* The node of the same path in another tree; NULL: there is no room. */
+/* The range of the same path in another tree; NULL: there is no room. */
 static kn__tree_node *same_in(kn__tree *tree, const kn__tree_node *node) {
     const kn__tree_node *path[KN__DEPTH_MAX];
     int n = 0;
     for (; node->parent; node = node->parent) path[n++] = node;
     kn__tree_node *same = &tree->root;
-    while (n && same) same = child_of(tree, same, path[--n]->label);
-    return same;
+    while (n > 1 && same) same = child_of(tree, same, NULL, path[--n]->label);
+    return same ? child_of(tree, same, KN__RANGE_KEY, path[0]->label) : NULL;
 }
 
 uint64_t kn_prof_range_begin_on_(const char *label) {
     kn__tree *tree = kn__tree_get();
-    kn__tree_node *node = tree ? child_of(tree, tree->current, label) : NULL;
+    kn__tree_node *node = tree ? child_of(tree, tree->current, KN__RANGE_KEY, label) : NULL;
     if (!node) return 0;
-    KN__STORE(node->is_range, true);
     uint64_t id = kn__open_ranges_add((kn__open_range){node, tree, kn__clock_now()});
     if (!id) KN__STORE(tree->n_unrecorded, tree->n_unrecorded + 1);
     return id;
@@ -39,7 +39,6 @@ void kn_prof_range_end_on_(uint64_t range) {
     if (!tree) return;
     kn__tree_node *node = tree == ended.tree ? ended.node : same_in(tree, ended.node);
     if (!node) return;
-    KN__STORE(node->is_range, true);
     kn__tree_use(tree, node);
     kn__scope_add_call(tree, node, now - ended.start);
     kn__trace_scope(tree, node, ended.start, now | KN__TRACE_RANGE);

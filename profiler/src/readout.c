@@ -30,6 +30,7 @@ typedef struct visit {
     const kn__report *before; /* NULL: count from the start */
     kn__text path;
     bool flat;
+    bool is_range; /* of the row that fn gets */
 } visit;
 
 /* --- rows --- */
@@ -69,13 +70,14 @@ static bool is_shown(const kn__row *row) { return !row->is_extra && !row->is_ker
 /* False: fn had enough. */
 static bool rows_visit(visit *v, const kn__row *row, const kn__row *before, size_t length) {
     for (const kn__row *child = row->first; child; child = child->next) {
-        const kn__row *was = before ? kn__report_find(v->before, before, child->label) : NULL;
+        const kn__row *was = before ? kn__report_same(v->before, before, child) : NULL;
         if (!is_shown(child)) continue;
         v->path.length = length;
         if (child->depth > 1) kn__text_puts(&v->path, "/");
         kn__text_puts(&v->path, child->label);
         if (v->path.failed) return false;
         kn_prof_row out = row_make(child, was, v->path.data);
+        v->is_range = child->is_range;
         kn__unmute();
         bool goes_on = v->fn(v->ctx, &out);
         kn__mute();
@@ -150,6 +152,7 @@ kn_status kn_prof_visit_flat(kn_prof_visit_fn fn, void *ctx) {
 
 typedef struct search {
     const char *path;
+    const visit *by;
     kn_prof_row found;
     bool has;
 } search;
@@ -160,14 +163,16 @@ static bool row_match(void *ctx, const kn_prof_row *row) {
     s->found = *row;
     s->found.path = s->path;
     s->has = true;
-    return false;
+    return s->by->is_range; /* there may be a scope too */
 }
 
 kn_status kn_prof_read(kn_prof_row *out, size_t out_bytes, const char *path) {
     search s = {.path = path};
     if (!path) return KN_FAIL(KN_ERR_INVALID, "kn_prof_read: the path is NULL");
     if (!out) return KN_FAIL(KN_ERR_INVALID, "kn_prof_read: out is NULL");
-    KN_TRY(visit_rows(&(visit){.fn = row_match, .ctx = &s}, "kn_prof_read"));
+    visit v = {.fn = row_match, .ctx = &s};
+    s.by = &v;
+    KN_TRY(visit_rows(&v, "kn_prof_read"));
     if (!s.has) return KN_FAIL(KN_ERR_INVALID, "kn_prof_read: no scope '%.200s'", path);
     memset(out, 0, out_bytes);
     memcpy(out, &s.found, out_bytes < sizeof s.found ? out_bytes : sizeof s.found);

@@ -103,7 +103,6 @@ static kn_status add_times(kn__row *row, kn__tree_node *node, const reading *r) 
     never_less(node, &c);
     row->open |= c.open;
     row->is_kernel = false;
-    row->is_range |= KN__LOAD(node->is_range);
     row->n_calls += c.n_calls;
     add_threads(row, node, r->tree, c.n_calls);
     row->time_ns += kn__clock_ns(c.ticks, r->tick_ns);
@@ -234,7 +233,7 @@ static kn_status add_children(kn__report *report, kn__row *row, const kn__tree_n
                               const reading *r, int64_t *inner) {
     kn__tree_node *child = KN__LOAD(node->first_child);
     for (; child; child = KN__LOAD(child->next)) {
-        kn__row *child_row = kn__report_row(report, row, child->label);
+        kn__row *child_row = kn__report_row_of(report, row, child->label, kn__node_is_range(child));
         int64_t inside = 0;
         if (!child_row) return no_memory();
         if (!child_row->where) child_row->where = KN__LOAD(child->where);

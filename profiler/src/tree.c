@@ -63,14 +63,17 @@ void *kn__tree_bytes(kn__tree *tree, size_t size, size_t align) {
     return c->bytes + at;
 }
 
+static bool is_text(const char *key) { return !key || key == KN__RANGE_KEY; }
+
 static uint64_t key_of(const kn__tree_node *parent, const char *key, const char *label) {
-    uint64_t of = (uintptr_t)parent;
-    return key ? kn__hash_pair(of, (uintptr_t)key) : kn__hash_text(of, label);
+    uint64_t of = (uintptr_t)parent + (key == KN__RANGE_KEY);
+    return is_text(key) ? kn__hash_text(of, label) : kn__hash_pair(of, (uintptr_t)key);
 }
 
 static bool is_child(const kn__tree_node *node, const kn__tree_node *parent, const char *key,
                      const char *label) {
-    return node->parent == parent && node->key == key && (key || strcmp(node->label, label) == 0);
+    return node->parent == parent && node->key == key &&
+           (!is_text(key) || strcmp(node->label, label) == 0);
 }
 
 /* The child's slot, or the free one where it belongs. */

@@ -40,7 +40,8 @@ typedef struct kn__tree_node kn__tree_node;
 struct kn__tree_node {
     /* Hot, one cache line: what opening and closing a scope reads and writes in its node, so that a
      * scope of a loop stays in the first-level cache. */
-    const char *key;          /* address of a static label; NULL: the label came as text */
+    const char *key;          /* address of a static label; NULL: the label came as text;
+                                 KN__RANGE_KEY: of a range (range.c), whose label is text too */
     kn__tree_node *parent;    /* NULL for the root */
     kn__tree_node *after;     /* the sibling that was opened after this one the last time */
     kn__count start;          /* when it was opened, and the id of that opening; 0: closed */
@@ -74,7 +75,6 @@ struct kn__tree_node {
     kn__count ticks_first;
     uint16_t n_first_times,
         first_times[KN__TIMES_AFTER]; /* the bins of its first calls (times.h) */
-    bool is_range;                    /* calls are ranges (range.c); KN__STORE and KN__LOAD */
     uint64_t n_calls_before;          /* when the thread before ended */
     kn__count n_threads;              /* that called it and ended */
     kn__count flops, moved_bytes;     /* of calls of kn_prof_metric, those of scopes inside apart */
@@ -140,10 +140,16 @@ extern kn__tree kn__tree_none;
 /* This thread's tree, made or taken over at first use; NULL when memory is out. */
 kn__tree *kn__tree_get(void);
 
-/* The child of this label, made at first sight. `key` is the address of a static label or NULL.
- * NULL when the tree is full; it is counted then. */
+/* The child of this label, made at first sight. `key` as in the node. NULL when the tree is full;
+ * it is counted then. */
 kn__tree_node *kn__tree_child(kn__tree *tree, kn__tree_node *parent, const char *key,
                               const char *label);
+
+#define KN__RANGE_KEY ((const char *)1) /* the address of no label */
+
+static inline bool kn__node_is_range(const kn__tree_node *node) {
+    return node->key == KN__RANGE_KEY;
+}
 
 /* This thread opens the node. Guesses (scope.c) end with their thread, so the first time that a
  * thread opens a node does not take the fast path. */

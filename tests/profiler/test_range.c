@@ -1,5 +1,6 @@
 /* Times that overlap: <knet/prof_range.h>. */
 #include <knet/prof_range.h>
+#include <knet/prof_read.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,8 @@
 #include "export.h"
 #include "html.h"
 #include "json.h"
+#include "merge.h"
+#include "metrics.h"
 #include "read.h"
 #include "select.h"
 #include "table.h"
@@ -152,6 +155,56 @@ static void a_range_is_in_no_other_rows_time(void **state) {
     kn__report_release(&flat);
 }
 
+static void check_both(const kn__report *of, uint64_t n_runs) {
+    const kn__row *parent = find_row(of, "both");
+    assert_non_null(parent);
+    const kn__row *x = kn__report_find(of, parent, "x");
+    assert_true(x && !x->is_range && x->n_calls == 2 * n_runs);
+    assert_true(kn__row_own(parent, KN__WEIGHT_TIME) == parent->time_ns - x->time_ns);
+    const kn__row *range = parent->first == x ? x->next : parent->first;
+    assert_true(range && range != x && range->is_range && range->n_calls == 3 * n_runs);
+    assert_string_equal(range->label, "x");
+    assert_ptr_equal(kn__report_same(of, parent, range), range);
+}
+
+static void a_scope_and_a_range_of_one_label_are_two_rows(void **state) {
+    (void)state;
+    kn_scope scope = kn_scope_begin("both");
+    uint64_t first = kn_prof_range_begin("x"), second = kn_prof_range_begin("x");
+    kn_prof_range_end(second);
+    end_elsewhere(first);
+    for (int i = 0; i < 2; i++) {
+        kn_scope x = kn_scope_begin("x");
+        sleep_ms(i ? 0 : 5);
+        kn_scope_end(&x);
+    }
+    uint64_t open = kn_prof_range_begin("x");
+    kn_scope_end(&scope);
+    (void)taken("both");
+    kn_prof_range_end(open);
+    check_both(&report, 1);
+    kn_prof_row row;
+    assert_ok(kn_prof_read(&row, sizeof row, "both/x"));
+    assert_int_equal(row.n_calls, 2);
+    kn__text text = {0};
+    kn__report read, merged;
+    kn__json_add(&text, &report);
+    assert_ok(kn__report_parse(&read, "a.json", text.data, text.length));
+    check_both(&read, 1);
+    kn__report_init(&merged);
+    assert_ok(kn__report_merge(&merged, &read));
+    assert_ok(kn__report_merge(&merged, &report));
+    check_both(&merged, 2);
+    text.length = 0;
+    kn__metrics_add(&text, &report);
+    assert_non_null(strstr(text.data, "knet_scope_calls_total{path=\"both/x\"} 2\n"));
+    assert_non_null(
+        strstr(text.data, "knet_scope_calls_total{path=\"both/x\",kind=\"range\"} 3\n"));
+    kn__text_release(&text);
+    kn__report_release(&merged);
+    kn__report_release(&read);
+}
+
 static void a_profile_tells_which_rows_are_ranges(void **state) {
     (void)state;
     kn_prof_range_end(kn_prof_range_begin("stored"));
@@ -289,6 +342,7 @@ int main(void) {
         cmocka_unit_test(an_open_range_counts_up_to_now),
         cmocka_unit_test(a_range_ends_once),
         cmocka_unit_test(a_range_is_in_no_other_rows_time),
+        cmocka_unit_test(a_scope_and_a_range_of_one_label_are_two_rows),
         cmocka_unit_test(a_profile_tells_which_rows_are_ranges),
         cmocka_unit_test(ranges_beyond_the_most_are_counted),
         cmocka_unit_test(threads_lose_no_range),

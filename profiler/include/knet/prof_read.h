@@ -33,8 +33,8 @@ typedef struct kn_prof_row {
     int64_t held_bytes;                          /* of its blocks, live now; not since the reset */
 } kn_prof_row;
 
-/* The row of a path. out_bytes: sizeof *out. Errors: INVALID if no such scope was opened, and for
- * NULL. */
+/* The row of a path: the scope's if there is a range of it too. out_bytes: sizeof *out. Errors:
+ * INVALID if no such scope was opened, and for NULL. */
 KN_API KN_MUST_CHECK kn_status kn_prof_read(kn_prof_row *out, size_t out_bytes, const char *path);
 /* Returns true to continue with the next row. */
 typedef bool (*kn_prof_visit_fn)(void *ctx, const kn_prof_row *row);
