@@ -13,13 +13,13 @@ static kn__tree_node *child_of(kn__tree *tree, kn__tree_node *parent, const char
 }
 
 /* The range of the same path in another tree; NULL: there is no room. */
-static kn__tree_node *same_in(kn__tree *tree, const kn__tree_node *node) {
+static kn__tree_node *same_in(kn__tree *tree, const kn__tree_node *range) {
     const kn__tree_node *path[KN__DEPTH_MAX];
     int n = 0;
-    for (; node->parent; node = node->parent) path[n++] = node;
+    for (const kn__tree_node *at = range->parent; at->parent; at = at->parent) path[n++] = at;
     kn__tree_node *same = &tree->root;
-    while (n > 1 && same) same = child_of(tree, same, NULL, path[--n]->label);
-    return same ? child_of(tree, same, KN__RANGE_KEY, path[0]->label) : NULL;
+    while (n && same) same = child_of(tree, same, NULL, path[--n]->label);
+    return same ? child_of(tree, same, KN__RANGE_KEY, range->label) : NULL;
 }
 
 uint64_t kn_prof_range_begin_on_(const char *label) {
