@@ -159,10 +159,12 @@ static void check_both(const kn__report *of, uint64_t n_runs) {
     const kn__row *parent = find_row(of, "both");
     assert_non_null(parent);
     const kn__row *x = kn__report_find(of, parent, "x");
-    assert_true(x && !x->is_range && x->n_calls == 2 * n_runs);
+    assert_non_null(x);
+    assert_true(!x->is_range && x->n_calls == 2 * n_runs);
     assert_true(kn__row_own(parent, KN__WEIGHT_TIME) == parent->time_ns - x->time_ns);
     const kn__row *range = parent->first == x ? x->next : parent->first;
-    assert_true(range && range != x && range->is_range && range->n_calls == 3 * n_runs);
+    assert_non_null(range);
+    assert_true(range != x && range->is_range && range->n_calls == 3 * n_runs);
     assert_string_equal(range->label, "x");
     assert_ptr_equal(kn__report_same(of, parent, range), range);
 }
