@@ -132,19 +132,18 @@ static kn_tensor *share_of(kn_tensor *x, kn_tensor *from, kn_tensor *to, kn_tens
 }
 
 /* Between the neighbours of x, which are one and the same before the first place and from the last
- * one on. What isn't between two counts as 0 there, so that no infinity meets a share of 0. */
+ * one on. */
 static kn_tensor *interpolated(kn_tensor *x, kn_tensor *places, kn_tensor *values) {
     const double last = (double)places->dim[0] - 1;
-    kn_tensor *above = kn_search_sorted(places, x, true), *zero = kn__constant_like(x, 0);
+    kn_tensor *above = kn_search_sorted(places, x, true);
     kn_tensor *one = above ? kn__filled(x, 1, KN_I64, KN_SCALAR) : NULL;
     kn_tensor *low = kn_clamp(kn_sub(above, one), 0, last), *high = kn_clamp(above, 0, last);
     kn_tensor *from = kn_index_select(places, low, 0), *to = kn_index_select(places, high, 0);
     kn_tensor *at_low = kn_index_select(values, low, 0);
     kn_tensor *inside = kn_logical_and(kn_gt(to, from), kn_gt(x, from));
     kn_tensor *share = inside ? share_of(x, from, to, inside) : NULL;
-    kn_tensor *first = kn_where(inside, at_low, zero);
-    kn_tensor *second = kn_where(inside, kn_index_select(values, high, 0), zero);
-    kn_tensor *y = kn_add(kn_mul(first, kn_affine(share, -1, 1)), kn_mul(second, share));
+    kn_tensor *at_high = kn_index_select(values, high, 0);
+    kn_tensor *y = kn_add(kn_mul(at_low, kn_affine(share, -1, 1)), kn_mul(at_high, share));
     return kn_where(kn_isnan(x), x, kn_where(inside, y, at_low));
 }
 

@@ -164,11 +164,8 @@ static kn_tensor *folded(kn_tensor *y, const windows *w) {
     kn_shape shape = {.n_dims = 2 + w->n, .dim = {batch, channels}};
     for (int i = 0; i < w->n; i++) shape.dim[2 + i] = w->axis[i].whole;
     kn_tensor *x = kn__filled(y, 0, (kn_dtype)y->dtype, KN_SHAPE(batch, channels, whole_of(w)));
-    if (y->n > 0 && x) {
-        y = kn_reshape(y, KN_SHAPE(batch, channels, w->elements * w->count));
-        x = y ? kn_index_add(x, places_of(y, w), y, 2) : NULL;
-    }
-    x = kn_reshape(x, shape);
+    y = kn_reshape(y, KN_SHAPE(batch, channels, w->elements * w->count));
+    x = x && y ? kn_reshape(kn_index_add(x, places_of(y, w), y, 2), shape) : NULL;
     if (!x) return NULL;
     kn_shape start = padding_of(w), stop = kn_tensor_shape(x);
     for (int i = 0; i < w->n; i++) stop.dim[2 + i] = w->axis[i].padding + w->axis[i].in;

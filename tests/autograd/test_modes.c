@@ -341,6 +341,19 @@ static void the_slope_of_a_deviation_of_0_is_0(void **state) {
     assert_values(dx, 0, 0, 0);
 }
 
+/* Beside places, where no share of a neighbour's infinity may come. */
+static void interpolation_has_a_gradient_beside_infinities(void **state) {
+    (void)state;
+    KN_TAPE();
+    kn_tensor *x[] = {kn_watch(F32(KN_SHAPE(4), 0, 9, INFINITY, -INFINITY)),
+                      kn_watch(F32(KN_SHAPE(2), 1, INFINITY))};
+    kn_tensor *y = kn_interp(x[0], F32(KN_SHAPE(2), 0, 1), x[1]), *dx[2];
+    assert_values(kn_slice(y, KN_SHAPE(0), KN_SHAPE(1)), 1);
+    assert_ok(kn_gradients(dx, y, x, 2, NULL));
+    assert_values(dx[0], 0, 0, 0, 0);
+    assert_values(dx[1], 2, 2);
+}
+
 static kn_status log_forward(kn_tensor **y, kn_call *call, kn_tensor *const x[]) {
     (void)call;
     *y = kn_log(x[0]);
@@ -406,6 +419,7 @@ int main(void) {
                      OPS_TEST(the_first_value_that_is_not_finite_names_op_place_and_line),
                      OPS_TEST(the_infinity_in_the_place_of_a_nan_is_none),
                      OPS_TEST(the_slope_of_a_deviation_of_0_is_0),
+                     OPS_TEST(interpolation_has_a_gradient_beside_infinities),
                      OPS_TEST(the_result_of_an_op_of_ones_own_is_looked_at_too),
                      OPS_TEST(the_first_gradient_that_is_not_finite_names_op_and_parameter));
 }
