@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every public header compiles alone, in C11, C++11 and C++20, at strict warnings. <knet.h> includes it, or its comment says
-# that it does not.
+# that it does not. Functions of ops and above that can fail have macros with the call site (KnetSites.cmake).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 include=()
@@ -24,6 +24,14 @@ for header in */include/knet/*.h tools/train/include/*.h tools/train/include/kne
 done
 for header in */include/knet/*.h tools/train/include/knet/*.h; do
   grep -q "<knet/${header##*/}>" tools/train/include/knet.h || { echo "knet.h does not name $header"; bad=1; }
+done
+for header in {ops,autograd,comm,tools/train}/include/knet/*.h; do
+  case ${header##*/} in op.h | op_watch.h | rule.h) continue ;; esac   # for ops of one's own
+  if grep -qE '^KN_API (KN_MUST_CHECK kn_status|kn_tensor \*|kn_layer \*)' "$header" &&
+    ! grep -q "^#include <knet/sites/${header##*/}>" "$header"; then
+    echo "$header: its last line is to include <knet/sites/${header##*/}>"
+    bad=1
+  fi
 done
 # Headers for C++ alone.
 for header in */include/knet/*.hpp; do
