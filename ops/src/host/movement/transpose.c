@@ -119,11 +119,12 @@ static void block_uint64_t(uint64_t *y, const uint64_t *x, int64_t to_stride, in
     }
 }
 
-/* Blocks go across the result, or down where its rows are short, along lines of x then. Copies the
- * elements beside whole blocks one by one. */
+/* Blocks go across the result, or down where its rows are short, along lines of x then. Each asks
+ * for its lines of the tile that is `next` elements after x: too many places for the processor to
+ * foresee. Copies the elements beside whole blocks one by one. */
 #define TRANSPOSE_TILE(type, line)                                                                 \
     static void tile_##type(type *y, const type *x, int64_t rows, int64_t columns,                 \
-                            int64_t to_stride, int64_t from_stride) {                              \
+                            int64_t to_stride, int64_t from_stride, int64_t next) {                \
         int64_t r_end = rows / line * line, c_end = columns / line * line;                         \
         if (r_end == 0 || c_end == 0) {                                                            \
             any_##type(y, x, rows, columns, to_stride, from_stride);                               \
@@ -133,6 +134,8 @@ static void block_uint64_t(uint64_t *y, const uint64_t *x, int64_t to_stride, in
         for (int64_t o = 0; o < (down ? c_end : r_end); o += line)                                 \
             for (int64_t i = 0; i < (down ? r_end : c_end); i += line) {                           \
                 int64_t r = down ? i : o, c = down ? o : i;                                        \
+                for (int64_t k = c; k < c + (line); k++)                                           \
+                    __builtin_prefetch(x + next + k * from_stride + r);                            \
                 block_##type(y + r * to_stride + c, x + c * from_stride + r, to_stride,            \
                              from_stride);                                                         \
             }                                                                                      \
@@ -145,47 +148,61 @@ TRANSPOSE_TILE(uint16_t, 8)
 TRANSPOSE_TILE(uint32_t, LINE_4)
 TRANSPOSE_TILE(uint64_t, LINE_8)
 
-static void transpose_tile(const transpose_job *j, int64_t tile) {
+typedef struct place {
+    int64_t to, from, stride; /* elements; stride: between rows of the tile, of the result */
+    int64_t rows, columns;
+} place;
+
+static place place_of(const transpose_job *j, int64_t tile) {
     int last = j->n_dims - 1;
     int64_t c0 = tile % j->tiles_j * TILE, rest = tile / j->tiles_j, r0 = rest % j->tiles_i * TILE;
+    place p = {.to = c0, .from = c0 * j->stride[last] + r0};
+    p.rows = j->dim[j->column] - r0 < TILE ? j->dim[j->column] - r0 : TILE;
+    p.columns = j->dim[last] - c0 < TILE ? j->dim[last] - c0 : TILE;
     rest /= j->tiles_i;
-    int64_t rows = j->dim[j->column] - r0 < TILE ? j->dim[j->column] - r0 : TILE,
-            columns = j->dim[last] - c0 < TILE ? j->dim[last] - c0 : TILE;
-    int64_t out_at = c0, x_at = c0 * j->stride[last] + r0, out_stride = j->dim[last],
-            row_stride = 0;
+    int64_t stride = j->dim[last];
     for (int i = last - 1; i >= 0; i--) {
         if (i == j->column) {
-            row_stride = out_stride;
-            out_at += r0 * out_stride;
+            p.stride = stride;
+            p.to += r0 * stride;
         } else {
-            out_at += rest % j->dim[i] * out_stride;
-            x_at += rest % j->dim[i] * j->stride[i];
+            p.to += rest % j->dim[i] * stride;
+            p.from += rest % j->dim[i] * j->stride[i];
             rest /= j->dim[i];
         }
-        out_stride *= j->dim[i];
+        stride *= j->dim[i];
     }
-    void *to = j->out + (size_t)out_at * j->bytes;
-    const void *from = j->x + (size_t)x_at * j->bytes;
+    return p;
+}
+
+static void transpose_tile(const transpose_job *j, const place *p, int64_t next) {
+    void *to = j->out + (size_t)p->to * j->bytes;
+    const void *from = j->x + (size_t)p->from * j->bytes;
+    const int64_t stride = j->stride[j->n_dims - 1];
     switch (j->bytes) {
         case 1:
-            tile_uint8_t(to, from, rows, columns, row_stride, j->stride[last]);
+            tile_uint8_t(to, from, p->rows, p->columns, p->stride, stride, next);
             return;
         case 2:
-            tile_uint16_t(to, from, rows, columns, row_stride, j->stride[last]);
+            tile_uint16_t(to, from, p->rows, p->columns, p->stride, stride, next);
             return;
         case 4:
-            tile_uint32_t(to, from, rows, columns, row_stride, j->stride[last]);
+            tile_uint32_t(to, from, p->rows, p->columns, p->stride, stride, next);
             return;
         default:
-            tile_uint64_t(to, from, rows, columns, row_stride, j->stride[last]);
+            tile_uint64_t(to, from, p->rows, p->columns, p->stride, stride, next);
     }
 }
 
 static void transpose_part(void *ctx, int64_t part) {
     const transpose_job *j = ctx;
-    int64_t to = (part + 1) * j->tiles_each;
-    for (int64_t tile = part * j->tiles_each; tile < to && tile < j->tiles; tile++) {
-        transpose_tile(j, tile);
+    int64_t end = (part + 1) * j->tiles_each;
+    if (end > j->tiles) end = j->tiles;
+    place here = place_of(j, part * j->tiles_each);
+    for (int64_t tile = part * j->tiles_each; tile < end; tile++) {
+        place next = tile + 1 < end ? place_of(j, tile + 1) : here;
+        transpose_tile(j, &here, next.from - here.from);
+        here = next;
     }
 }
 

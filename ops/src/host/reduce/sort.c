@@ -180,15 +180,24 @@ static uint64_t *best_items(const sort_job *j, uint64_t *item, uint64_t *other, 
     return sort_items(j, item, other, n);
 }
 
+/* Bit i: key i of n is below `worst`. */
+static inline uint64_t keys_below(const uint64_t *keys, int64_t n, uint64_t worst) {
+    uint64_t bits = 0;
+    for (int64_t i = n; i-- > 0;) bits = bits << 1 | (keys[i] < worst);
+    return bits;
+}
+
 /* The same for so small a k that its items are kept in order. */
 static uint64_t *few_best(const sort_job *j, uint64_t *item, const char *x) {
-    uint64_t keys[BLOCK], worst = UINT64_MAX;
+    enum { BITS = 64 };
+    uint64_t keys[BITS], worst = UINT64_MAX;
     int64_t n = 0;
-    for (int64_t i = 0; i < j->lines.n; i += BLOCK) {
-        int64_t m = j->lines.n - i < BLOCK ? j->lines.n - i : BLOCK, hits = 0;
+    for (int64_t i = 0; i < j->lines.n; i += BITS) {
+        int64_t m = j->lines.n - i < BITS ? j->lines.n - i : BITS;
         make_keys(keys, j, x + (size_t)(i * j->lines.inner) * j->bytes, m, j->lines.inner);
-        for (int64_t k = 0; k < m; k++) hits += keys[k] < worst;
-        for (int64_t k = 0; k < m && (hits || n < j->k); k++) {
+        uint64_t hits = n < j->k ? UINT64_MAX >> (BITS - m) : keys_below(keys, m, worst);
+        for (; hits; hits &= hits - 1) {
+            int k = __builtin_ctzll(hits);
             if (n == j->k && keys[k] >= worst) continue;
             n += n < j->k;
             uint64_t place = (uint64_t)(i + k);
