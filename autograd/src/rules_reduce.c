@@ -75,6 +75,12 @@ kn_tensor *kn__rule_sum_abs(kn__back *b, int i) {
     return KN_GIVE(b, i, mul, NULL, kn_sign(kn__saved_in(b, 0)), full(b, b->g));
 }
 
+kn_tensor *kn__rule_nan_sum(kn__back *b, int i) {
+    kn_tensor *x = kn__saved_in(b, 0), *g = full(b, b->g);
+    kn_tensor *zero = g ? kn_filled_like(g, 0) : NULL;
+    return KN_GIVE(b, i, where, NULL, kn_eq(x, x), g, zero);
+}
+
 kn_tensor *kn__rule_sum_square(kn__back *b, int i) {
     kn_tensor *x = kn__wide(kn__saved_in(b, 0));
     return give_product(b, i, x, full(b, kn_affine(kn__wide(b->g), 2, 0)));

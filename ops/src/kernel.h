@@ -21,6 +21,7 @@
  *                 x                   by the recipe of reduce.h, over the axes of attr (mask is 0
  *                                     only for a 0-dim x). out's shape keeps or drops the axes: go
  *                                     by the mask. sum: (acc)
+ * nan_sum         x                   the same, of the elements that are not NaN
  * var std         x, mean|NONE        the same; mean: one element a result
  * argmax argmin   x                   I64: the place of the first extreme along the axis, or in all
  *                                     of x; a NaN wins

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include <knet/statistics.h>
+
 #include "run.h"
 
 static bool reduced_shape(kn_op_call *call, int r) {
@@ -107,6 +109,7 @@ kn_tensor *kn_mean(kn_tensor *x, kn_shape axes, bool keep_dims) {
 REDUCTION(sum)
 REDUCTION(sum_abs)
 REDUCTION(sum_square)
+REDUCTION(nan_sum)
 REDUCTION(prod)
 REDUCTION(max)
 REDUCTION(min)
@@ -335,6 +338,7 @@ static const struct {
     [KN_OP_min] = {KN__FOLD_MIN, KN__SHIFT_NONE, KN__FINISH_DIVIDE},
     [KN_OP_prod] = {KN__FOLD_PROD, KN__SHIFT_NONE, KN__FINISH_DIVIDE},
     [KN_OP_sum_abs] = {KN__FOLD_SUM_ABS, KN__SHIFT_NONE, KN__FINISH_DIVIDE},
+    [KN_OP_nan_sum] = {KN__FOLD_SUM_KNOWN, KN__SHIFT_NONE, KN__FINISH_DIVIDE},
     [KN_OP_sum_square] = {KN__FOLD_SUM_SQUARE, KN__SHIFT_NONE, KN__FINISH_DIVIDE},
     [KN_OP_max_abs] = {KN__FOLD_MAX_ABS, KN__SHIFT_NONE, KN__FINISH_DIVIDE},
     [KN_OP_min_abs] = {KN__FOLD_MIN_ABS, KN__SHIFT_NONE, KN__FINISH_DIVIDE},
@@ -371,6 +375,7 @@ kn__recipe kn__reduce_recipe(const kn_op_call *call) {
                     .n_in = 1,
                     .divisor = 1};
     for (int d = 0; d < x->n_dims; d++) r.n_in *= attr->mask >> d & 1 ? x->dim[d] : 1;
+    if (call->op == KN_OP_nan_sum && !(KN_CLASS_FLOAT >> x->dtype & 1)) r.fold = KN__FOLD_SUM;
     if (call->op == KN_OP_mean) r.divisor = (double)r.n_in;
     if (call->op == KN_OP_norm) norm_recipe(&r, ((const kn_attr_norm *)call->attr)->p);
     if (call->op == KN_OP_var || call->op == KN_OP_std) {

@@ -16,6 +16,7 @@
 typedef enum kn__fold {
     KN__FOLD_SUM,
     KN__FOLD_SUM_ABS,    /* Σ |x| */
+    KN__FOLD_SUM_KNOWN,  /* Σ x, of those that are not NaN */
     KN__FOLD_SUM_SQUARE, /* Σ (x - s)² */
     KN__FOLD_SUM_FROM,   /* Σ (x - s): of a mean, s near it */
     KN__FOLD_SUM_EXP,    /* Σ e^(x - s), x <= s */

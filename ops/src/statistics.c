@@ -126,13 +126,6 @@ static kn_tensor *replaced(kn_tensor *x, double value) {
     return y;
 }
 
-kn_tensor *kn_nan_sum(kn_tensor *x, kn_shape axes, bool keep_dims) {
-    KN__AS("nan_sum", "x");
-    if (!kn__check_readable(KN_OP_sum, &x, 1)) return NULL;
-    KN__FRAME_INSIDE();
-    return kn__given(kn_sum(replaced(x, 0), axes, keep_dims));
-}
-
 kn_tensor *kn_nan_mean(kn_tensor *x, kn_shape axes, bool keep_dims) {
     KN__AS("nan_mean", "x");
     if (!kn__check_readable(KN_OP_mean, &x, 1)) return NULL;
@@ -141,7 +134,7 @@ kn_tensor *kn_nan_mean(kn_tensor *x, kn_shape axes, bool keep_dims) {
     KN__FRAME_INSIDE(.autocast = KN_OFF);
     if (is_narrow(x)) x = kn_cast(x, KN_F32); /* a sum may not fit it */
     if (!x) return NULL;
-    kn_tensor *sum = kn_sum(replaced(x, 0), axes, keep_dims);
+    kn_tensor *sum = kn_nan_sum(x, axes, keep_dims);
     kn_tensor *there = kn_sum(kn_eq(x, x), axes, keep_dims);
     kn_tensor *y = there ? kn_div(sum, kn_cast(there, (kn_dtype)x->dtype)) : NULL;
     return kn__given(y && y->dtype != dtype ? kn_cast(y, dtype) : y);

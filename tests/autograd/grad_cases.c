@@ -108,6 +108,12 @@ F(f_sum_square) {
     CTX;
     return kn_sum_square(kn_exp(x[0]), KN_SHAPE(0, 2), true);
 }
+F(f_nan_sum) {
+    CTX;
+    kn_tensor *y = kn_mul(x[0], kn_exp(x[0])), *nan = kn_filled_like(y, NAN);
+    kn_tensor *holes = kn_where(kn_gt(x[0], kn_filled_like(x[0], 0.5)), nan, y);
+    return kn_nan_sum(holes, KN_SHAPE(1), false);
+}
 F(f_max_abs) {
     CTX;
     return kn_max_abs(kn_neg(kn_mul(x[0], x[0])), KN_SHAPE(1), false);
@@ -412,6 +418,7 @@ static const grad_case own_cases[] = {
     CASE(prod, f_prod_all, 0.5, 2, 1, C0),
     CASE(sum_abs, f_sum_abs, -2, 2, 1, C1(2, 3, 4)),
     CASE(sum_square, f_sum_square, -2, 1, 1, C1(2, 3, 4)),
+    CASE(nan_sum, f_nan_sum, -2, 1, 1, C1(2, 3, 4)),
     CASE(max_abs, f_max_abs, 0.2, 3, 1, C1(2, 3, 4)),
     CASE(min_abs, f_min_abs, 0.2, 3, 1, C1(2, 3, 4)),
     CASE(norm, f_norm_0, 0.2, 2, 1, C1(3, 4)),

@@ -72,7 +72,7 @@ static void reduce_dtypes(kn_op op, bool floats_alone) {
             x.limit = 2;
             parity_case *c = reduce_of(op, rows ? 2 : 1, x, false);
             bool total = op == KN_OP_sum || op == KN_OP_prod || op == KN_OP_sum_abs ||
-                         op == KN_OP_sum_square;
+                         op == KN_OP_sum_square || op == KN_OP_nan_sum;
             if (c->out[0].dtype) continue;
             c->out[0].dtype = dtypes[t];
             if (integer && total) c->out[0].dtype = KN_I64;
@@ -131,9 +131,10 @@ static void reductions(void) {
     reduce_shapes(KN_OP_max, FILL_UNIFORM);
     reduce_few(KN_OP_min, FILL_TIES);
     reduce_shapes(KN_OP_var, FILL_UNIFORM);
-    static const kn_op few[] = {
-        KN_OP_mean, KN_OP_sum_abs,   KN_OP_sum_square,    KN_OP_max_abs, KN_OP_min_abs, KN_OP_norm,
-        KN_OP_std,  KN_OP_logsumexp, KN_OP_count_nonzero, KN_OP_any,     KN_OP_all};
+    static const kn_op few[] = {KN_OP_mean,    KN_OP_sum_abs,   KN_OP_sum_square,
+                                KN_OP_max_abs, KN_OP_min_abs,   KN_OP_norm,
+                                KN_OP_std,     KN_OP_logsumexp, KN_OP_count_nonzero,
+                                KN_OP_any,     KN_OP_all,       KN_OP_nan_sum};
     for (size_t i = 0; i < sizeof few / sizeof *few; i++) {
         reduce_few(few[i], few[i] == KN_OP_all ? FILL_POSITIVE : FILL_UNIFORM);
         bool floats = few[i] == KN_OP_norm || few[i] == KN_OP_std || few[i] == KN_OP_logsumexp;
@@ -153,6 +154,8 @@ static void reductions(void) {
     long_columns();
     reduce_of(KN_OP_max, 2, OPERAND(SPECIAL, 50, 13), false);
     reduce_of(KN_OP_min, 1, OPERAND(SPECIAL, 5, 130), false);
+    reduce_of(KN_OP_nan_sum, 2, OPERAND(SPECIAL, 200, 2), false); /* with NaN or infinity or both */
+    reduce_of(KN_OP_nan_sum, 1, OPERAND(SPECIAL, 2, 200), false);
     reduce_of(KN_OP_logsumexp, 1, OPERAND(SPECIAL, 3, 130), false);
     reduce_of(KN_OP_count_nonzero, 1, OPERAND(SPECIAL, 3, 130), false);
     reduce_of(KN_OP_logsumexp, 2, OPERAND(OFFSET, 9, 300), false)->one_dtype = true;

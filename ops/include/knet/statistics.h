@@ -19,9 +19,9 @@ extern "C" {
 KN_API kn_tensor *kn_quantile(kn_tensor *x, double q, kn_shape axes, bool keep_dims);
 /* q = 1/2: of an even number the mean of the middle two, as NumPy's; PyTorch's is the lower one. */
 KN_API kn_tensor *kn_median(kn_tensor *x, kn_shape axes, bool keep_dims);
-/* The same as without "nan_", of the elements that are not NaN. Where all are NaN: the sum is 0,
- * the others are NaN. */
+/* The sum of the elements that are not NaN; 0 where all are NaN. */
 KN_API kn_tensor *kn_nan_sum(kn_tensor *x, kn_shape axes, bool keep_dims);
+/* The same as without "nan_", of the elements that are not NaN. Where all are NaN: NaN. */
 KN_API kn_tensor *kn_nan_mean(kn_tensor *x, kn_shape axes, bool keep_dims);
 KN_API kn_tensor *kn_nan_max(kn_tensor *x, kn_shape axes, bool keep_dims);
 KN_API kn_tensor *kn_nan_min(kn_tensor *x, kn_shape axes, bool keep_dims);

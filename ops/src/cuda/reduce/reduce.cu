@@ -85,6 +85,12 @@ struct fold_sum {  // map: |x|
         return size_of(x);
     }
 };
+struct fold_known : fold_sum {
+    template <class A>
+    __device__ static A mapped(A x, A, double) {
+        return x == x ? x : A(0);
+    }
+};
 struct fold_wide : fold_sum {  // in f64; map: (x - s)²
     template <class C>
     using acc = typename std::conditional<std::is_same<C, int64_t>::value, int64_t, double>::type;
@@ -392,6 +398,7 @@ cudaError_t launch_by_fold(const kn__reduce *r, kn__fold fold, job j, cudaStream
     }
     if constexpr (!INTEGER) {
         j.map = true;
+        if (fold == KN__FOLD_SUM_KNOWN) return launch_fold<fold_known, fold_sum, T>(r, j, stream);
         if (fold == KN__FOLD_SUM_EXP) return launch_fold<fold_exp, fold_sum, T>(r, j, stream);
         if (fold == KN__FOLD_SUM_POWER) return launch_fold<fold_power, fold_sum, T>(r, j, stream);
     }

@@ -50,6 +50,7 @@ INLINE double power(double x, double p) {
 
 INLINE real map(kn__fold fold, real x, real shift, double p) {
     if (is_abs(fold)) return KN_FABS(x);
+    if (fold == KN__FOLD_SUM_KNOWN) return x == x ? x : 0;
     if (fold == KN__FOLD_SUM_SQUARE) return (x - shift) * (x - shift);
     if (fold == KN__FOLD_SUM_FROM) return x - shift;
     if (fold == KN__FOLD_SUM_EXP) return exp_nonpositive(x - shift);
@@ -62,6 +63,7 @@ INLINE vec map_vec(kn__fold fold, vec x, vec shift) {
         const vec_bits sign = (vec_bits)(-(vec){0});
         return (vec)((vec_bits)x & ~sign);
     }
+    if (fold == KN__FOLD_SUM_KNOWN) return (vec)((vec_bits)x & (vec_bits)(x == x));
     if (fold == KN__FOLD_SUM_FROM) return x - shift;
     return fold == KN__FOLD_SUM_SQUARE ? (x - shift) * (x - shift) : x;
 }
@@ -557,10 +559,8 @@ typedef double joined;
 
 /* --- the table --- */
 
-#define FOLDS(F)                                                                                   \
-    F(SUM)                                                                                         \
-    F(SUM_ABS)                                                                                     \
-    F(SUM_SQUARE) F(SUM_FROM) F(SUM_EXP) F(SUM_POWER) F(PROD) F(MAX) F(MIN) F(MAX_ABS) F(MIN_ABS)
+#define FOLDS(F) BRIEF_FOLDS(F) F(SUM_SQUARE) F(SUM_FROM) F(SUM_EXP) F(SUM_POWER)
+#define BRIEF_FOLDS(F) F(SUM) F(SUM_ABS) F(SUM_KNOWN) F(PROD) F(MAX) F(MIN) F(MAX_ABS) F(MIN_ABS)
 #define EXPAND(name)                                                                               \
     static void rows_##name(kn__cell *cells, const void *x, int64_t n, int64_t down,               \
                             int64_t stride, const kn__cell *shift, double p) {                     \
@@ -572,7 +572,6 @@ typedef double joined;
     }
 FOLDS(EXPAND)
 
-#define BRIEF_FOLDS(F) F(SUM) F(SUM_ABS) F(PROD) F(MAX) F(MIN) F(MAX_ABS) F(MIN_ABS)
 #define EXPAND_BRIEF(name)                                                                         \
     static void brief_rows_##name(void *restrict y, const void *restrict x, int64_t n,             \
                                   int64_t down, int64_t stride, double divisor) {                  \
