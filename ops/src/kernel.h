@@ -116,6 +116,7 @@
  *                                     by what scalars.a elements take (philox.h)
  * uniform         state I64[2]        make: a = lo, b = hi
  * normal          state I64[2]        make: a = mean, b = stddev
+ * exponential     state I64[2]        make: a = rate
  * bernoulli       state I64[2]        make: a = p
  * integers        state I64[2]        I64 in a … b - 1
  * permutation     state I64[2]        I64 [n]: 0 … n - 1

@@ -13,6 +13,8 @@
  * 8·0 + l and 8·1 + l, words 2, 3 the other two; for doubles words (0, 1) and (2, 3) are the two
  * uniforms of elements 8·0 + l and 8·1 + l.
  *
+ * Exponential numbers take one uniform each, by the map of their type.
+ *
  * Bernoulli's uses the one-word map for every dtype, integers and truncated normals the doubles'.
  * A permutation takes the first five counters, one of up to 32 elements a counter each.
  *
@@ -169,6 +171,19 @@ static inline KN_STRAIGHT void kn__normal_pair_f32(double z[2], uint32_t w0, uin
 }
 static inline KN_STRAIGHT void kn__normal_pair_f64(double z[2], const uint32_t w[4]) {
     kn__normal_pair(z, 1 - kn__unit_f64(w[0], w[1]), kn__unit_f64(w[2], w[3]));
+}
+
+/* -ln u/rate, of 24 and of 52 bits in the middle of their steps: u is neither 0 nor 1. */
+static inline KN_STRAIGHT double kn__exponential(double u, double rate) {
+    return KN_DIV_F64(-kn__log_unit(u), rate);
+}
+static inline KN_STRAIGHT double kn__exponential_f32(uint32_t word, double rate) {
+    return kn__exponential(KN_ADD_F64((double)kn__unit_f32(word), 0x1p-25), rate);
+}
+static inline KN_STRAIGHT double kn__exponential_f64(uint32_t low, uint32_t high, double rate) {
+    uint64_t bits = (((uint64_t)high << 32) | low) >> 12;
+    double u = KN_ADD_F64(KN_MUL_F64((double)(int64_t)bits, 0x1p-52), 0x1p-53);
+    return kn__exponential(u, rate);
 }
 
 #endif

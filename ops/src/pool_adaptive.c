@@ -48,6 +48,17 @@ static kn_tensor *max_axis(kn_tensor *x, int axis, int64_t out) {
     return windows ? kn_max(windows, KN_SHAPE(axis + 1), false) : NULL;
 }
 
+/* The same where windows are as long as each other: each is an axis of its own. */
+static kn_tensor *max_even(kn_tensor *x, const kn_shape *size) {
+    kn_shape split = {.n_dims = 2, .dim = {x->dim[0], x->dim[1]}}, axes = {.n_dims = 0};
+    for (int i = 0; i < size->n_dims; i++) {
+        split.dim[split.n_dims++] = size->dim[i];
+        axes.dim[axes.n_dims++] = split.n_dims;
+        split.dim[split.n_dims++] = x->dim[2 + i] / size->dim[i];
+    }
+    return kn_max(kn_reshape(x, split), axes, false);
+}
+
 static bool sizes_fit(kn_op op, const kn_tensor *x, const kn_shape *size) {
     if (!is_image(op, x, size->n_dims)) return false;
     for (int i = 0; i < size->n_dims; i++) {
@@ -66,6 +77,7 @@ static kn_tensor *adaptive(kn_op op, kn_tensor *x, kn_shape size) {
     kn_attr_pool attr = {.dilation = {1, 1, 1}, .n_spatial = size.n_dims};
     kn_op_call call;
     int64_t elements = 1;
+    bool even = true;
     kn_op_call_init(&call, op, &attr, &x, 1);
     if (!kn__check_inputs(&call) || !sizes_fit(op, x, &size)) return NULL;
     for (int i = 0; i < 3; i++) {
@@ -74,9 +86,11 @@ static kn_tensor *adaptive(kn_op op, kn_tensor *x, kn_shape size) {
         attr.window[i] = longest(in, out);
         attr.stride[i] = in % out ? 0 : in / out;
         attr.size[i] = attr.stride[i] ? 0 : out;
+        even &= attr.stride[i] != 0;
         elements = attr.window[i] > 256 || elements > 256 ? 257 : elements * attr.window[i];
     }
     if (op == KN_OP_avgpool || elements <= 256) return kn_op_run(&call);
+    if (even) return max_even(x, &size);
     for (int i = 0; i < size.n_dims && x; i++) x = max_axis(x, 2 + i, size.dim[i]);
     return x;
 }

@@ -206,13 +206,11 @@ kn_tensor *kn_normal(kn_shape shape, double mean, double stddev, kn_rng *rng) {
     return draw(KN_OP_normal, &shape, mean, stddev, rng);
 }
 
-/* u is below 1. */
 kn_tensor *kn_exponential(kn_shape shape, double rate, kn_rng *rng) {
-    KN__AS("exponential");
     if (!(rate > 0))
-        return kn_op_fail(KN_OP_uniform, KN_ERR_INVALID, "rate is %g; it must be above 0", rate);
-    kn_tensor *u = kn_uniform(shape, 0, 1, rng);
-    return u ? kn_affine(kn_log1p(kn_neg(u)), -1 / rate, 0) : NULL;
+        return kn_op_fail(KN_OP_exponential, KN_ERR_INVALID, "rate is %g; it must be above 0",
+                          rate);
+    return draw(KN_OP_exponential, &shape, rate, 0, rng);
 }
 
 kn_tensor *kn_bernoulli(kn_shape shape, double p, kn_rng *rng) {
@@ -267,7 +265,7 @@ static kn_tensor *with_replacement(kn_tensor *weights, kn_shape shape, kn_rng *r
 /* Those of the largest weight/e, e exponential. */
 static kn_tensor *without_replacement(kn_tensor *weights, int64_t n, kn_rng *rng) {
     kn_tensor *e = kn_exponential(kn_tensor_shape(weights), 1, rng), *places = NULL;
-    kn_tensor *keys = kn_div(weights, kn_affine(e, 1, DBL_MIN));
+    kn_tensor *keys = kn_div(weights, e);
     if (!keys) return NULL;
     kn_status status = kn_topk(NULL, &places, keys, n, -1, false);
     return status < 0 ? kn_error_defer(status) : places;

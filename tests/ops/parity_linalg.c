@@ -207,6 +207,7 @@ static void each_random(kn_op op, parity_operand shape) {
 
 void parity_random_cases(void) {
     parity_each_shape(each_random, KN_OP_bernoulli);
+    parity_each_shape(each_random, KN_OP_exponential);
     parity_each_shape(each_random, KN_OP_integers);
     random_of(KN_OP_integers, KN_I64, -0x1p53, 0x1p53, U(5000));
     random_of(KN_OP_bernoulli, (kn_dtype)0, 1, 0, U(100));

@@ -74,6 +74,7 @@ static const struct {
     {"13normal_kernel", "the same"},
     {"15rng_take_kernel", "the same"},
     {"truncated_normal_kernel", "the same"},
+    {"exponential_kernel", "the same"},
     {"bernoulli_kernel", "the same"},
     {"integers_kernel", "the same"},
     {"permutation_kernel", "the same"},

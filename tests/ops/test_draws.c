@@ -367,6 +367,18 @@ static void bilinear_filters_are_hats(void **state) {
                  sizeof((double[]){__VA_ARGS__}) / sizeof(double), #t)
 #define X(...) F32(KN_SHAPE(sizeof((float[]){__VA_ARGS__}) / sizeof(float)), __VA_ARGS__)
 
+/* Words of zeros and of ones. */
+static void exponential_numbers_are_neither_0_nor_infinite(void **state) {
+    (void)state;
+    const double least[] = {kn__exponential_f32(UINT32_MAX, 1),
+                            kn__exponential_f64(UINT32_MAX, UINT32_MAX, 1)};
+    const double most[] = {kn__exponential_f32(0, 1), kn__exponential_f64(0, 0, 1)};
+    assert_close(least[0], 0x1p-25, 0, 1e-7);
+    assert_close(least[1], 0x1p-53, 0, 1e-7);
+    assert_close(most[0], 25 * log(2), 0, 1e-14);
+    assert_close(most[1], 53 * log(2), 0, 1e-14);
+}
+
 static void exponential_numbers_have_their_distribution(void **state) {
     (void)state;
     enum { MANY = 100000 };
@@ -377,12 +389,23 @@ static void exponential_numbers_have_their_distribution(void **state) {
     double sum = 0, above = 0;
     for (int i = 0; i < MANY; i++) {
         double v = golden_at(x, i);
-        assert_true(v >= 0 && isfinite(v));
+        assert_true(v > 0 && isfinite(v));
         sum += v;
         above += v > 0.4;
     }
     assert_true(fabs(sum / MANY * 2.5 - 1) < 0.02);
     assert_true(fabs(above / MANY - exp(-1)) < 0.01);
+    FOR_BOTH_DTYPES(dtype) { /* the first element, by the first words */
+        KN_FRAME(.dtype = dtype);
+        uint32_t w[4];
+        kn__philox(w, 0, 42);
+        assert_ok(kn_rng_state_set(rng, 42, 0));
+        double u = (double)(w[0] >> 8) * 0x1p-24 + 0x1p-25;
+        if (dtype == KN_F64)
+            u = (double)((((uint64_t)w[1] << 32) | w[0]) >> 12) * 0x1p-52 + 0x1p-53;
+        x = kn_exponential(KN_SHAPE(3), 2.5, rng);
+        assert_close(golden_at(x, 0), -log(u) / 2.5, 0, dtype == KN_F64 ? 1e-14 : 1e-7);
+    }
     assert_op_fails(kn_exponential(KN_SHAPE(2), 0, rng), KN_ERR_INVALID, "kn_exponential: rate is");
     kn_rng_destroy(rng);
 }
@@ -459,6 +482,7 @@ int main(void) {
                      OPS_TEST(half_of_all_orders_are_odd), OPS_TEST(slices_are_shuffled_whole),
                      OPS_TEST(orders_are_equally_likely), TEST(quantiles_invert_the_distribution),
                      OPS_TEST(truncated_normals_stay_inside_and_have_their_moments),
+                     OPS_TEST(exponential_numbers_are_neither_0_nor_infinite),
                      OPS_TEST(exponential_numbers_have_their_distribution),
                      OPS_TEST(draws_follow_the_weights), OPS_TEST(draws_without_replacement_differ),
                      OPS_TEST(the_number_of_threads_changes_no_bit), OPS_TEST(known_numbers),

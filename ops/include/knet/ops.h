@@ -60,7 +60,7 @@ KN_API kn_tensor *kn_uniform(kn_shape shape, double lo, double hi, kn_rng *rng);
 KN_API kn_tensor *kn_normal(kn_shape shape, double mean, double stddev, kn_rng *rng);
 /* 1 with probability p, else 0; p in 0 … 1, exact to 2^-32. */
 KN_API kn_tensor *kn_bernoulli(kn_shape shape, double p, kn_rng *rng);
-/* Exponential: -ln(1 - u)/rate with u uniform; rate > 0. */
+/* Exponential: -ln(u)/rate with u uniform in (0, 1), so never 0 but for a huge rate; rate > 0. */
 KN_API kn_tensor *kn_exponential(kn_shape shape, double rate, kn_rng *rng);
 /* weights [...,C], finite and not negative → [...,n]: indices 0 … C-1 in proportion to the weights,
  * KN_I64. replace: an index may come again; else each once at most, n <= C, the weightless ones

@@ -362,6 +362,8 @@ cudaError_t kn__launch_uniform(void *out, kn_dtype dtype, int64_t n, double lo, 
                                const int64_t *state, cudaStream_t stream);
 cudaError_t kn__launch_normal(void *out, kn_dtype dtype, int64_t n, double mean, double stddev,
                               const int64_t *state, cudaStream_t stream);
+cudaError_t kn__launch_exponential(void *out, kn_dtype dtype, int64_t n, double rate,
+                                   const int64_t *state, cudaStream_t stream);
 cudaError_t kn__launch_bernoulli(void *out, kn_dtype dtype, int64_t n, double p,
                                  const int64_t *state, cudaStream_t stream);
 cudaError_t kn__launch_integers(int64_t *out, int64_t n, int64_t lo, uint64_t range,

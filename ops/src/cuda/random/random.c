@@ -34,6 +34,14 @@ kn_status kn__cuda_dropout(kn_op_call *call) {
                                              out->n, attr->a, call->in[1]->data, call->stream));
 }
 
+kn_status kn__cuda_exponential(kn_op_call *call) {
+    const kn_attr_make *attr = call->attr;
+    const kn_tensor *out = call->out[0];
+    return KN__CUDA_NAMED("exponential_kernel",
+                          kn__launch_exponential(out->data, (kn_dtype)out->dtype, out->n, attr->a,
+                                                 call->in[0]->data, call->stream));
+}
+
 kn_status kn__cuda_bernoulli(kn_op_call *call) {
     const kn_attr_make *attr = call->attr;
     const kn_tensor *out = call->out[0];

@@ -86,6 +86,22 @@ __global__ void __launch_bounds__(BLOCK, 1)
 
 template <class T>
 __global__ void __launch_bounds__(BLOCK, 1)
+    exponential_kernel(T *out, int64_t n, int64_t counters, double rate, const int64_t *state) {
+    constexpr bool NARROW = sizeof(T) == 4;
+    for (int64_t c = thread_index(); c < counters; c += thread_count()) {
+        uint32_t w[4];
+        words_of(w, state, c);
+        int64_t e = element_of(c, NARROW ? 32 : 16);
+        for (int k = 0; k < (NARROW ? 4 : 2); k++) {
+            if (e + 8 * k >= n) continue;
+            out[e + 8 * k] = NARROW ? (T)kn__exponential_f32(w[k], rate)
+                                    : (T)kn__exponential_f64(w[2 * k % 4], w[2 * k % 4 + 1], rate);
+        }
+    }
+}
+
+template <class T>
+__global__ void __launch_bounds__(BLOCK, 1)
     dropout_kernel(T *out, const T *x, int64_t n, int64_t counters, uint32_t threshold, T scale,
                    const int64_t *state) {
     for (int64_t c = thread_index(); c < counters; c += thread_count()) {
@@ -187,6 +203,16 @@ cudaError_t kn__launch_normal(void *out, kn_dtype dtype, int64_t n, double mean,
         using T = decltype(t);
         int64_t c = counters_of(n, block_of(sizeof(T)));
         KN_LAUNCH(normal_kernel, blocks_for(c), BLOCK, stream, (T *)out, n, c, mean, stddev, state);
+        return cudaGetLastError();
+    });
+}
+
+cudaError_t kn__launch_exponential(void *out, kn_dtype dtype, int64_t n, double rate,
+                                   const int64_t *state, cudaStream_t stream) {
+    return with_float(dtype, [&](auto t) {
+        using T = decltype(t);
+        int64_t c = counters_of(n, block_of(sizeof(T)));
+        KN_LAUNCH(exponential_kernel, blocks_for(c), BLOCK, stream, (T *)out, n, c, rate, state);
         return cudaGetLastError();
     });
 }

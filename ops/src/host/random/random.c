@@ -26,6 +26,8 @@ static void random_chunk(void *ctx, int64_t i) {
         work->loops->uniform(y, first, n, work->state, work->a, work->b);
     else if (work->op == KN_OP_normal)
         work->loops->normal(y, first, n, work->state, work->a, work->b);
+    else if (work->op == KN_OP_exponential)
+        work->loops->exponential(y, first, n, work->state, work->a);
     else if (work->op == KN_OP_bernoulli)
         work->loops->bernoulli(y, first, n, work->state, work->a);
     else
@@ -54,6 +56,7 @@ static kn_status draw(kn_op_call *call) {
 }
 kn_status kn__host_uniform(kn_op_call *call) { return draw(call); }
 kn_status kn__host_normal(kn_op_call *call) { return draw(call); }
+kn_status kn__host_exponential(kn_op_call *call) { return draw(call); }
 kn_status kn__host_dropout(kn_op_call *call) {
     const kn_attr_scalars *attr = call->attr;
     return random_run(call, call->in[0], call->in[1], attr->a, 0);

@@ -97,6 +97,10 @@ static inline void normal_block(real *y, const word_block *words, double mean, d
                     y[32 * g + 16 * pair + 8 * i + l] = (real)(mean + stddev * z[i]);
             }
 }
+static inline void exponential_block(real *y, const word_block *words, double rate) {
+    const uint32_t *w = &words->w[0][0][0];
+    for (int i = 0; i < WORDS; i++) y[i] = (real)kn__exponential_f32(w[i], rate);
+}
 static real below_of(real lo, real hi) { return kn__below_f32(lo, hi); }
 #else
 enum { PER_FILL = WORDS / 2 };
@@ -116,6 +120,13 @@ static inline void normal_block(real *y, const word_block *words, double mean, d
             kn__normal_pair_f64(z, w);
             for (int i = 0; i < 2; i++) y[16 * g + 8 * i + l] = mean + stddev * z[i];
         }
+}
+static inline void exponential_block(real *y, const word_block *words, double rate) {
+    for (int g = 0; g < GROUPS; g++)
+        for (int p = 0; p < 2; p++)
+            for (int l = 0; l < 8; l++)
+                y[16 * g + 8 * p + l] =
+                    kn__exponential_f64(words->w[g][2 * p][l], words->w[g][2 * p + 1][l], rate);
 }
 static real below_of(real lo, real hi) { return kn__below_f64(lo, hi); }
 #endif
@@ -151,6 +162,18 @@ void KN_LOOP(normal)(void *y, int64_t first, int64_t n, const int64_t state[2], 
         word_block words;
         words_fill(&words, counter, (uint64_t)state[0]);
         normal_block(block, &words, mean, stddev);
+        memcpy(out, block, (size_t)(n < PER_FILL ? n : PER_FILL) * sizeof(real));
+    }
+}
+
+void KN_LOOP(exponential)(void *y, int64_t first, int64_t n, const int64_t state[2], double rate) {
+    real *out = y;
+    uint64_t counter = counter_of(state, first, PER_FILL / GROUPS);
+    for (; n > 0; n -= PER_FILL, out += PER_FILL, counter += COUNTERS) {
+        real block[PER_FILL];
+        word_block words;
+        words_fill(&words, counter, (uint64_t)state[0]);
+        exponential_block(block, &words, rate);
         memcpy(out, block, (size_t)(n < PER_FILL ? n : PER_FILL) * sizeof(real));
     }
 }
