@@ -43,10 +43,8 @@ static __attribute__((noinline)) kn_status add_to(const kn__pass *pass, kn_tenso
         sum = dx;
     } else {
         sum = kn_add(*slot, dx);
-        if (sum)
-            sum = take(pass, sum);
-        else
-            status = kn_check();
+        if (sum) sum = take(pass, sum);
+        if (!sum) status = kn_check();
         kn_tensor_release(dx);
     }
     kn_tensor_release(*slot);
@@ -338,12 +336,13 @@ static kn_status node_back(kn__pass *pass, kn__node *n) {
     if (n->op == KN__OP_WATCH) return KN_OK;
     if (n->op == KN__OP_SPECIAL) return kn__special_of(*kn__node_special(n))->back(&b);
     const kn__rule *rule = &kn__rules[n->op];
+    kn_scope scope = kn__derivatives_begin(&b, rule);
     kn_status status = rule->all ? rule->all(&b) : each_input(&b, rule);
-    if (__builtin_expect(status < 0, 0)) {
-        int line;
-        const char *file = kn__node_site(&line, n);
-        if (file) kn_error_site(file, line);
-    }
+    kn_scope_end(&scope);
+    if (__builtin_expect(status == KN_OK, 1)) return KN_OK;
+    int line;
+    const char *file = kn__node_site(&line, n);
+    if (file) kn_error_site(file, line);
     return status;
 }
 

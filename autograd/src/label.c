@@ -50,3 +50,56 @@ const char *kn__derivative_label(int op, int i) {
     free(label);
     return none;
 }
+
+/* --- of a rule that delivers all gradients --- */
+
+typedef struct set_label {
+    struct set_label *next;
+    unsigned inputs;
+    bool by_name;
+    char text[];
+} set_label;
+
+static _Atomic(set_label *) sets[KN_OP_COUNT];
+
+/* "layernorm[1,2]", or "layernorm  d x,weight". */
+static void set_write(char *text, size_t bytes, int op, unsigned inputs, bool by_name) {
+    const kn_op_info *info = &kn_op_table[op];
+    size_t n = (size_t)snprintf(text, bytes, by_name ? "%s  d " : "%s[", info->name);
+    const char *comma = "";
+    for (int i = 0; i < KN_IN_NAMED && n < bytes; i++) {
+        if (!(inputs >> i & 1)) continue;
+        const char *name = by_name ? input_name(info, i) : NULL;
+        if (name)
+            n += (size_t)snprintf(text + n, bytes - n, "%s%s", comma, name);
+        else
+            n += (size_t)snprintf(text + n, bytes - n, "%s%d", comma, i + 1);
+        comma = ",";
+    }
+    if (!by_name && n < bytes) snprintf(text + n, bytes - n, "]");
+}
+
+/* Labels are few: those of the sets of inputs that programs ask for. */
+static const char *set_text(int op, unsigned inputs, bool by_name) {
+    enum { BYTES = 128 };
+    set_label *first = atomic_load_explicit(&sets[op], memory_order_acquire);
+    for (set_label *l = first; l; l = l->next)
+        if (l->inputs == inputs && l->by_name == by_name) return l->text;
+    set_label *made = malloc(sizeof *made + BYTES);
+    if (!made) return counted[op][0];
+    made->inputs = inputs;
+    made->by_name = by_name;
+    made->next = first;
+    set_write(made->text, BYTES, op, inputs, by_name);
+    while (!atomic_compare_exchange_weak(&sets[op], &made->next, made)) continue;
+    return made->text;
+}
+
+kn_scope kn__derivatives_begin(const kn__back *b, const kn__rule *rule) {
+    const int op = b->node->op;
+    bool is_named = kn_op_table[op].row || op == KN_OP_linear_act || op == KN_OP_conv_act;
+    unsigned inputs = 0;
+    if (!rule->all || is_named || !kn_prof_is_on_(KN_PROF_GRAD_)) return (kn_scope){0};
+    for (int i = 0; i < b->node->n_in; i++) inputs |= (unsigned)kn__back_wants(b, i) << i;
+    return kn_scope_begin_grad(set_text(op, inputs, kn_prof_is_on_(KN_PROF_ALL_)));
+}

@@ -238,6 +238,9 @@ typedef struct kn__rule {
     bool nograd;
 } kn__rule;
 extern const kn__rule kn__rules[KN_OP_COUNT] __attribute__((visibility("hidden")));
+/* The scope of an ALL rule, unless it or its kernels name the derivatives themselves:
+ * "layernorm[1,2]", "layernorm  d x,weight". Ended by kn_scope_end. */
+kn_scope kn__derivatives_begin(const kn__back *b, const kn__rule *rule);
 
 /* kn_gradients: where the gradient of a parameter goes; NULL: it was not asked for. */
 kn_tensor **kn__param_slot(const kn__pass *pass, const kn__param *p);

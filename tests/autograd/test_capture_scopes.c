@@ -133,6 +133,31 @@ static void a_scope_is_not_taken_for_the_one_around_it(void **state) {
     is_clock_coarse = false;
 }
 
+/* --- names of derivatives that one kernel makes --- */
+
+static void derivatives_of_one_call_name_their_inputs(void **state) {
+    (void)state;
+    static rows found;
+    KN_FRAME();
+    KN_SCOPE("norms");
+    kn_tensor *x = kn_ones(KN_SHAPE(4, 8)), *w = kn_ones(KN_SHAPE(8));
+    for (int n = 1; n <= 2; n++) { /* by x, and by both */
+        KN_TAPE();
+        kn_tensor *in[] = {kn_watch(x), n > 1 ? kn_watch(w) : w}, *d[2];
+        kn_tensor *y = kn_sum(kn_layernorm(in[0], in[1], KN_NONE, 1, 1e-5), KN_ALL, false);
+        assert_ok(kn_gradients(d, y, in, n, NULL));
+    }
+    found = (rows){.root = "norms"};
+    assert_ok(kn_prof_visit(note_row, &found));
+    int n_both = 0, n_x = 0;
+    for (int k = 0; k < found.n; k++) {
+        n_both += strstr(found.row[k].path, "layernorm  d x,weight/rownorm_back") != NULL;
+        n_x += strstr(found.row[k].path, "layernorm  d x/rownorm_back") != NULL;
+    }
+    assert_int_equal(n_both, 1);
+    assert_int_equal(n_x, 1);
+}
+
 /* --- names of passes --- */
 
 enum { PASSES = 3, RUNS = 3 };
@@ -285,6 +310,7 @@ int main(void) {
     return RUN_TESTS(OPS_TEST(replays_have_the_rows_of_the_step),
                      OPS_TEST(replays_of_fused_passes_too),
                      OPS_TEST(a_scope_is_not_taken_for_the_one_around_it),
+                     OPS_TEST(derivatives_of_one_call_name_their_inputs),
                      OPS_TEST(each_fused_pass_has_a_row_of_its_own),
                      OPS_TEST(so_have_replayed_passes_of_plans_that_ended),
                      OPS_TEST(watchers_of_a_replay_see_the_events_of_the_step),

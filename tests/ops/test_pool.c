@@ -109,6 +109,25 @@ static void windows_of_any_two_sizes_have_their_elements(void **state) {
     }
 }
 
+static void long_windows_that_are_even_have_their_elements(void **state) {
+    (void)state;
+    enum { H = 40, W = 34 };
+    KN_FRAME();
+    kn_tensor *line = kn_sin(kn_affine(kn_arange(0, 2 * H * W, 1, KN_F32), 0.7, 0));
+    kn_tensor *x = kn_reshape(line, KN_SHAPE(1, 2, H, W));
+    for (int64_t out = 1; out <= 2; out++) {
+        kn_tensor *y = kn_adaptive_maxpool(x, KN_SHAPE(2, out));
+        assert_shape(y, KN_SHAPE(1, 2, 2, out));
+        for (int64_t i = 0; i < 4 * out; i++) {
+            double most = -INFINITY;
+            int64_t row = i / out * (H / 2), column = i % out * (W / out);
+            for (int64_t k = 0; k < H / 2 * (W / out); k++)
+                most = fmax(most, ops_at(x, (row + k / (W / out)) * W + column + k % (W / out)));
+            assert_close(ops_at(y, i), most, 0, 0);
+        }
+    }
+}
+
 /* A window larger than x is one, which ends beyond it. */
 static void what_ceil_pools_is_put_back(void **state) {
     (void)state;
@@ -181,6 +200,7 @@ int main(void) {
         OPS_TEST(pooling_to_a_size_equals_pytorch), OPS_TEST(wide_lines_are_averaged_too),
         OPS_TEST(averages_of_ones_are_one), OPS_TEST(unpooling_puts_maxima_back_as_pytorch),
         OPS_TEST(windows_of_any_two_sizes_have_their_elements),
+        OPS_TEST(long_windows_that_are_even_have_their_elements),
         OPS_TEST(what_ceil_pools_is_put_back), OPS_TEST(values_or_offsets_alone_are_had),
         OPS_TEST(bad_input_gives_a_message));
 }

@@ -4,7 +4,9 @@
  *
  * The program's own kn_alloc stands before the library's. */
 #include <dlfcn.h>
+#include <knet/data.h>
 #include <knet/layer.h>
+#include <knet/models.h>
 #include <knet/scale.h>
 #include <knet/tape.h>
 
@@ -186,7 +188,46 @@ static void every_allocation_may_fail_for_good(void **state) {
     fail_everywhere();
 }
 
+/* A step of a model whose update fails leaves nothing that the next one adds to. */
+static void a_failed_step_is_done_again(void **state) {
+    (void)state;
+    double moved[2];
+    for (int fails = 0; fails < 2; fails++) {
+        kn_params *params = NULL;
+        kn_model *model = NULL;
+        kn_optim *optim = NULL;
+        kn_ema *ema = NULL;
+        kn_loader *loader = NULL;
+        kn_batch batch;
+        assert_ok(kn_params_create(&params, NULL));
+        assert_ok(kn_model_create(&model, "softmax", params));
+        assert_ok(kn_sgd_create(&optim, params, 0.1, NULL));
+        assert_ok(kn_ema_create(&ema, params, 0.5));
+        assert_ok(kn_loader_create_synthetic(&loader, 100, NULL));
+        assert_true(kn_loader_next(loader, &batch));
+        {
+            KN_FRAME();
+            kn_tensor *loss = NULL, *before = kn_affine(kn_params_find(params, "fc.weight"), 1, 0);
+            if (fails) { /* weights that are averages are not updated */
+                assert_ok(kn_ema_swap(ema));
+                assert_fails(kn_model_step(&loss, model, optim, &batch), KN_ERR_INVALID,
+                             "the weights are averages");
+                assert_ok(kn_ema_swap(ema));
+            }
+            assert_ok(kn_model_step(&loss, model, optim, &batch));
+            kn_tensor *d = kn_sub(kn_params_find(params, "fc.weight"), before);
+            assert_ok(kn_item(&moved[fails], kn_sum_square(d, KN_ALL, false)));
+        }
+        kn_loader_destroy(loader);
+        kn_ema_destroy(ema);
+        kn_optim_destroy(optim);
+        kn_model_destroy(model);
+        kn_params_destroy(params);
+    }
+    assert_true(moved[0] > 0 && moved[0] == moved[1]);
+}
+
 int main(void) {
-    return RUN_TESTS(TEST(every_allocation_may_fail_once),
-                     TEST(every_allocation_may_fail_for_good));
+    return RUN_TESTS(TEST(every_allocation_may_fail_once), TEST(every_allocation_may_fail_for_good),
+                     TEST(a_failed_step_is_done_again));
 }

@@ -192,7 +192,11 @@ kn_status kn_model_step(kn_tensor **loss, const kn_model *model, kn_optim *optim
     if (!has_all(model, batch, "kn_model_step")) return kn_check();
     int n = model->kind->turns ? model->kind->turns->n : 0;
     KN_TRY(kn__model_turns_fit(model, optim));
-    for (int i = n ? 0 : -1; i < n; i++) KN_TRY(turn_step(&sum, model, optim, batch, i));
+    for (int i = n ? 0 : -1; i < n; i++) {
+        kn_status status = turn_step(&sum, model, optim, batch, i);
+        if (status < 0) kn_params_grad_zero(model->params); /* a step after this one adds to none */
+        KN_TRY(status);
+    }
     kn_tensor *out = kn_affine(sum, 1, 0);
     if (!out) return kn_check();
     *loss = out;

@@ -120,7 +120,8 @@ KN_API kn_tensor *kn_model_predict(const kn_model *model, const kn_batch *batch)
 /* The loss of a turn, under the tape; INVALID for a model without. */
 KN_API kn_tensor *kn_model_turn_loss(const kn_model *model, const kn_batch *batch, int turn);
 /* One step of training for the batch: forward, backward and update, of each turn if it has turns,
- * with tapes of its own. Sets *loss, in the caller's frame, to the (sum of the) loss. */
+ * with tapes of its own. Sets *loss, in the caller's frame, to the (sum of the) loss. A step that
+ * fails leaves no gradients. */
 KN_API KN_MUST_CHECK kn_status kn_model_step(kn_tensor **loss, const kn_model *model,
                                              kn_optim *optim, const kn_batch *batch);
 /* Whether the loss is the cross-entropy of predict's scores: labels are classes then. */
