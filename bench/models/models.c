@@ -55,7 +55,8 @@ static double answer(kn__model_steps *s, const char *what, int64_t count, bool a
     if (captured && !s->capture[KN__STEPS_TRAIN] && kn__model_steps_capture(s) < 0) return -1;
     kn_layer_thaw(kn_model_net(s->model));
     if (frozen && kn_freeze(s->model) < 0) return -1;
-    if (kn__model_steps_time(&times, s, part, count) == KN_OK)
+    if (kn__model_steps_warm_up(s, part) == KN_OK &&
+        kn__model_steps_time(&times, s, part, count) == KN_OK)
         out = strcmp(what, "peak") ? times.ns[times.n / 2] : (double)times.live_max;
     free(times.ns);
     return out;

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# models_cli.sh KNET JSON_GET CASE: the list of models, their training on made-up data and texts, their measurement.
+# models_cli.sh KNET JSON_GET CASE PREDICT_PROGRAM: the list of models, their training on made-up data and texts, their measurement.
 set -euo pipefail
 export LC_ALL=C.UTF-8   # for the patterns below
-knet=$1 json_get=$2 case=$3
+knet=$1 json_get=$2 case=$3 predicts=$4
 source "$(dirname "$0")/cli_checks.sh"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -31,7 +31,13 @@ bench)
   want 0 "$knet" bench tagger --json --steps 4 --batch 2 --threads 1 --dtype f64
   [ "$(json batch)" = 2 ] && [ "$(json threads)" = 1 ] && [ "$(json dtype)" = f64 ] || fail 'what was asked for'
   [ "$(json train.steps)" = 4 ] && [ "$(json infer.steps)" = 4 ] || fail 'steps'
-  [ "$(json train.live_bytes_max)" -gt "$(json infer.live_bytes_max)" ] || fail 'memory of gradients'
+  for model in tagger gpt; do # inference without the gradients and the optimiser's state
+    want 0 "$predicts" $model;                        alone=$(cat out)
+    want 0 "$knet" bench $model --json --steps 2 --threads 1
+    [ "$(json infer.live_bytes_max)" = "$alone" ] || fail "$model: $(json infer.live_bytes_max) bytes live, $alone alone"
+    [ "$(json infer.live_bytes_max)" -lt $(($(json train.live_bytes_max) / 2)) ] || fail "$model: memory of training"
+  done
+  [ "$(json infer.reserved_bytes_max)" -lt "$(json train.reserved_bytes_max)" ] || fail 'memory that training reserved'
   want 0 "$knet" bench cifar_bn --json --steps 1 --recompute off; most=$(json train.live_bytes_max)
   want 0 "$knet" bench cifar_bn --json --steps 1 --recompute on
   [ "$(json train.live_bytes_max)" -lt $((most * 95 / 100)) ] || fail 'nothing was computed again'
@@ -39,6 +45,19 @@ bench)
   want 0 "$knet" bench cifar_bn --frozen --steps 3 --batch 4; out_has '^infer .* ms a step'
   want 0 env KNET_TIMER=1,out=/dev/null "$knet" bench mlp --steps 3
   out_has '^ +[0-9.]+ ms  dnnl_sgemm|^ +[0-9.]+ ms  linear'
+  want 0 env KNET_TIMER=1,out=/dev/null "$knet" bench softmax --json --steps 1
+  ! grep -q '"calls":0' out || fail 'scopes of other steps'
+  # The ops of the steps, without those of the warm-up.
+  want 0 env KNET_TIMER=1,out=/dev/null "$knet" bench cifar_bn --json --steps 3 --threads 1
+  for part in train infer; do
+    sum=0
+    for ((i = 0; i < 10; i++)); do
+      calls=$(json $part.ops.$i.calls)
+      [ "$calls" -gt 0 ] && [ $((calls % 3)) = 0 ] || fail "$part: $calls calls of $(json $part.ops.$i.op) in 3 steps"
+      sum=$((sum + $(json $part.ops.$i.ns_per_step)))
+    done
+    [ $((sum * 10)) -gt $(($(json $part.min_ns) * 8)) ] || fail "$part: the ops take $sum ns of $(json $part.min_ns)"
+  done
   want 2 "$knet" bench mlp --device sim; err_has 'computes nothing'
   for type in f16 bf16; do
     want 0 "$knet" bench lenet --dtype $type --batch 8 --steps 2; out_has "batch 8, $type; cpu"

@@ -60,9 +60,10 @@ typedef struct result {
     int n_ops;
 } result;
 
-/* Keeps the rows with the longest times. */
+/* Keeps the rows with the longest times. Scopes of the warm-up alone have no calls. */
 static bool op_add(void *ctx, const kn_prof_row *row) {
     result *r = ctx;
+    if (!row->n_calls) return true;
     int at = r->n_ops < OPS_MAX ? r->n_ops++ : OPS_MAX;
     while (at > 0 && r->op[at - 1].own_ns < row->own_ns) {
         if (at < OPS_MAX) r->op[at] = r->op[at - 1];
@@ -91,8 +92,7 @@ static void ops_json(result *r, int64_t n_steps) {
     }
 }
 
-/* n_steps: those that the timer saw. */
-static void part_json(result *r, const char *what, const kn__step_times *t, int64_t n_steps) {
+static void part_json(result *r, const char *what, const kn__step_times *t) {
     kn__text *out = &r->report.text;
     kn__text_printf(out, ",\"%s\":{\"median_ns\":%.0f,\"min_ns\":%.0f,\"spread_ns\":%.0f", what,
                     median(t), t->ns[0], spread(t));
@@ -100,11 +100,11 @@ static void part_json(result *r, const char *what, const kn__step_times *t, int6
                     ",\"steps\":%" PRId64 ",\"samples_per_second\":%.6g,\"live_bytes_max\":%" PRIu64
                     ",\"reserved_bytes_max\":%" PRIu64 ",\"ops\":[",
                     t->n, 1e9 * (double)r->n / median(t), t->live_max, t->reserved_max);
-    ops_json(r, n_steps);
+    ops_json(r, t->n);
     kn__text_puts(out, "]}");
 }
 
-static void part_text(result *r, const char *what, const kn__step_times *t, int64_t n_steps) {
+static void part_text(result *r, const char *what, const kn__step_times *t) {
     kn__output *report = &r->report;
     double rate = 1e9 * (double)r->n / median(t);
     char samples[32];
@@ -119,58 +119,82 @@ static void part_text(result *r, const char *what, const kn__step_times *t, int6
                     kn__bytes_text((double)t->reserved_max).text);
     for (int i = 0; i < r->n_ops; i++)
         kn__output_line(report, "       %10.3f ms  %s\n",
-                        (double)r->op[i].own_ns * 1e-6 / (double)n_steps, r->op[i].label);
+                        (double)r->op[i].own_ns * 1e-6 / (double)t->n, r->op[i].label);
 }
 
 /* --- the measurement --- */
 
-static kn_status part_run(result *r, kn__model_steps *steps, const char *name, int what) {
-    enum { WARM_UP = 2 };
+static void head_print(result *r, const kn__model_steps *steps) {
+    const options *o = r->options;
+    int64_t n_params = kn_params_numel(steps->params);
+    int threads = kn_frame_threads();
+    char params[32];
+    kn__count_text(params, sizeof params, n_params);
+    kn__output_line(&r->report, "%s: %s parameters, batch %" PRId64 ", %s; %s, %d thread%s\n",
+                    o->model[0], params, steps->n, o->dtype, kn_device_name(r->device), threads,
+                    threads == 1 ? "" : "s");
+    if (o->common.json)
+        kn__text_printf(&r->report.text,
+                        "{\"model\":\"%s\",\"parameters\":%" PRId64 ",\"batch\":%" PRId64
+                        ",\"dtype\":\"%s\",\"device\":\"%s\",\"threads\":%d",
+                        o->model[0], n_params, steps->n, o->dtype, kn_device_name(r->device),
+                        threads);
+}
+
+static kn_status part_measure(result *r, kn__model_steps *steps, const char *name, int what) {
     kn__step_times times = {0};
-    r->n_ops = 0;
     bool timed = getenv("KNET_TIMER") != NULL;
-    if (timed) timed = kn_prof_reset() == KN_OK;
+    r->n = steps->n;
+    r->n_ops = 0;
+    KN_TRY(kn__model_steps_warm_up(steps, what));
+    if (timed) timed = kn_prof_reset() == KN_OK; /* without the warm-up */
     kn_status status = kn__model_steps_time(&times, steps, what, r->options->steps);
     if (status == KN_OK && timed) status = kn_prof_visit_flat(op_add, r);
     if (status == KN_OK && r->options->common.json)
-        part_json(r, name, &times, times.n + WARM_UP);
+        part_json(r, name, &times);
     else if (status == KN_OK)
-        part_text(r, name, &times, times.n + WARM_UP);
+        part_text(r, name, &times);
     free(times.ns);
+    return status;
+}
+
+/* Makes the model ready for one kind of step. */
+static kn_status part_prepare(const options *o, kn__model_steps *steps, int what) {
+    kn_pool *pool = kn_device_pool(kn_frame_device());
+    kn__recompute_set(steps->model, o->recompute);
+    if (o->capture) KN_TRY(kn__model_steps_capture(steps));
+    if (what == KN__STEPS_INFER) {
+        kn_optim_destroy(steps->optim);
+        steps->optim = NULL;
+        if (o->frozen) KN_TRY(kn_freeze(steps->model));
+    }
+    if (!pool) return KN_OK;
+    KN_TRY(kn_pool_sync(pool)); /* returns what the other kind reserved */
+    return kn_pool_trim(pool, 0);
+}
+
+/* Each kind of step has a model of its own: gradients live as long as their parameters. */
+static kn_status part_run(result *r, const char *name, int what) {
+    const options *o = r->options;
+    kn__model_steps steps = {0};
+    kn_status status = kn__model_steps_open(&steps, o->model[0], o->batch, kn_frame_dtype());
+    if (status == KN_OK && what == KN__STEPS_TRAIN) head_print(r, &steps);
+    if (status == KN_OK) status = part_prepare(o, &steps, what);
+    if (status == KN_OK) status = part_measure(r, &steps, name, what);
+    kn__model_steps_close(&steps);
     return status;
 }
 
 static kn_status bench(result *r) {
     const options *o = r->options;
-    kn__model_steps steps = {0};
-    char params[32];
     KN_FRAME(.device = r->device, .threads = (int)o->threads, .record = KN_OFF);
-    kn_status status = kn_check();
-    kn_dtype dtype = strcmp(o->dtype, "f64") == 0 ? KN_F64 : KN_F32;
-    KN_FRAME(.dtype = dtype, .autocast = kn__autocast_find(o->dtype));
-    if (status == KN_OK) status = kn__model_steps_open(&steps, o->model[0], o->batch, dtype);
-    if (status == KN_OK) {
-        r->n = steps.n;
-        kn__count_text(params, sizeof params, kn_params_numel(steps.params));
-        kn__output_line(&r->report, "%s: %s parameters, batch %" PRId64 ", %s; %s, %d thread%s\n",
-                        o->model[0], params, steps.n, o->dtype, kn_device_name(r->device),
-                        kn_frame_threads(), kn_frame_threads() == 1 ? "" : "s");
-        kn__text *out = &r->report.text;
-        if (o->common.json)
-            kn__text_printf(out,
-                            "{\"model\":\"%s\",\"parameters\":%" PRId64 ",\"batch\":%" PRId64
-                            ",\"dtype\":\"%s\",\"device\":\"%s\",\"threads\":%d",
-                            o->model[0], kn_params_numel(steps.params), steps.n, o->dtype,
-                            kn_device_name(r->device), kn_frame_threads());
-        kn__recompute_set(steps.model, o->recompute);
-        if (o->capture) status = kn__model_steps_capture(&steps);
-        if (status == KN_OK) status = part_run(r, &steps, "train", KN__STEPS_TRAIN);
-        if (status == KN_OK && o->frozen) status = kn_freeze(steps.model);
-        if (status == KN_OK) status = part_run(r, &steps, "infer", KN__STEPS_INFER);
-        if (o->common.json) kn__text_puts(out, "}\n");
-    }
-    kn__model_steps_close(&steps);
-    return status;
+    KN_TRY(kn_check());
+    KN_FRAME(.dtype = strcmp(o->dtype, "f64") == 0 ? KN_F64 : KN_F32,
+             .autocast = kn__autocast_find(o->dtype));
+    KN_TRY(part_run(r, "train", KN__STEPS_TRAIN));
+    KN_TRY(part_run(r, "infer", KN__STEPS_INFER));
+    if (o->common.json) kn__text_puts(&r->report.text, "}\n");
+    return KN_OK;
 }
 
 static int run(void *options_of) {
@@ -199,7 +223,8 @@ const kn__command kn__cmd_bench = {
     .description =
         "Measures a training step (forward, backward, update) and an inference of a model on one "
         "made-up batch: the median and the least time, the spread that half of the times lie "
-        "within, samples a second, and the most memory.",
+        "within, samples a second, and the most memory, which inference has without gradients "
+        "and optimiser.",
     .operand = &operand,
     .opts = table,
     .n_opts = sizeof table / sizeof *table,

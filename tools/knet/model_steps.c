@@ -119,16 +119,24 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+typedef kn_status (*step_fn)(kn__model_steps *steps);
+static step_fn step_of(int what) {
+    return what == KN__STEPS_TRAIN ? kn__model_steps_train : kn__model_steps_infer;
+}
+
+kn_status kn__model_steps_warm_up(kn__model_steps *s, int what) {
+    step_fn step = step_of(what);
+    KN_TRY(step(s));
+    return step(s);
+}
+
 kn_status kn__model_steps_time(kn__step_times *out, kn__model_steps *s, int what, int64_t n) {
-    kn_status (*step)(kn__model_steps *) =
-        what == KN__STEPS_TRAIN ? kn__model_steps_train : kn__model_steps_infer;
+    step_fn step = step_of(what);
     kn_pool *pool = kn_device_pool(kn_frame_device());
     kn_pool_stats stats = {0};
     int64_t room = n ? n : STEPS_MAX;
     *out = (kn__step_times){.ns = malloc((size_t)room * sizeof(double))};
     if (!out->ns) return KN_FAIL(KN_ERR_OOM, "no memory for %lld times", (long long)room);
-    KN_TRY(step(s));
-    KN_TRY(step(s));
     if (pool) kn_pool_peaks_reset(pool);
     uint64_t begin = kn__now_ns(CLOCK_MONOTONIC), at = begin;
     while (out->n < room && (n || out->n < STEPS_MIN || at - begin < TIME_NS)) {

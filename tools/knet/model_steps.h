@@ -26,12 +26,16 @@ kn_status kn__model_steps_infer(kn__model_steps *steps);
 
 /* Times of single steps, ns; the list is the caller's to free. */
 typedef struct kn__step_times {
-    double *ns;                      /* ascending */
-    int64_t n;                       /* how many */
-    uint64_t live_max, reserved_max; /* bytes of the pool, at most, parameters and batch included */
+    double *ns; /* ascending */
+    int64_t n;  /* how many */
+    /* Bytes of the pool, at most, with all that it holds: parameters, batch, and after a training
+     * step the gradients and the optimiser's state. */
+    uint64_t live_max, reserved_max;
 } kn__step_times;
 enum { KN__STEPS_TRAIN, KN__STEPS_INFER };
-/* Two steps to warm up, then n, or, with n 0, five or more for about a second. */
+/* Two steps. */
+kn_status kn__model_steps_warm_up(kn__model_steps *steps, int what);
+/* After the warm-up: n steps, or, with n 0, five or more for about a second. */
 kn_status kn__model_steps_time(kn__step_times *out, kn__model_steps *steps, int what, int64_t n);
 
 #endif
