@@ -110,6 +110,12 @@ train)
   done
   want 2 "$knet" train linear;                           err_has 'linear reads no files; use --synthetic'
   want 2 "$knet" eval linear --weights t.st;             err_has 'linear reads no files; use --synthetic'
+  no_data='gru_imdb has no default data; give --data FILE or --synthetic'
+  want 2 "$knet" train gru_imdb;                         err_has "$no_data"
+  for command in eval predict; do
+    want 2 "$knet" $command gru_imdb --weights t.st;     err_has "$no_data"
+  done
+  want 1 "$knet" train gru_imdb --data no/imdb.npz;      err_has 'no/imdb.npz.*: No such file'
   ;;
 sample)
   for i in $(seq 300); do printf 'abcdefgh\n'; done >text

@@ -337,7 +337,7 @@ static void the_optimiser_of_the_record_steps(void **state) {
     }
 }
 
-static void a_kind_without_facts_makes_no_data(void **state) {
+static void a_kind_without_facts_or_files_has_no_data(void **state) {
     (void)state;
     kn_dataset *data = NULL;
     kn_model_kind bare = *kn_model_kind_find("mlp");
@@ -346,6 +346,8 @@ static void a_kind_without_facts_makes_no_data(void **state) {
                  "the model mlp states no data");
     assert_fails(kn_model_data_read(&data, kn_model_kind_find("connect4"), NULL, KN_TRAIN),
                  KN_ERR_UNSUPPORTED, "connect4 reads no files");
+    assert_fails(kn_model_data_read(&data, kn_model_kind_find("gru_imdb"), NULL, KN_TRAIN),
+                 KN_ERR_INVALID, "the model gru_imdb has no default data; give a path");
 }
 
 static void a_text_makes_samples_of_both_splits(void **state) {
@@ -376,6 +378,6 @@ int main(void) {
         TEST(gradients_in_mixed_precision_move_as_by_rounded_parameters),
         TEST_LONG(models_learn_in_mixed_precision), TEST(parameters_of_f64_need_no_frame_of_f64),
         TEST(characters_may_be_integers_of_any_size), TEST(trees_without_nodes_are_an_error),
-        TEST(the_optimiser_of_the_record_steps), TEST(a_kind_without_facts_makes_no_data),
+        TEST(the_optimiser_of_the_record_steps), TEST(a_kind_without_facts_or_files_has_no_data),
         TEST(a_text_makes_samples_of_both_splits));
 }

@@ -84,7 +84,7 @@ static int options_check(const options *o) {
     if (strcmp(o->device, "sim") == 0)
         return kn__fail_usage("device sim computes nothing; use cpu, cuda or cuda:N");
     if (!o->weights) return kn__fail_usage("--weights FILE is needed: what knet train saved");
-    return kn__model_data_check(o->model[0], o->synthetic);
+    return kn__model_data_check(o->model[0], o->synthetic, o->data_dir);
 }
 
 static kn_status session_open(session *s) {

@@ -77,7 +77,8 @@ static const kn__opt table[] = {
      .initial = "f32", .help = "mixed precision: activations of 16 bits, weights of f32",
      .remark = "f16 scales the loss, as --loss-scale does"},
     {"data", KN__OPT_FOLDER, AT(data_dir), .value_name = "DIR", .not_with = "synthetic",
-     .initial_shown = "/usr/share/datasets/fashion-mnist, of text models a licence",
+     .initial_shown =
+         "/usr/share/datasets/fashion-mnist, of text models a licence, of gru_imdb none",
      .help = "folder of images, or the model's text or reviews",
      .remark = "idx files as of MNIST, CIFAR's files, or train/CLASS/IMAGE.png and test/..."},
     {"synthetic", KN__OPT_FLAG, AT(synthetic), .help = "use made-up data, which needs no files"},
@@ -146,7 +147,7 @@ static int options_check(const options *o) {
         return kn__fail_usage("--ema %g: the decay is in (0, 1)", o->ema);
     exit_code = kn__update_check(o->optimizer, &o->update);
     if (o->capture && !exit_code) exit_code = kn__model_capture_check(o->model[0], "--capture");
-    return exit_code ? exit_code : kn__model_data_check(o->model[0], o->synthetic);
+    return exit_code ? exit_code : kn__model_data_check(o->model[0], o->synthetic, o->data_dir);
 }
 
 /* All ranks stop, and end alike, whichever of them had the signal. */

@@ -32,10 +32,14 @@ kn_status kn__model_loader(kn_loader **out, const char *model, bool made, const 
     return status;
 }
 
-int kn__model_data_check(const char *model, bool made) {
+int kn__model_data_check(const char *model, bool made, const char *path) {
     const kn_model_facts *facts = kn_model_kind_find(model)->facts;
-    if (made || facts->read || !facts->made) return KN__EXIT_OK;
-    return kn__fail_usage("the model %s reads no files; use --synthetic", model);
+    if (made) return KN__EXIT_OK;
+    if (!facts->read && facts->made)
+        return kn__fail_usage("the model %s reads no files; use --synthetic", model);
+    if (path || !facts->path || *facts->path) return KN__EXIT_OK;
+    return kn__fail_usage("the model %s has no default data; give --data FILE or --synthetic",
+                          model);
 }
 
 int kn__model_capture_check(const char *model, const char *option) {

@@ -8,8 +8,9 @@
  * its own). The error of data that is less than a batch names --batch. */
 kn_status kn__model_loader(kn_loader **out, const char *model, bool made, const char *path,
                            kn_vocab *vocab, const kn_loader_options *options);
-/* KN__EXIT_USAGE after a message for a model without files whose data isn't made up. */
-int kn__model_data_check(const char *model, bool made);
+/* KN__EXIT_USAGE after a message if the data isn't made up, and the model reads no files, or path
+ * is NULL and the model has no default data. */
+int kn__model_data_check(const char *model, bool made, const char *path);
 /* The same for a model whose steps no capture records, where option, "--capture", asks for one. */
 int kn__model_capture_check(const char *model, const char *option);
 /* Loads the weights of a file, the averages of knet train --ema where it has them; *averaged says

@@ -231,6 +231,8 @@ kn_status kn_model_data_read(kn_dataset **out, const kn_model_kind *kind, const 
     KN_SCOPE("read data");
     KN_TRY(facts_check(kind, "data"));
     const kn_model_facts *f = kind->facts;
+    if (!path && f->path && !*f->path)
+        return KN_FAIL(KN_ERR_INVALID, "the model %s has no default data; give a path", kind->name);
     if (!path) path = f->path ? f->path : KN__FASHION;
     if (f->read) return f->read(out, f, path, split);
     if (f->made)

@@ -44,7 +44,8 @@ const kn_model_kind kn__gru_imdb = {
         .optimizer = "adam",
         .lr = 0.001,
         .optim = kn__optim_adam,
-        .read = kn__read_reviews}};
+        .read = kn__read_reviews,
+        .path = ""}};
 
 /* --- the next character: karpathy/char-rnn --- */
 

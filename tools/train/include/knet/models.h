@@ -47,7 +47,7 @@ typedef struct kn_model_facts {
     /* Reads a split. NULL: images, or where `made` is set no files. */
     kn_status (*read)(kn_dataset **out, const struct kn_model_facts *facts, const char *path,
                       kn_split split);
-    const char *path;     /* its default data; NULL: Fashion-MNIST */
+    const char *path;     /* its default data; NULL: Fashion-MNIST; "": none */
     uint64_t reserved[4]; /* zero */
 } kn_model_facts;
 
@@ -147,7 +147,8 @@ KN_API KN_MUST_CHECK kn_status kn_freeze(kn_model *model);
 KN_API KN_MUST_CHECK kn_status kn_model_data_make(kn_dataset **out, const kn_model_kind *kind,
                                                   int64_t n, kn_split split);
 /* Reads a split of the kind's data: images, a text, reviews. path NULL: as its facts state. Errors:
- * UNSUPPORTED for a model that reads no files. */
+ * UNSUPPORTED for a model that reads no files; INVALID for a NULL path where its facts state none.
+ */
 KN_API KN_MUST_CHECK kn_status kn_model_data_read(kn_dataset **out, const kn_model_kind *kind,
                                                   const char *path, kn_split split);
 /* The same of a model of texts, by the vocabulary of another text, such as the one that it was
