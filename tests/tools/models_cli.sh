@@ -13,7 +13,16 @@ case $case in
 list)
   want 0 "$knet" models
   out_has '^resnet50 +25,557,032  ImageNet'
-  [ "$(wc -l <out)" -ge 30 ] || fail "$(wc -l <out) models"
+  [ "$(grep -cE '^[a-z]' out)" -ge 30 ] || fail "$(grep -cE '^[a-z]' out) models"
+  # Below a model the published results, wrapped.
+  [ "$(grep -A2 '^vgg_cifar ' out)" = 'vgg_cifar           3,441,592  CIFAR-10
+    10 epochs on a K80: MXNet 145 s, Knet 159, Chainer 162, PyTorch 169,
+    TensorFlow 173; accuracy 76 to 79 %' ] || fail 'results of vgg_cifar'
+  grep -A1 '^cifar_bn ' out | grep -q '^vgg16 ' || fail 'results of cifar_bn'
+  awk 'length > 80 { exit 1 }' out || fail 'more than 80 columns'
+  n=$(awk '/^ / && !below { n++ } { below = /^ / } END { print n }' out)
+  want 0 "$knet" models --json
+  [ "$(grep -c '"published":"' out)" = "$n" ] || fail "$n models with results in the list"
   want 0 "$knet" models vgg_cifar
   out_has '^parameters +3,441,592$'; out_has '^step +batch 64, momentum, rate 0.01$'; out_has 'Knet 159'
   want 2 "$knet" models vgg;           err_has "unknown model 'vgg'; did you mean 'vgg16'"

@@ -20,10 +20,21 @@ static void shape_text(char *out, size_t out_bytes, const kn_model_facts *f) {
              f->words ? " words" : "");
 }
 
+/* The model, and in lines of their own the published results. */
 static void model_line(kn__output *report, const kn_model_kind *kind) {
+    enum { INDENT = 4 };
+    const kn_model_facts *f = kind->facts;
+    kn__text published = {0};
     char params[32];
-    kn__count_text(params, sizeof params, kind->facts->n_params);
-    kn__output_line(report, "%-16s %12s  %s\n", kind->name, params, kind->facts->data);
+    kn__count_text(params, sizeof params, f->n_params);
+    kn__output_line(report, "%-16s %12s  %s\n", kind->name, params, f->data);
+    if (!f->published) return;
+    kn__text_wrap(&published, f->published, INDENT, 0, KN__HELP_WIDTH);
+    if (published.failed)
+        report->text.failed = true;
+    else
+        kn__output_line(report, "%s", published.data);
+    kn__text_release(&published);
 }
 
 static void model_print(kn__output *report, const kn_model_kind *kind) {
@@ -85,13 +96,13 @@ const kn__command kn__cmd_models = {
     .name = "models",
     .summary = "list the models",
     .description =
-        "Lists the models that knet train, eval and bench know, with their parameters and the data "
-        "they are for. With a model's name: also its samples, its optimiser, and the results that "
-        "others published, each on a machine of its own.",
+        "Lists the models that knet train, eval and bench know, with their parameters, the data "
+        "they are for, and the results that others published, each on a machine of its own. With a "
+        "model's name: also its samples and its optimiser.",
     .operand = &operand,
     .has_result = true,
     .examples = (const kn__pair[]){{"knet models", "all of them"},
-                                   {"knet models resnet50", "one, with published results"},
+                                   {"knet models resnet50", "one, with its step"},
                                    {NULL, NULL}},
     .options_bytes = sizeof(options),
     .run = run,
