@@ -31,8 +31,8 @@ def sgd(lr):
     return lambda p: torch.optim.SGD(p, lr)
 
 
-def momentum(lr):
-    return lambda p: torch.optim.SGD(p, lr, momentum=0.9)
+def momentum(lr, gamma=0.9):
+    return lambda p: torch.optim.SGD(p, lr, momentum=gamma)
 
 
 def adam(lr):
@@ -108,7 +108,8 @@ MODELS = {
     "mlp": (nets.mlp, C, images(*DIGIT), sgd(0.15), {}),
     "lenet": (nets.lenet, C, images(*DIGIT), sgd(0.1), {}),
     "vgg_cifar": (nets.vgg_cifar, C, images(*CIFAR), momentum(0.01), dict(channels=50, hidden=512, classes=10)),
-    "cifar_bn": (nets.cifar_bn, C, images(*CIFAR), momentum(0.1), dict(channels=(16, 32, 64), hidden=100, classes=10)),
+    "cifar_bn": (nets.cifar_bn, C, images(*CIFAR), momentum(0.1, 0.95),
+                 dict(channels=(16, 32, 64), hidden=100, classes=10)),
     "vgg16": (nets.vgg16, C, images(*IMAGE), momentum(0.01), dict(channels=64, hidden=4096, classes=1000)),
     "densenet121": (nets.densenet, nets.marks_loss, marks, adam(1e-4),
                     dict(classes=14, growth=32, channels=64, blocks=(6, 12, 24, 16))),

@@ -32,6 +32,10 @@ static kn_tensor *predict(void *model, kn_layer *net, const kn_batch *batch) {
     return kn_layer_forward(net, kn__images_fit(batch->x, 3, s->side));
 }
 
+static kn_status optim(kn_optim **out, kn_params *params, double lr) {
+    return kn_momentum_create(out, params, lr, 0.95, NULL);
+}
+
 const kn_model_kind kn__cifar_bn = {
     .name = "cifar_bn",
     .summary = "three convolutions and two linear layers, with batch normalization",
@@ -49,4 +53,4 @@ const kn_model_kind kn__cifar_bn = {
                                      .n_made = 2560,
                                      .optimizer = "momentum",
                                      .lr = 0.1,
-                                     .optim = kn__optim_momentum}};
+                                     .optim = optim}};
