@@ -78,6 +78,7 @@ static kn_tensor *weighted(kn_tensor *terms, kn_tensor *weight) {
  * the value, probability of illegal moves, and decay of the weights. */
 static kn_tensor *loss(void *model, kn_layer *net, const kn_batch *batch) {
     const double eps = 1.2e-7;
+    if (!kn__batch_fits("connect4", "y", batch->y, "[B,16]")) return NULL;
     kn_tensor *out = predict(model, net, batch), *y = batch->y, *decay = NULL;
     kn_tensor *policy = columns(y, 0, 7), *result = columns(y, 7, 8), *weight = columns(y, 15, 16);
     kn_tensor *legal = kn_mul(columns(out, 0, 7), columns(y, 8, 15));

@@ -100,10 +100,12 @@ static kn_tensor *generated_constant(const kn__dcgan_sizes *s, kn_layer *net, in
 
 static kn_tensor *turn_loss(void *model, kn_layer *net, const kn_batch *batch, int turn) {
     const kn__dcgan_sizes *s = model;
+    int64_t n = kn__batch_size("dcgan", batch->x);
+    if (!n) return NULL;
     if (turn == GENERATOR)
-        return judged(net, kn__layer_apply(net, "generator", codes(s, net, batch->n)), 1);
+        return judged(net, kn__layer_apply(net, "generator", codes(s, net, n)), 1);
     kn_tensor *real = judged(net, images(s, batch), 1);
-    return kn_add(real, judged(net, generated_constant(s, net, batch->n), 0));
+    return kn_add(real, judged(net, generated_constant(s, net, n), 0));
 }
 
 /* The critic's scores of images. */
@@ -115,7 +117,9 @@ static kn_tensor *predict(void *model, kn_layer *net, const kn_batch *batch) {
  * on whose size it depends. Losses of the turns rise and fall against each other. */
 static kn_tensor *loss(void *model, kn_layer *net, const kn_batch *batch) {
     const kn__dcgan_sizes *s = model;
-    kn_tensor *made = kn__layer_apply(net, "generator", codes(s, net, batch->n));
+    int64_t n = kn__batch_size("dcgan", batch->x);
+    if (!n) return NULL;
+    kn_tensor *made = kn__layer_apply(net, "generator", codes(s, net, n));
     return kn_mse(kn_mean(made, KN_SHAPE(0), false), kn_mean(images(s, batch), KN_SHAPE(0), false),
                   KN_REDUCE_MEAN);
 }

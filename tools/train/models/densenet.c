@@ -69,6 +69,7 @@ static kn_tensor *predict(void *model, kn_layer *net, const kn_batch *batch) {
 }
 
 static kn_tensor *loss(void *model, kn_layer *net, const kn_batch *batch) {
+    if (!kn__batch_fits("densenet121", "y", batch->y, "marks [B,findings]")) return NULL;
     return kn_bce_logits(predict(model, net, batch), batch->y, KN_REDUCE_MEAN);
 }
 

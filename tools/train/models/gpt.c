@@ -40,7 +40,12 @@ static kn_tensor *embedded(kn_layer *net, kn_tensor *x) {
 
 /* x [B,T], T at most the length → [B,T,words] */
 static kn_tensor *predict(void *model, kn_layer *net, const kn_batch *batch) {
-    (void)model;
+    const kn__gpt_sizes *s = model;
+    char expected[64];
+    snprintf(expected, sizeof expected, "[B,T] with T at most %d", (int)s->length);
+    if (!kn__batch_fits("gpt", "x", batch->x, expected)) return NULL;
+    if (kn_tensor_shape(batch->x).dim[1] > s->length)
+        return kn__batch_fail("gpt", "x", batch->x, expected);
     kn_tensor *h = embedded(net, batch->x);
     return kn__layer_apply(net, "scores", kn__layer_apply(net, "blocks", h));
 }
@@ -48,6 +53,7 @@ static kn_tensor *predict(void *model, kn_layer *net, const kn_batch *batch) {
 static kn_tensor *loss(void *model, kn_layer *net, const kn_batch *batch) {
     const kn__gpt_sizes *s = model;
     kn_tensor *scores = predict(model, net, batch);
+    if (!scores || !kn__batch_fits("gpt", "y", batch->y, "the next word of each")) return NULL;
     return kn_cross_entropy(kn_reshape(scores, KN_SHAPE(-1, s->words)),
                             kn_reshape(batch->y, KN_SHAPE(-1)));
 }

@@ -135,6 +135,7 @@ kn_tensor *kn_model_loss(const kn_model *model, const kn_batch *batch) {
     KN_FRAME(.dtype = kn_params_dtype(model->params), .recompute = model->recomputes);
     if (model->kind->loss)
         return kn_keep(at_batch(model->kind->loss(model->self, model->net, batch), batch));
+    if (!kn__batch_fits(model->kind->name, "y", batch->y, "the class of each sample")) return NULL;
     return kn_keep(kn_cross_entropy(kn_model_predict(model, batch), batch->y));
 }
 

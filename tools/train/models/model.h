@@ -71,11 +71,20 @@ typedef struct kn__reinforce_sizes {
     int64_t rows, columns, hidden;
 } kn__reinforce_sizes;
 
+/* --- checks of a batch --- */
+/* Fails: "MODEL: PART is i64 [7]; expected [B,T]", or that it is missing where t is NULL. */
+void *kn__batch_fail(const char *model, const char *part, kn_tensor *t, const char *expected);
+/* Whether t is there and has the shape in `expected`, such as "words [B,2,T]": as many dimensions,
+ * and the sizes that are numbers; else fails. Without a bracket any shape fits. */
+bool kn__batch_fits(const char *model, const char *part, kn_tensor *t, const char *expected);
+/* The samples of x; 0 with an error if there are none. */
+int64_t kn__batch_size(const char *model, kn_tensor *x);
+
 /* --- shared by models --- */
 /* Images [B,C,H,W] as [B,channels,side,side]: zeros around smaller ones, one channel repeated. */
 kn_tensor *kn__images_fit(kn_tensor *x, int64_t channels, int64_t side);
 /* The mean cross-entropy of scores [T,B,V] and the words y [B,T]. */
-kn_tensor *kn__words_loss(kn_tensor *scores, kn_tensor *y);
+kn_tensor *kn__words_loss(const char *model, kn_tensor *scores, kn_tensor *y);
 /* x [B,T] as [T,B]. */
 kn_tensor *kn__time_first(kn_tensor *x);
 /* The layer of that name in self, applied to x. */

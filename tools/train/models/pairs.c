@@ -6,6 +6,10 @@
 
 #include "model.h"
 
+static bool is_pairs(const char *model, const kn_batch *batch) {
+    return kn__batch_fits(model, "x", batch->x, "[B,2,T]");
+}
+
 /* x [B,2,T] → [B,T]: source 0, target 1 */
 static kn_tensor *half(const kn_batch *batch, int64_t i) { return kn_select(batch->x, i, 1); }
 
@@ -40,6 +44,7 @@ static kn_tensor *lstm_predict(void *model, kn_layer *net,
                                const kn_batch *batch) { /* [T,B,words] */
     (void)model;
     kn_tensor *h = NULL, *c = NULL;
+    if (!is_pairs("seq2seq", batch)) return NULL;
     kn_tensor *source = kn__layer_apply(net, "source", kn__time_first(half(batch, 0)));
     kn_tensor *target = kn__layer_apply(net, "target", kn__time_first(half(batch, 1)));
     kn_tensor *encoded = kn_layer_rnn_forward(kn_layer_find(net, "encoder"), source,
@@ -51,7 +56,7 @@ static kn_tensor *lstm_predict(void *model, kn_layer *net,
 }
 
 static kn_tensor *lstm_loss(void *model, kn_layer *net, const kn_batch *batch) {
-    return kn__words_loss(lstm_predict(model, net, batch), batch->y);
+    return kn__words_loss("seq2seq", lstm_predict(model, net, batch), batch->y);
 }
 
 const kn_model_kind kn__seq2seq = {
@@ -154,6 +159,7 @@ static kn_tensor *cross(kn_layer *block, kn_tensor *x, kn_tensor *m) {
 static kn_tensor *transformer_predict(void *model, kn_layer *net, const kn_batch *batch) {
     const kn__pairs_sizes *s = model;
     char path[32];
+    if (!is_pairs("transformer", batch)) return NULL;
     kn_tensor *m =
         kn__layer_apply(net, "encoder", embedded(net, "source", half(batch, 0), s->width));
     kn_tensor *x = embedded(net, "target", half(batch, 1), s->width);
@@ -169,9 +175,10 @@ static kn_tensor *transformer_predict(void *model, kn_layer *net, const kn_batch
 
 static kn_tensor *transformer_loss(void *model, kn_layer *net, const kn_batch *batch) {
     const kn__pairs_sizes *s = model;
-    return kn_cross_entropy(
-        kn_reshape(transformer_predict(model, net, batch), KN_SHAPE(-1, s->words)),
-        kn_reshape(batch->y, KN_SHAPE(-1)));
+    kn_tensor *scores = transformer_predict(model, net, batch);
+    if (!scores || !kn__batch_fits("transformer", "y", batch->y, "the target's words")) return NULL;
+    return kn_cross_entropy(kn_reshape(scores, KN_SHAPE(-1, s->words)),
+                            kn_reshape(batch->y, KN_SHAPE(-1)));
 }
 
 const kn_model_kind kn__transformer = {

@@ -16,6 +16,7 @@ static kn_status gru_init(void *model, kn_layer *net) {
 /* x [B,T] → [B,classes]: by the state after the last step, padding included, as the original. */
 static kn_tensor *gru_predict(void *model, kn_layer *net, const kn_batch *batch) {
     (void)model;
+    if (!kn__batch_fits("gru_imdb", "x", batch->x, "[B,T]")) return NULL;
     kn_tensor *words = kn__layer_apply(net, "words", kn__time_first(batch->x)); /* [T,B,E] */
     kn_tensor *h = NULL;                                                        /* [1,B,H] */
     const kn_layer_rnn_state last = {.h_n = &h};
@@ -66,12 +67,13 @@ static kn_tensor *one_hot(kn_tensor *x, int64_t words) {
 /* x [B,T] → [T,B,words] */
 static kn_tensor *char_predict(void *model, kn_layer *net, const kn_batch *batch) {
     const kn__words_sizes *s = model;
+    if (!kn__batch_fits("char_lstm", "x", batch->x, "[B,T]")) return NULL;
     kn_tensor *x = one_hot(batch->x, s->words);
     return kn__layer_apply(net, "fc", kn__layer_apply(net, "lstm", x));
 }
 
 static kn_tensor *char_loss(void *model, kn_layer *net, const kn_batch *batch) {
-    return kn__words_loss(char_predict(model, net, batch), batch->y);
+    return kn__words_loss("char_lstm", char_predict(model, net, batch), batch->y);
 }
 
 /* The record adds 1e-8 outside the root, kn_rmsprop adds eps inside: 1e-16 has the same effect on
@@ -136,10 +138,10 @@ static kn_tensor *steps_predict(void *model, kn_layer *net, const kn_batch *batc
     enum { LAYERS_MAX = 4, STEPS_MAX = 512 };
     kn_tensor *h[LAYERS_MAX], *c[LAYERS_MAX], *y[STEPS_MAX];
     kn_shape shape = kn_tensor_shape(batch->x);
+    if (!kn__batch_fits("char_lstm_steps", "x", batch->x, "[B,T]")) return NULL;
+    if (shape.dim[1] > STEPS_MAX)
+        return kn__batch_fail("char_lstm_steps", "x", batch->x, "[B,T] with T at most 512");
     int steps = (int)shape.dim[1];
-    if (shape.n_dims != 2 || steps > STEPS_MAX)
-        return KN_FAIL_NULL(KN_ERR_SHAPE, "char_lstm_steps: x is [B,T] with T at most %d",
-                            (int)STEPS_MAX);
     kn_tensor *x = one_hot(batch->x, s->words);
     for (int64_t k = 0; k < s->layers; k++)
         h[k] = c[k] = kn_zeros(KN_SHAPE(shape.dim[0], s->hidden));
@@ -151,7 +153,7 @@ static kn_tensor *steps_predict(void *model, kn_layer *net, const kn_batch *batc
 }
 
 static kn_tensor *steps_loss(void *model, kn_layer *net, const kn_batch *batch) {
-    return kn__words_loss(steps_predict(model, net, batch), batch->y);
+    return kn__words_loss("char_lstm_steps", steps_predict(model, net, batch), batch->y);
 }
 
 const kn_model_kind kn__char_lstm_steps = {
@@ -178,12 +180,13 @@ static kn_status lm_init(void *model, kn_layer *net) {
 /* x [B,T] → [T,B,words] */
 static kn_tensor *lm_predict(void *model, kn_layer *net, const kn_batch *batch) {
     (void)model;
+    if (!kn__batch_fits("lstm_lm", "x", batch->x, "[B,T]")) return NULL;
     kn_tensor *words = kn__layer_apply(net, "words", kn__time_first(batch->x));
     return kn__layer_apply(net, "fc", kn__layer_apply(net, "lstm", words));
 }
 
 static kn_tensor *lm_loss(void *model, kn_layer *net, const kn_batch *batch) {
-    return kn__words_loss(lm_predict(model, net, batch), batch->y);
+    return kn__words_loss("lstm_lm", lm_predict(model, net, batch), batch->y);
 }
 
 const kn_model_kind kn__lstm_lm = {

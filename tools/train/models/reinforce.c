@@ -1,6 +1,7 @@
 /* REINFORCE, Williams 1992, on the game of catch: a ball falls from a random column, a paddle in
  * the last row moves left, stays or moves right, and the game ends with 1 if it catches the ball,
  * else -1. Games of a batch are played together, on the host. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -138,15 +139,17 @@ static kn_tensor *loss_of(games *g, kn_layer *net, const kn_batch *batch) {
  * the mean gain with a minus: -1 if all balls are caught. */
 static kn_tensor *loss(void *model, kn_layer *net, const kn_batch *batch) {
     const kn__reinforce_sizes *s = model;
-    kn_shape x = kn_tensor_shape(batch->x), y = kn_tensor_shape(batch->y);
-    if (x.n_dims != 3 || x.dim[1] != s->rows || x.dim[2] != s->columns || y.n_dims != 2 ||
-        y.dim[1] != s->rows - 1)
-        return KN_FAIL_NULL(KN_ERR_SHAPE, "reinforce: x is [B,%lld,%lld], y [B,%lld]",
-                            (long long)s->rows, (long long)s->columns, (long long)s->rows - 1);
+    char x[64], y[64];
+    snprintf(x, sizeof x, "[B,%d,%d]", (int)s->rows, (int)s->columns);
+    if (!kn__batch_fits("reinforce", "x", batch->x, x)) return NULL;
+    int64_t n = kn__batch_size("reinforce", batch->x);
+    if (!n) return NULL;
+    snprintf(y, sizeof y, "[%lld,%d]", (long long)n, (int)s->rows - 1);
+    if (!kn__batch_fits("reinforce", "y", batch->y, y)) return NULL;
     const float *boards = kn_data(from_net(batch->x)), *dice = kn_data(from_net(batch->y));
     if (!boards || !dice) return NULL;
     games g;
-    kn_tensor *out = games_init(&g, s, boards, dice, x.dim[0])
+    kn_tensor *out = games_init(&g, s, boards, dice, n)
                          ? loss_of(&g, net, batch)
                          : KN_FAIL_NULL(KN_ERR_OOM, "reinforce: no memory for the games");
     games_release(&g);

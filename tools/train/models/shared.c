@@ -1,5 +1,51 @@
 /* What several models share. */
+#include <stdlib.h>
+#include <string.h>
+
 #include "model.h"
+
+/* --- checks of a batch --- */
+
+void *kn__batch_fail(const char *model, const char *part, kn_tensor *t, const char *expected) {
+    char text[128];
+    if (kn_pending()) return NULL; /* the error that made t NULL */
+    if (!t)
+        return KN_FAIL_NULL(KN_ERR_INVALID, "%s: %s is missing; expected %s", model, part,
+                            expected);
+    return KN_FAIL_NULL(KN_ERR_SHAPE, "%s: %s is %s %s; expected %s", model, part,
+                        kn_dtype_name(kn_tensor_dtype(t)),
+                        kn_shape_text(text, sizeof text, kn_tensor_shape(t)), expected);
+}
+
+/* Whether the sizes are those of a text like "[B,2,T]": as many, and equal to its numbers. */
+static bool sizes_fit(kn_shape s, const char *at) {
+    int i = 0;
+    for (; *at && *at != ']'; i++) {
+        char *end = NULL;
+        int64_t want = strtoll(++at, &end, 10);
+        bool is_number = end != at && (*end == ',' || *end == ']');
+        if (i == s.n_dims || (is_number && want != s.dim[i])) return false;
+        at += strcspn(at, ",]");
+    }
+    return i == s.n_dims;
+}
+
+bool kn__batch_fits(const char *model, const char *part, kn_tensor *t, const char *expected) {
+    const char *sizes = strchr(expected, '[');
+    if (t && (!sizes || sizes_fit(kn_tensor_shape(t), sizes))) return true;
+    (void)kn__batch_fail(model, part, t, expected);
+    return false;
+}
+
+int64_t kn__batch_size(const char *model, kn_tensor *x) {
+    kn_shape s = kn_tensor_shape(x);
+    char text[128];
+    if (s.n_dims > 0 && s.dim[0] > 0) return s.dim[0];
+    if (s.n_dims == 0) return kn__batch_fail(model, "x", x, "[B,…]"), 0;
+    (void)KN_FAIL_NULL(KN_ERR_SHAPE, "%s: x is %s: B is 0; expected 1 or more", model,
+                       kn_shape_text(text, sizeof text, s));
+    return 0;
+}
 
 kn_tensor *kn__images_fit(kn_tensor *x, int64_t channels, int64_t side) {
     kn_shape s = kn_tensor_shape(x);
@@ -17,10 +63,10 @@ kn_tensor *kn__images_fit(kn_tensor *x, int64_t channels, int64_t side) {
 
 kn_tensor *kn__time_first(kn_tensor *x) { return kn_transpose(x, KN_SHAPE(1, 0)); }
 
-kn_tensor *kn__words_loss(kn_tensor *scores, kn_tensor *y) {
+kn_tensor *kn__words_loss(const char *model, kn_tensor *scores, kn_tensor *y) {
     kn_shape s = kn_tensor_shape(scores);
+    if (!scores || !kn__batch_fits(model, "y", y, "[B,T]")) return NULL;
     kn_tensor *labels = kn__time_first(y);
-    if (s.n_dims != 3) return scores; /* the error is pending */
     return kn_cross_entropy(kn_reshape(scores, KN_SHAPE(-1, s.dim[2])),
                             kn_reshape(labels, KN_SHAPE(-1)));
 }

@@ -10,6 +10,7 @@ static kn_status init(void *model, kn_layer *net) { /* x [B,…] → [B,n_out] *
 
 static kn_tensor *linear_loss(void *model, kn_layer *net, const kn_batch *batch) {
     (void)model;
+    if (!kn__batch_fits("linear", "y", batch->y, "a number for each sample")) return NULL;
     return kn_mse(kn_layer_forward(net, batch->x), batch->y, KN_REDUCE_MEAN);
 }
 

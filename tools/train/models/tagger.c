@@ -25,11 +25,12 @@ static kn_tensor *tags_of(kn_layer *net, kn_tensor *words) {
 
 static kn_tensor *predict(void *model, kn_layer *net, const kn_batch *batch) { /* x [B,T] */
     (void)model;
+    if (!kn__batch_fits("tagger", "x", batch->x, "[B,T]")) return NULL;
     return tags_of(net, kn__layer_apply(net, "words", kn__time_first(batch->x)));
 }
 
 static kn_tensor *loss(void *model, kn_layer *net, const kn_batch *batch) {
-    return kn__words_loss(predict(model, net, batch), batch->y);
+    return kn__words_loss("tagger", predict(model, net, batch), batch->y);
 }
 
 const kn_model_kind kn__tagger = {
@@ -110,8 +111,7 @@ static kn_tensor *spelled(kn_layer *net, const rare *r, kn_device *device, int64
 static kn_tensor *chars_predict(void *model, kn_layer *net, const kn_batch *batch) {
     const kn__tagger_sizes *s = model;
     kn_shape shape = kn_tensor_shape(batch->x);
-    if (shape.n_dims != 3)
-        return kn_pending() ? NULL : KN_FAIL_NULL(KN_ERR_SHAPE, "tagger_chars: x is [B,T,1+L]");
+    if (!kn__batch_fits("tagger_chars", "x", batch->x, "[B,T,1+L]")) return NULL;
     kn_tensor *index = kn__time_first(kn_select(batch->x, 0, 2)); /* [T,B] */
     kn_tensor *words = kn__layer_apply(net, "words", index);      /* [T,B,embed] */
     if (!words) return NULL;                                      /* of what isn't integers too */
@@ -134,7 +134,7 @@ static kn_tensor *chars_predict(void *model, kn_layer *net, const kn_batch *batc
 }
 
 static kn_tensor *chars_loss(void *model, kn_layer *net, const kn_batch *batch) {
-    return kn__words_loss(chars_predict(model, net, batch), batch->y);
+    return kn__words_loss("tagger_chars", chars_predict(model, net, batch), batch->y);
 }
 
 const kn_model_kind kn__tagger_chars = {

@@ -44,23 +44,42 @@ static bool forest_alloc(forest *f, int64_t n) {
     return f->word && f->left && f->right && f->begin && f->place;
 }
 
-/* The level of each node in `level`, -1 of padding; false if a child does not come before its
- * parent. Children's numbers are within their tree. */
-static bool levels_find(int64_t *level, int64_t *highest, const int64_t *x, int64_t B, int64_t N) {
+/* Checks the children of node k, which has some. */
+static kn_status children_check(const int64_t *level, const int64_t *x, int64_t k, int64_t N) {
+    const int64_t *node = x + k * FIELDS, at = k % N, tree = k / N;
+    if (node[LEFT] < 0 && node[RIGHT] < 0 && node[LEFT] >= -1 && node[RIGHT] >= -1) return KN_OK;
+    for (int side = LEFT; side <= RIGHT; side++) {
+        const char *why = node[side] >= N   ? "beyond the last node"
+                          : node[side] < -1 ? "no number of a node"
+                          : node[side] < 0  ? "missing beside the other; expected two or none"
+                          : node[side] >= at
+                              ? "not before it; children come before their parents in x"
+                          : level[k - at + node[side]] < 0 ? "padding"
+                                                           : NULL;
+        if (why)
+            return KN_FAIL(KN_ERR_INVALID,
+                           "tree_lstm: the %s child %lld of node %lld of tree %lld is %s",
+                           side == LEFT ? "left" : "right", (long long)node[side], (long long)at,
+                           (long long)tree, why);
+    }
+    return KN_OK;
+}
+
+/* The level of each node in `level`, -1 of padding. Children's numbers are within their tree. */
+static kn_status levels_find(int64_t *level, int64_t *highest, const int64_t *x, int64_t B,
+                             int64_t N) {
     *highest = -1;
     for (int64_t k = 0; k < B * N; k++) {
-        const int64_t *node = x + k * FIELDS;
-        int64_t at = k % N, first = k - at;
+        const int64_t *node = x + k * FIELDS, *tree = level + k / N * N;
         level[k] = node[WORD] >= 0 ? 0 : -1;
+        KN_TRY(children_check(level, x, k, N));
         if (node[LEFT] >= 0) {
-            if (node[LEFT] >= at || node[RIGHT] < 0 || node[RIGHT] >= at) return false;
-            int64_t a = level[first + node[LEFT]], b = level[first + node[RIGHT]];
-            if (a < 0 || b < 0) return false;
+            int64_t a = tree[node[LEFT]], b = tree[node[RIGHT]];
             level[k] = (a > b ? a : b) + 1;
         }
         if (level[k] > *highest) *highest = level[k];
     }
-    return true;
+    return *highest < 0 ? KN_FAIL(KN_ERR_INVALID, "tree_lstm: x has no words") : KN_OK;
 }
 
 /* x [B,N,3] on the host. */
@@ -80,21 +99,28 @@ static void forest_fill(forest *f, const int64_t *level, const int64_t *x, int64
         if (level[k] < 0) f->place[k] = f->place[k / N * N];
 }
 
+static bool is_forest(kn_tensor *x) {
+    const char *expected = "i64 [B,N,3]: word, left and right child";
+    char text[128];
+    if (!kn__batch_fits("tree_lstm", "x", x, expected)) return false;
+    if (kn_tensor_dtype(x) == KN_I64) return true;
+    (void)KN_FAIL_NULL(KN_ERR_DTYPE, "tree_lstm: x is %s %s; expected %s",
+                       kn_dtype_name(kn_tensor_dtype(x)),
+                       kn_shape_text(text, sizeof text, kn_tensor_shape(x)), expected);
+    return false;
+}
+
 static kn_status forest_read(forest *f, kn_tensor *x) {
     kn_shape s = kn_tensor_shape(x);
     const int64_t *data = x ? kn_data(kn_to(x, kn_device_host())) : NULL;
     KN_TRY(kn_check());
-    if (!x || s.n_dims != 3 || s.dim[2] != FIELDS || kn_tensor_dtype(x) != KN_I64)
-        return KN_FAIL(KN_ERR_SHAPE, "tree_lstm: x is i64 [B,N,3]: word, left and right child");
     int64_t all = s.dim[0] * s.dim[1], highest = 0;
     int64_t *level = calloc((size_t)all + 1, 8);
     kn_status status = KN_OK;
     if (!level || !forest_alloc(f, all))
         status = KN_FAIL(KN_ERR_OOM, "tree_lstm: no memory for %lld nodes", (long long)all);
-    else if (!levels_find(level, &highest, data, s.dim[0], s.dim[1]))
-        status = KN_FAIL(KN_ERR_INVALID, "tree_lstm: children come before their parents in x");
-    else if (highest < 0)
-        status = KN_FAIL(KN_ERR_INVALID, "tree_lstm: x has no words");
+    else
+        status = levels_find(level, &highest, data, s.dim[0], s.dim[1]);
     f->levels = highest + 1;
     if (status == KN_OK) forest_fill(f, level, data, s.dim[0], s.dim[1]);
     free(level);
@@ -157,6 +183,7 @@ static kn_tensor *predict(void *model, kn_layer *net, const kn_batch *batch) {
     kn_shape shape = kn_tensor_shape(batch->x);
     forest f = {.n = 0};
     kn_tensor *scores = NULL;
+    if (!is_forest(batch->x)) return NULL;
     if (forest_read(&f, batch->x) == KN_OK) {
         kn_device *device = kn_tensor_device(batch->x);
         kn_tensor *y = kn__layer_apply(net, "labels", nodes_run(net, &f, device));
@@ -174,7 +201,7 @@ static kn_tensor *predict(void *model, kn_layer *net, const kn_batch *batch) {
 static kn_tensor *loss(void *model, kn_layer *net, const kn_batch *batch) {
     const kn__tree_sizes *s = model;
     kn_tensor *scores = predict(model, net, batch);
-    if (!scores) return NULL;
+    if (!scores || !kn__batch_fits("tree_lstm", "y", batch->y, "labels [B,N]")) return NULL;
     return kn_cross_entropy_with(kn_reshape(scores, KN_SHAPE(-1, s->labels)),
                                  kn_reshape(batch->y, KN_SHAPE(-1)),
                                  &(kn_cross_entropy_options){.ignore_index = -1, .ignores = 1});

@@ -36,8 +36,10 @@ static kn_tensor *predict(void *model, kn_layer *net, const kn_batch *batch) {
  * numbers, -½ Σ (1 + log σ² - μ² - σ²). */
 static kn_tensor *loss(void *model, kn_layer *net, const kn_batch *batch) {
     (void)model;
+    int64_t n = kn__batch_size("vae", batch->x);
+    if (!n) return NULL;
     kn_tensor *mean, *log_var, *logits = run(net, batch->x, &mean, &log_var);
-    double share = 1 / (double)batch->n;
+    double share = 1 / (double)n;
     kn_tensor *pixels = kn_bce_logits(logits, kn_flatten(batch->x), KN_REDUCE_SUM);
     kn_tensor *terms = kn_sub(kn_add(kn_square(mean), kn_exp(log_var)), kn_affine(log_var, 1, 1));
     kn_tensor *divergence = kn_sum(terms, KN_ALL, false);
