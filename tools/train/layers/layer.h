@@ -97,6 +97,14 @@ void *kn__layer_fail(const kn__layer_kind *kind, const char *name, kn_status sta
 /* The error of options whose reserved fields are not zero; false then. */
 bool kn__layer_reserved(const kn__layer_kind *kind, const char *name, const uint64_t reserved[4]);
 
+/* --- initial values of recurrent layers (recurrent.c) --- */
+/* kn_layer_rnn with weights and biases uniform in ±bound; 0: as kn_layer_rnn. */
+kn_layer *kn__layer_rnn_init(kn_layer *parent, const char *name, int64_t n_in,
+                             const kn_rnn_options *options, double bound);
+/* Makes the input bias of each forget gate 1, so that an LSTM remembers from the start. No-op with
+ * an error pending. */
+void kn__layer_lstm_remember(kn_layer *lstm);
+
 extern const kn__layer_kind kn__layer_sequential_kind, kn__layer_residual_kind,
     kn__layer_batchnorm_kind, kn__layer_act_kind;
 

@@ -47,8 +47,8 @@ static kn_tensor *recurrent_forward(kn_layer *layer, kn_tensor *x) {
 static const kn__layer_kind recurrent_kind = {"kn_layer_rnn", sizeof(recurrent), recurrent_forward,
                                               .is_group = false};
 
-kn_layer *kn_layer_rnn(kn_layer *parent, const char *name, int64_t n_in,
-                       const kn_rnn_options *options) {
+kn_layer *kn__layer_rnn_init(kn_layer *parent, const char *name, int64_t n_in,
+                             const kn_rnn_options *options, double bound) {
     if (kn_pending()) return NULL;
     if (!options || options->hidden < 1 || n_in < 1)
         return kn__layer_fail(&recurrent_kind, name, KN_ERR_INVALID,
@@ -63,13 +63,33 @@ kn_layer *kn_layer_rnn(kn_layer *parent, const char *name, int64_t n_in,
     if (n < 0) return NULL;
     recurrent *l = kn__layer_add(parent, name, &recurrent_kind);
     if (!l) return NULL;
-    double bound = 1 / sqrt((double)options->hidden);
+    if (bound <= 0) bound = 1 / sqrt((double)options->hidden);
     l->options = *options;
     l->n_in = n_in;
     if (!(options->dropout > 0) || kn__layer_rng(&l->base))
         l->weight =
             kn__layer_param_add(&l->base, "weight", KN_SHAPE(n), kn_init_uniform(-bound, bound));
     return l->weight ? &l->base : kn__layer_undo(&l->base);
+}
+
+kn_layer *kn_layer_rnn(kn_layer *parent, const char *name, int64_t n_in,
+                       const kn_rnn_options *options) {
+    return kn__layer_rnn_init(parent, name, n_in, options, 0);
+}
+
+void kn__layer_lstm_remember(kn_layer *lstm) {
+    enum { FORGET = 1 }; /* of the gates i, f, g, o */
+    if (kn_pending()) return;
+    const recurrent *l = (recurrent *)lstm;
+    const kn_rnn_options *o = &l->options;
+    KN_FRAME(.record = KN_OFF);
+    for (int64_t k = 0; k < (o->layers ? o->layers : 1); k++) {
+        for (int d = 0; d <= (o->bidirectional ? 1 : 0); d++) {
+            kn_tensor *bias = kn_rnn_param(l->weight, l->n_in, o, k, d, FORGET, KN_RNN_INPUT_BIAS);
+            kn_status status = kn_fill_into(bias, 1);
+            if (status < 0) kn_error_defer(status);
+        }
+    }
 }
 
 kn_tensor *kn_layer_rnn_forward(kn_layer *rnn, kn_tensor *x, const kn_layer_rnn_state *state) {

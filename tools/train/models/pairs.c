@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "layers/layer.h"
 #include "model.h"
 
 static bool is_pairs(const char *model, const kn_batch *batch) {
@@ -21,8 +22,8 @@ static kn_status lstm_init(void *model, kn_layer *net) {
     const kn_layer_linear_options bare = {.no_bias = 1};
     kn_layer_embedding(net, "source", s->words, s->width, NULL);
     kn_layer_embedding(net, "target", s->words, s->width, NULL);
-    kn_layer_rnn(net, "encoder", s->width, &rnn);
-    kn_layer_rnn(net, "decoder", s->width, &rnn);
+    kn__layer_lstm_remember(kn_layer_rnn(net, "encoder", s->width, &rnn));
+    kn__layer_lstm_remember(kn_layer_rnn(net, "decoder", s->width, &rnn));
     kn_layer_linear(net, "attention", s->width, s->width, &bare);
     kn_layer_linear(net, "combine", 2 * s->width, s->width,
                     &(kn_layer_linear_options){.act = kn_tanh, .no_bias = 1});

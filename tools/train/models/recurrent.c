@@ -1,6 +1,8 @@
 /* Recurrent networks over words and characters: sentiment, language models. */
+#include <knet/op.h>
 #include <stdio.h>
 
+#include "layers/layer.h"
 #include "model.h"
 
 /* --- sentiment of a text: ilkarman/DeepLearningFrameworks --- */
@@ -48,13 +50,24 @@ const kn_model_kind kn__gru_imdb = {
         .read = kn__read_reviews,
         .path = ""}};
 
-/* --- the next character: karpathy/char-rnn --- */
+/* --- the next character: karpathy/char-rnn ---
+ * Two things of the record are not built: it carries the LSTM's state from batch to batch, here
+ * each batch begins with zeros; and it multiplies the rate by 0.97 per epoch from epoch 10 on. */
+
+#define BOUND 0.08 /* of the initial values */
+
+/* Weights and biases uniform in ±0.08. */
+static kn_layer *char_linear(kn_layer *net, const char *name, int64_t n_in, int64_t n_out) {
+    const kn_init uniform = kn_init_uniform(-BOUND, BOUND);
+    return kn_layer_linear(net, name, n_in, n_out,
+                           &(kn_layer_linear_options){.weight = uniform, .bias = uniform});
+}
 
 static kn_status char_init(void *model, kn_layer *net) {
     const kn__words_sizes *s = model;
-    kn_layer_rnn(net, "lstm", s->words,
-                 &(kn_rnn_options){.hidden = s->hidden, .layers = s->layers});
-    kn_layer_linear(net, "fc", s->hidden, s->words, NULL);
+    const kn_rnn_options lstm = {.hidden = s->hidden, .layers = s->layers};
+    kn__layer_lstm_remember(kn__layer_rnn_init(net, "lstm", s->words, &lstm, BOUND));
+    char_linear(net, "fc", s->hidden, s->words);
     return kn_check();
 }
 
@@ -104,17 +117,26 @@ const kn_model_kind kn__char_lstm = {
 
 /* --- the same, an op at a time for each step, as nngraph did --- */
 
+/* Makes the bias of the forget gate, the second one, 1. */
+static void remember(kn_layer *i2h, int64_t hidden) {
+    if (kn_pending()) return;
+    KN_FRAME(.record = KN_OFF);
+    kn_tensor *bias = kn_tensor_view(kn_layer_param(i2h, "bias"), KN_SHAPE(hidden), hidden);
+    kn_status status = kn_fill_into(bias, 1);
+    if (status < 0) kn_error_defer(status);
+}
+
 static kn_status steps_init(void *model, kn_layer *net) {
     const kn__words_sizes *s = model;
     char name[32];
     for (int64_t k = 0; k < s->layers; k++) {
         int64_t from = k ? s->hidden : s->words;
         snprintf(name, sizeof name, "i2h%d", (int)k);
-        kn_layer_linear(net, name, from, 4 * s->hidden, NULL);
+        remember(char_linear(net, name, from, 4 * s->hidden), s->hidden);
         snprintf(name, sizeof name, "h2h%d", (int)k);
-        kn_layer_linear(net, name, s->hidden, 4 * s->hidden, NULL);
+        char_linear(net, name, s->hidden, 4 * s->hidden);
     }
-    kn_layer_linear(net, "fc", s->hidden, s->words, NULL);
+    char_linear(net, "fc", s->hidden, s->words);
     return kn_check();
 }
 
@@ -172,7 +194,8 @@ const kn_model_kind kn__char_lstm_steps = {
 static kn_status lm_init(void *model, kn_layer *net) {
     const kn__words_sizes *s = model;
     kn_layer_embedding(net, "words", s->words, s->embed, NULL);
-    kn_layer_rnn(net, "lstm", s->embed, &(kn_rnn_options){.hidden = s->hidden});
+    kn__layer_lstm_remember(
+        kn_layer_rnn(net, "lstm", s->embed, &(kn_rnn_options){.hidden = s->hidden}));
     kn_layer_linear(net, "fc", s->hidden, s->words, NULL);
     return kn_check();
 }

@@ -1,19 +1,22 @@
 /* Taggers of sentences: dynet-benchmark's bilstm-tagger and bilstm-tagger-withchar. */
 #include <stdlib.h>
 
+#include "layers/layer.h"
 #include "model.h"
 
 static kn_status init(void *model, kn_layer *net) {
     const kn__tagger_sizes *s = model;
     kn_layer_embedding(net, "words", s->words, s->embed, NULL);
-    kn_layer_rnn(net, "lstm", s->embed, &(kn_rnn_options){.hidden = s->hidden, .bidirectional = 1});
+    kn__layer_lstm_remember(kn_layer_rnn(
+        net, "lstm", s->embed, &(kn_rnn_options){.hidden = s->hidden, .bidirectional = 1}));
     kn_layer_linear(net, "mlp", 2 * s->hidden, s->mlp,
                     &(kn_layer_linear_options){.act = kn_tanh, .no_bias = 1});
     kn_layer_linear(net, "tags", s->mlp, s->tags, &(kn_layer_linear_options){.no_bias = 1});
     if (!s->chars) return kn_check();
     kn_layer_embedding(net, "chars", s->chars, s->char_embed, NULL);
-    kn_layer_rnn(net, "char_lstm", s->char_embed,
-                 &(kn_rnn_options){.hidden = s->embed / 2, .bidirectional = 1});
+    kn__layer_lstm_remember(
+        kn_layer_rnn(net, "char_lstm", s->char_embed,
+                     &(kn_rnn_options){.hidden = s->embed / 2, .bidirectional = 1}));
     return kn_check();
 }
 
