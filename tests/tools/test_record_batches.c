@@ -187,8 +187,32 @@ static void a_child_that_is_no_node_is_an_error(void **state) {
     fixture_release(&f);
 }
 
+/* --- characters --- */
+
+static void a_character_beyond_the_words_is_an_error(void **state) {
+    (void)state;
+    static const char *const names[] = {"char_lstm", "char_lstm_steps"};
+    static const kn_dtype dtypes[] = {KN_I64, KN_I32, KN_U8};
+    int64_t text[12] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 8, 8};
+    for (int i = 0; i < 6; i++) {
+        fixture f;
+        fixture_init(&f, names[i / 3]);
+        KN_FRAME(.record = KN_OFF);
+        for (text[7] = 8; text[7] < 10; text[7]++) {
+            kn_tensor *x = kn_tensor_from(text, KN_I64, KN_SHAPE(2, 6));
+            kn_tensor *y = kn_model_logits(f.model, kn_cast(x, dtypes[i % 3]));
+            if (text[7] == 9) {
+                assert_null(y);
+                assert_fails(kn_check(), KN_ERR_INVALID, "index 9 is outside 9 elements");
+            }
+            assert_ok(kn_check());
+        }
+        fixture_release(&f);
+    }
+}
+
 int main(void) {
     return RUN_TESTS(TEST(a_batch_that_does_not_fit_is_named_with_its_shape),
-                     TEST(losses_count_the_samples_of_x),
-                     TEST(a_child_that_is_no_node_is_an_error));
+                     TEST(losses_count_the_samples_of_x), TEST(a_child_that_is_no_node_is_an_error),
+                     TEST(a_character_beyond_the_words_is_an_error));
 }

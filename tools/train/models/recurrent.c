@@ -71,10 +71,11 @@ static kn_status char_init(void *model, kn_layer *net) {
     return kn_check();
 }
 
-/* x [B,T] → [T,B,words] */
+/* x [B,T] → [T,B,words]. An error for a character beyond the words, which kn_one_hot makes zeros.
+ */
 static kn_tensor *one_hot(kn_tensor *x, int64_t words) {
-    KN_FRAME();
-    return kn_keep(kn_one_hot(kn__time_first(x), words));
+    KN_FRAME(.device = kn_tensor_device(x));
+    return kn_keep(kn_embedding(kn_eye(words, words), kn__time_first(x)));
 }
 
 /* x [B,T] → [T,B,words] */
