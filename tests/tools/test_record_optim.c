@@ -1,5 +1,5 @@
 /* The optimisers of the models of the record beside PyTorch's formulas, with the record's numbers:
- * two steps for gradients of 1e-5 and 0.1. */
+ * two steps for gradients of 1e-5 and 0.1. And the record's batches. */
 #include <knet/models.h>
 #include <knet/tape.h>
 #include <math.h>
@@ -114,4 +114,33 @@ static void optimisers_step_as_pytorchs(void **state) {
     }
 }
 
-int main(void) { return RUN_TESTS(TEST(optimisers_step_as_pytorchs)); }
+/* --- batches --- */
+
+static void batches_are_the_records(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        int64_t batch;
+    } of[] = {{"mlp", 100},     {"lenet", 128},    {"vgg_cifar", 64}, {"cifar_bn", 64},
+              {"gru_imdb", 64}, {"char_lstm", 50}, {"lstm_lm", 64},   {"seq2seq", 128},
+              {"tagger", 1},    {"tree_lstm", 1},  {"connect4", 1024}};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        const kn_model_facts *facts = kn_model_kind_find(of[i].name)->facts;
+        assert_int_equal(facts->batch, of[i].batch);
+    }
+}
+
+static void made_up_sets_have_a_batch(void **state) {
+    (void)state;
+    for (int i = 0; kn_model_kind_at(i); i++) {
+        const kn_model_facts *facts = kn_model_kind_at(i)->facts;
+        if (facts->n_made && facts->n_made < facts->batch)
+            fail_msg("%s: batches of %lld of %lld samples", kn_model_kind_at(i)->name,
+                     (long long)facts->batch, (long long)facts->n_made);
+    }
+}
+
+int main(void) {
+    return RUN_TESTS(TEST(optimisers_step_as_pytorchs), TEST(batches_are_the_records),
+                     TEST(made_up_sets_have_a_batch));
+}
