@@ -133,11 +133,11 @@ MODELS = {
     "reinforce": (nets.reinforce, nets.reinforce_loss, catch, adam(5e-3), dict(hidden=64)),
     "dcgan": (nets.dcgan, None, images(3, 64, 64), dcgan_adam, dict(side=64, colors=3, latent=100, channels=512)),
 }
-for name, blocks, bottleneck, first in (("18", (2, 2, 2, 2), False, False), ("34", (3, 4, 6, 3), False, False),
-                                        ("50", (3, 4, 6, 3), True, False), ("50_knet", (3, 4, 6, 3), True, True),
-                                        ("101", (3, 4, 23, 3), True, False), ("152", (3, 8, 36, 3), True, False)):
+for name, blocks, bottleneck, is_knet in (("18", (2, 2, 2, 2), False, False), ("34", (3, 4, 6, 3), False, False),
+                                          ("50", (3, 4, 6, 3), True, False), ("50_knet", (3, 4, 6, 3), True, True),
+                                          ("101", (3, 4, 23, 3), True, False), ("152", (3, 8, 36, 3), True, False)):
     MODELS["resnet" + name] = (nets.resnet, C, images(*IMAGE, classes=1000), momentum(0.1),
-                               dict(blocks=blocks, bottleneck=bottleneck, stride_first=first, **RESNET))
+                               dict(blocks=blocks, bottleneck=bottleneck, is_knet=is_knet, **RESNET))
 
 
 ON_GPU = False

@@ -143,18 +143,18 @@ def cifar_bn(net, x, channels, hidden, classes):
     return net.linear(x, "fc2", classes)
 
 
-def resnet(net, x, classes, channels, blocks, bottleneck, stride_first):
+def resnet(net, x, classes, channels, blocks, bottleneck, is_knet):
     def unit(x, name, i, n, k, stride=1):
         return net.bn(net.conv(x, f"{name}.conv{i}", n, k, stride, k // 2, bias=False), f"{name}.bn{i}")
 
     x = F.relu(net.bn(net.conv(x, "conv1", channels, 7, 2, 3, bias=False), "bn1"))
-    x = F.max_pool2d(x, 3, 2, 1)
+    x = F.max_pool2d(x, 3, 2, 0 if is_knet else 1)
     for i, n in enumerate(blocks):
         for j in range(n):
             name, width, stride = f"layer{i + 1}.{j}", channels << i, 2 if i and not j else 1
             to = 4 * width if bottleneck else width
             if bottleneck:
-                a, b = (stride, 1) if stride_first else (1, stride)
+                a, b = (stride, 1) if is_knet else (1, stride)
                 y = F.relu(unit(x, name, 1, width, 1, a))
                 y = unit(F.relu(unit(y, name, 2, width, 3, b)), name, 3, to, 1)
             else:

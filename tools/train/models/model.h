@@ -32,8 +32,10 @@ typedef struct kn__cifar_sizes {
 } kn__cifar_sizes;
 typedef struct kn__resnet_sizes {
     int64_t classes, channels, blocks[4];
-    bool bottleneck;   /* 1x1, 3x3, 1x1 instead of two 3x3 */
-    bool stride_first; /* in the first 1x1, as He et al. and Knet; else in the 3x3, as PyTorch */
+    bool bottleneck; /* 1x1, 3x3, 1x1 instead of two 3x3 */
+    /* Knet's: strides in the first 1x1, as He et al., and a pool without padding. Else PyTorch's:
+     * strides in the 3x3, and a pool with padding. */
+    bool is_knet;
 } kn__resnet_sizes;
 typedef struct kn__densenet_sizes {
     int64_t classes, growth, channels, blocks[4];

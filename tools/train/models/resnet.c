@@ -41,9 +41,9 @@ static int64_t block_add(kn_layer *stage, const char *name, const kn__resnet_siz
     int64_t to = s->bottleneck ? 4 * width : width;
     kn_layer *block = kn_layer_function(stage, name, block_forward, NULL);
     if (s->bottleneck) {
-        conv(block, "conv1", from, width, 1, s->stride_first ? stride : 1);
+        conv(block, "conv1", from, width, 1, s->is_knet ? stride : 1);
         norm(block, "bn1", width, kn_relu);
-        conv(block, "conv2", width, width, 3, s->stride_first ? 1 : stride);
+        conv(block, "conv2", width, width, 3, s->is_knet ? 1 : stride);
         norm(block, "bn2", width, kn_relu);
         conv(block, "conv3", width, to, 1, 1);
         norm(block, "bn3", to, NULL);
@@ -67,8 +67,9 @@ static kn_status init(void *model, kn_layer *net) { /* x [B,3,224,224] */
     char name[32];
     conv(net, "conv1", 3, s->channels, 7, 2); /* [B,64,112,112] */
     norm(net, "bn1", s->channels, kn_relu);
+    const int64_t padding = s->is_knet ? 0 : 1; /* [B,64,55,55] or [B,64,56,56] */
     kn_layer_maxpool(net, "maxpool", KN_SHAPE(3, 3),
-                     &(kn_pooling_options){.stride = {2, 2}, .padding = {1, 1}});
+                     &(kn_pooling_options){.stride = {2, 2}, .padding = {padding, padding}});
     for (int i = 0; i < 4; i++) {
         snprintf(name, sizeof name, "layer%d", i + 1);
         kn_layer *stage = kn_layer_sequential(net, name);
@@ -114,9 +115,10 @@ RESNET(resnet50, "50 layers of bottleneck blocks, as PyTorch's", 25557032,
        "features of 1,000 images on a K80: Knet 6.3 s, TensorFlow 6.5, PyTorch 7.7, MXNet 7.7, "
        "CNTK 8.5, Chainer 9.3",
        8, .blocks = {3, 4, 6, 3}, .bottleneck = true);
-RESNET(resnet50_knet, "the same with strides in the first convolution of a block, as Knet's",
-       25557032, "as resnet50", 8, .blocks = {3, 4, 6, 3}, .bottleneck = true,
-       .stride_first = true);
+RESNET(resnet50_knet,
+       "the same with strides in the first convolution of a block, and no padding of the pool, as "
+       "Knet's",
+       25557032, "as resnet50", 8, .blocks = {3, 4, 6, 3}, .bottleneck = true, .is_knet = true);
 RESNET(resnet101, "101 layers of bottleneck blocks", 44549160, NULL, 8, .blocks = {3, 4, 23, 3},
        .bottleneck = true);
 RESNET(resnet152, "152 layers of bottleneck blocks", 60192808, NULL, 8, .blocks = {3, 8, 36, 3},
