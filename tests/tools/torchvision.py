@@ -1,10 +1,11 @@
 #!/usr/bin/python3
 """Writes a safetensors file with the names and shapes of torchvision's weights, random ones, an input and its logits.
 
-    torchvision.py resnet50|densenet121_imagenet OUT.safetensors [--old]
+    torchvision.py MODEL OUT.safetensors [--old]
 
-The modules are written by hand with torchvision's names; --old gives DenseNet's layers the names of its first files.
-Exits with 77 without PyTorch.
+The modules of resnet50 and densenet121_imagenet are written by hand with torchvision's names, those of other models are
+torchvision's own; --old gives DenseNet's layers the names of its first files. Exits with 77 without PyTorch, or without
+torchvision where it is needed.
 """
 import json
 import re
@@ -86,6 +87,15 @@ class DenseNet121(nn.Module):
         return self.classifier(torch.relu(self.features(x)).mean((2, 3)))
 
 
+def library_net(name):
+    del sys.path[0]  # where this file has the name of the library
+    try:
+        import torchvision
+    except ImportError:
+        sys.exit(77)
+    return getattr(torchvision.models, name)(weights=None)
+
+
 def save(path, tensors):
     header, at = {}, 0
     for name, t in tensors.items():
@@ -102,7 +112,8 @@ def save(path, tensors):
 
 def main(model, path, old):
     torch.manual_seed(1)
-    net = {"resnet50": ResNet50, "densenet121_imagenet": DenseNet121}[model]().eval()
+    by_hand = {"resnet50": ResNet50, "densenet121_imagenet": DenseNet121}
+    net = (by_hand[model]() if model in by_hand else library_net(model)).eval()
     for module in net.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.running_mean.normal_(0, 0.1)

@@ -228,7 +228,9 @@ KN_API void kn_layer_recompute_set(kn_layer *layer, bool on);
  * that a kn_layer_function calls one by one run as before: kn_layer_forward_add runs a pair folded.
  */
 KN_API KN_MUST_CHECK kn_status kn_layer_freeze(kn_layer *root);
-/* Drops the folded weights. No-op on a root that is not frozen. */
+/* Drops the folded weights, with the layouts that convolutions keep of them (models.h, kn_freeze,
+ * says how large they are). Layouts of weights that no normalization follows stay until the weights
+ * are written or destroyed. No-op on a root that is not frozen. */
 KN_API void kn_layer_thaw(kn_layer *root);
 /* act(norm(layer(x)) + around): a forward of the layers in turn; frozen, one call. norm, around and
  * act may be NULL. For the blocks of a kn_layer_function. */
