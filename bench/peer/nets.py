@@ -107,14 +107,14 @@ def table(net, x, n_out):
     return net.linear(x.flatten(1), "fc", n_out)
 
 
-def mlp(net, x):
-    return net.linear(F.relu(net.linear(x.flatten(1), "fc1", 64)), "fc2", 10)
+def mlp(net, x, hidden=64, classes=10):
+    return net.linear(F.relu(net.linear(x.flatten(1), "fc1", hidden)), "fc2", classes)
 
 
-def lenet(net, x):
-    x = F.max_pool2d(F.relu(net.conv(x, "conv1", 20, 5)), 2)
-    x = F.max_pool2d(F.relu(net.conv(x, "conv2", 50, 5)), 2)
-    return net.linear(F.relu(net.linear(x.flatten(1), "fc1", 500)), "fc2", 10)
+def lenet(net, x, channels=(20, 50), hidden=500, classes=10):
+    x = F.max_pool2d(F.relu(net.conv(x, "conv1", channels[0], 5)), 2)
+    x = F.max_pool2d(F.relu(net.conv(x, "conv2", channels[1], 5)), 2)
+    return net.linear(F.relu(net.linear(x.flatten(1), "fc1", hidden)), "fc2", classes)
 
 
 def vgg_cifar(net, x, channels, hidden, classes):

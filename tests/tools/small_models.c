@@ -24,6 +24,8 @@ typedef struct entry {
 static const entry entries[] = {
     {"linear", SIZES(table, 5, 1), X(5), 0, 0, 2.0},
     {"softmax", SIZES(table, 12, 5), X(1, 3, 4), 0, 5, 1.2},
+    {"mlp", SIZES(mlp, 12, 6, 5), X(1, 3, 4), 0, 5, 1.2},
+    {"lenet", SIZES(lenet, 16, 4, {3, 5}, 8), X(1, 16, 16), 0, 4, 1.2},
     {"vgg_cifar", SIZES(vgg, 8, 4, 2, 6), X(3, 8, 8), 0, 4, 1.0},
     {"vgg16", SIZES(vgg, 32, 4, 2, 24), X(3, 32, 32), 0, 4, 1.3, 0.002},
     {"cifar_bn", SIZES(cifar, 8, 4, {2, 3, 4}, 5), X(3, 8, 8), 0, 4, 0.8},

@@ -10,13 +10,6 @@
 
 enum { STEPS = 10, BATCH = 20 };
 
-/* The i-th of the small models, and two that are small as they are. False: beyond the last. */
-static bool model_at(small_model *out, int i) {
-    static const char *const others[] = {"mlp", "lenet", NULL};
-    if (i < 2) *out = (small_model){.kind = *kn_model_kind_find(others[i]), .lr = 0.01};
-    return i < 2 || small_model_at(out, i - 2);
-}
-
 /* A way to train. */
 typedef struct way {
     int64_t accumulate;
@@ -115,13 +108,13 @@ static void same_losses(const small_model *small, const way *how) {
 static void captured_training_has_the_losses_of_plain_training(void **state) {
     (void)state;
     small_model small;
-    for (int i = 0; model_at(&small, i); i++) same_losses(&small, &(way){0});
+    for (int i = 0; small_model_at(&small, i); i++) same_losses(&small, &(way){0});
 }
 
 static void so_it_has_with_accumulated_batches_and_a_loss_scale(void **state) {
     (void)state;
     small_model small;
-    for (int i = 0; model_at(&small, i); i++) {
+    for (int i = 0; small_model_at(&small, i); i++) {
         if (!small.kind.turns) same_losses(&small, &(way){.accumulate = 3, .scaled = true});
     }
 }
@@ -132,7 +125,7 @@ static void so_it_has_with_averages_and_clipped_gradients(void **state) {
     for (int k = 0; k < 4; k++) {
         small_model small;
         int i = 0;
-        while (model_at(&small, i) && strcmp(small.kind.name, names[k]) != 0) i++;
+        while (small_model_at(&small, i) && strcmp(small.kind.name, names[k]) != 0) i++;
         bool clips = !small.kind.turns;
         same_losses(&small, &(way){.averaged = true, .clip_norm = clips ? 0.1 : 0});
         same_losses(&small, &(way){.averaged = true, .clip_each = clips ? 0.1 : 0});

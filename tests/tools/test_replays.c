@@ -69,14 +69,10 @@ static void fixture_release(fixture *f) {
     kn_params_destroy(f->params);
 }
 
-/* The i-th of the small models, and two that are small as they are. False: beyond the last. */
+/* The i-th of the small models. False: beyond the last. */
 static bool model_at(fixture *f, int i) {
-    static const char *const others[] = {"mlp", "lenet"};
     *f = (fixture){.params = NULL};
-    if (i < 2)
-        f->small.kind = *kn_model_kind_find(others[i]);
-    else if (!small_model_at(&f->small, i - 2))
-        return false;
+    if (!small_model_at(&f->small, i)) return false;
     fixture_init(f);
     return true;
 }

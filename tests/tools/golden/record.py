@@ -82,6 +82,8 @@ RESNET = dict(classes=4, channels=2, blocks=(1, 2, 1, 1))
 MODELS = {
     "linear": (nets.table, nets.line_loss, made(1, 6, 5), made(2, 6, 1), dict(n_out=1)),
     "softmax": (nets.table, nets.classes_loss, made(1, 4, 1, 3, 4), FOUR, dict(n_out=5)),
+    "mlp": (nets.mlp, nets.classes_loss, made(1, 4, 1, 3, 4), FOUR, dict(hidden=6, classes=5)),
+    "lenet": (nets.lenet, nets.classes_loss, made(7, 4, 1, 16, 16), FOUR, dict(channels=(3, 5), hidden=8, classes=4)),
     "vgg_cifar": (nets.vgg_cifar, nets.classes_loss, SMALL, FOUR, dict(channels=2, hidden=6, classes=4)),
     "vgg16": (nets.vgg16, nets.classes_loss, IMAGES, FOUR, dict(channels=2, hidden=24, classes=4)),
     "cifar_bn": (nets.cifar_bn, nets.classes_loss, SMALL, FOUR, dict(channels=(2, 3, 4), hidden=5, classes=4)),
@@ -90,7 +92,8 @@ MODELS = {
     "resnet50_knet": (nets.resnet, nets.classes_loss, IMAGES, FOUR, dict(bottleneck=True, is_knet=True, **RESNET)),
     "densenet121": (nets.densenet, nets.marks_loss, IMAGES, (made(4, 4, 3) > 0).double(),
                     dict(classes=3, growth=2, channels=4, blocks=(2, 1, 2, 1))),
-    "mobilenet_v2": (nets.mobilenet, nets.classes_loss, IMAGES, FOUR, dict(classes=4, last=16, divisor=16)),
+    "mobilenet_v2": (nets.mobilenet, nets.classes_loss, made(9, 16, 3, 32, 32), words(4, 16),
+                     dict(classes=4, last=16, divisor=16)),
     "gru_imdb": (nets.gru_imdb, nets.classes_loss, words(11, 3, 7), torch.tensor([1, 0, 1]),
                  dict(words=11, embed=5, hidden=6, classes=2)),
     "char_lstm": (nets.char_lstm, nets.words_loss, words(9, 3, 6), words(9, 3, 6).flip(1),

@@ -24,6 +24,12 @@ KN__MODELS(KN__MODEL_DECLARE)
 typedef struct kn__table_sizes {
     int64_t n_in, n_out;
 } kn__table_sizes;
+typedef struct kn__mlp_sizes {
+    int64_t pixels, hidden, classes;
+} kn__mlp_sizes;
+typedef struct kn__lenet_sizes {
+    int64_t side, classes, channels[2], hidden;
+} kn__lenet_sizes;
 typedef struct kn__vgg_sizes {
     int64_t side, classes, channels, hidden; /* of the first convolutions; of the linear layers */
 } kn__vgg_sizes;
