@@ -138,6 +138,16 @@ sample)
   { for i in $(seq 40); do printf 'hgfedcbahgfedhghhg\n'; done; cat text; } >other
   want 0 "$knet" eval gpt --data other --weights g.st --json
   awk -v a="$loss" -v b="$(json loss)" 'BEGIN { exit !(b < a + 0.01) }' || fail "loss $(json loss), of the text $loss"
+  # a state from step to step; words with spaces between them
+  want 0 "$knet" train char_lstm_steps --data text --batch 5 --epochs 8 --optimizer adam --lr 0.02 --checkpoint c.st --quiet
+  want 0 "$knet" sample char_lstm_steps --weights c.st --count 27 --temperature 0.1
+  [ "$(cat out)" = $'abcdefgh\nabcdefgh\nabcdefgh' ] || fail "$(cat out)"
+  for i in $(seq 150); do echo 'one two three four five six seven'; done >words
+  want 0 "$knet" train lstm_lm --data words --batch 5 --epochs 2 --optimizer adam --lr 0.01 --checkpoint l.st --quiet
+  want 0 "$knet" sample lstm_lm --weights l.st --count 24 --temperature 0.1; sentence=$(cat out)
+  [ "$(wc -w <out)" = 24 ] && [[ " $(head -c 240 words | tr '\n' ' ')" == *" $sentence"* ]] || fail "$sentence"
+  want 0 "$knet" sample lstm_lm --weights l.st --count 24 --temperature 0.1 --json
+  [ "$(json text)" = "$sentence" ] || fail "$(json text)"
   want 0 "$knet" sample gpt --count 20 --json --data text
   [ -n "$(json text)" ] || fail 'no text'
   for i in $(seq 300); do printf 'a\0b'; done >zeros # a zero byte is a character as others
