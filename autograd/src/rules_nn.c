@@ -68,7 +68,8 @@ static kn_tensor *weight_bias_back(kn__back *b, kn_tensor *x, kn_tensor *g) {
     }
     unsigned given = call.given;
     if (!kn_op_run(&call)) return NULL;
-    if (!(given & 2) && kn__back_deliver(b, 2, call.out[1]) < 0) return NULL;
+    kn_status status = given & 2 ? KN_OK : kn__back_deliver(b, 2, call.out[1]);
+    if (status < 0) return kn_error_defer(status);
     return given & 1 ? KN_NONE : call.out[0];
 }
 
@@ -167,7 +168,8 @@ static kn_tensor *relu_bias_back(kn__back *b, kn_tensor *y, int axis) {
     if (kn__back_last_use(b)) call.out[0] = b->g, call.given |= 1;
     kn_tensor *g = kn_op_run(&call);
     if (!g || db) return g;
-    return kn__back_deliver(b, 2, call.out[1]) < 0 ? NULL : g;
+    kn_status status = kn__back_deliver(b, 2, call.out[1]);
+    return status < 0 ? kn_error_defer(status) : g;
 }
 
 /* relu's gradient into b->g. With the bias's, if no gradient of it is wanted in turn: *bias is then

@@ -239,7 +239,8 @@ static bool is_spoiled(const kn_op_call *call, int i, const kn_tensor *t) {
 
 static kn_tensor *copy_of(kn_tensor *x) {
     kn_tensor *y = kn_tensor_new(x->storage->device, (kn_dtype)x->dtype, kn_tensor_shape(x));
-    return y && kn__overwrite(y, x) == KN_OK ? y : NULL;
+    kn_status status = y ? kn__overwrite(y, x) : KN_OK;
+    return status < 0 ? kn_error_defer(status) : y;
 }
 
 static kn_status run(kn_op_call *call) { return kn_op_run(call) ? KN_OK : kn_check(); }

@@ -10,7 +10,8 @@ static kn_tensor *orthogonal(int64_t rows, int64_t columns, double gain, kn_rng 
     bool wide = rows < columns;
     kn_tensor *x = kn_normal(wide ? KN_SHAPE(columns, rows) : KN_SHAPE(rows, columns), 0, 1, rng);
     kn_tensor *q, *r;
-    if (!x || kn_qr(&q, &r, x) < 0) return NULL;
+    kn_status status = x ? kn_qr(&q, &r, x) : KN_OK;
+    if (!x || status < 0) return kn_error_defer(status);
     /* R's diagonal, by columns: its signs make Q unique, and uniformly distributed. */
     kn_tensor *signs = kn_sign(kn_sum_mask(kn_tri_scale(r, 0, 1, 0), 1, false));
     q = kn_affine(kn_mul(q, signs), gain, 0);

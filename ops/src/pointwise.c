@@ -103,6 +103,7 @@ kn_tensor *kn__filled(const kn_tensor *x, double value, kn_dtype dtype, kn_shape
 }
 
 kn_tensor *kn_filled_like(const kn_tensor *like, double value) {
+    if (!like) return kn_op_fail(KN_OP_fill, KN_ERR_INVALID, "like is NULL");
     return kn__filled(like, value, (kn_dtype)like->dtype, kn_tensor_shape(like));
 }
 

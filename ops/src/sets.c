@@ -209,7 +209,9 @@ static bool are_near(double *least, double *most, kn_tensor *x) {
     if (is_float(x) || x->dtype == KN_BOOL || kn__ops_self->capture) return false;
     const double far = 0x1p52; /* doubles count in ones up to there */
     kn_tensor *low = kn_min(x, KN_ALL, false), *high = kn_max(x, KN_ALL, false);
-    if (!low || !high || kn_item(least, low) < 0 || kn_item(most, high) < 0) return false;
+    if (!low || !high) return false;
+    if (kn_item(least, low) < 0 || kn_item(most, high) < 0)
+        return kn_error_defer(kn_last_error()->status), false;
     return *least > -far && *most < far && *most - *least < (double)x->n;
 }
 
