@@ -20,7 +20,7 @@ static kn_tensor *orthogonal(int64_t rows, int64_t columns, double gain, kn_rng 
 
 kn_tensor *kn_orthogonal(kn_shape shape, double gain, kn_rng *rng) {
     KN__AS("orthogonal");
-    if (kn_pending()) return NULL;
+    if (kn_pending() || !kn__has_frame()) return NULL;
     int64_t n = kn__shape_numel(&shape);
     if (shape.n_dims < 2) {
         char text[256];

@@ -158,13 +158,14 @@ F(f_std_mean) {
 F(f_max_index) {
     CTX;
     kn_tensor *values, *indices;
-    if (kn_max_index(&values, &indices, kn_mul(x[0], x[0]), KN_SHAPE(1), false) < 0) return NULL;
+    if (kn_max_index(&values, &indices, kn_mul(x[0], x[0]), KN_SHAPE(1), false) < 0)
+        return GRAD_FAILED;
     return values;
 }
 F(f_min_index) {
     CTX;
     kn_tensor *values, *indices;
-    if (kn_min_index(&values, &indices, kn_mul(x[0], x[0]), KN_ALL, true) < 0) return NULL;
+    if (kn_min_index(&values, &indices, kn_mul(x[0], x[0]), KN_ALL, true) < 0) return GRAD_FAILED;
     return values;
 }
 F(f_cumsum) {
@@ -206,7 +207,7 @@ F(f_sort) {
 F(f_topk) {
     CTX;
     kn_tensor *values, *indices;
-    if (kn_topk(&values, &indices, kn_mul(x[0], x[0]), 2, -1, true) < 0) return NULL;
+    if (kn_topk(&values, &indices, kn_mul(x[0], x[0]), 2, -1, true) < 0) return GRAD_FAILED;
     return values;
 }
 static kn_tensor *along(kn_op op, kn_tensor *x) {

@@ -34,6 +34,8 @@ extern const int n_grad_statistics_cases;
 
 #define F(name) static kn_tensor *name(void *ctx, kn_tensor *const x[])
 #define CTX (void)ctx
+/* NULL, with the error of a call that returned its status pending. */
+#define GRAD_FAILED kn_error_defer(kn_last_error()->status)
 #define CASE(op, f, lo, hi, n, ...)                                                                \
     { KN_OP_##op, #f, f, n, {__VA_ARGS__}, lo, hi, false }
 #define C1(...)                                                                                    \

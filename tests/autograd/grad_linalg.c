@@ -169,41 +169,41 @@ F(f_logdet) {
 F(f_qr) {
     CTX;
     kn_tensor *q, *r;
-    if (kn_qr(&q, &r, stretched(x[0])) < 0) return NULL;
+    if (kn_qr(&q, &r, stretched(x[0])) < 0) return GRAD_FAILED;
     return kn_matmul(q, kn_mul(r, r), NULL);
 }
 F(f_qr_q) {
     CTX;
     kn_tensor *q;
-    return kn_qr(&q, NULL, stretched(x[0])) < 0 ? NULL : q;
+    return kn_qr(&q, NULL, stretched(x[0])) < 0 ? GRAD_FAILED : q;
 }
 F(f_lq) {
     CTX;
     kn_tensor *l, *q;
-    if (kn_lq(&l, &q, stretched(x[0])) < 0) return NULL;
+    if (kn_lq(&l, &q, stretched(x[0])) < 0) return GRAD_FAILED;
     return kn_matmul(kn_mul(l, l), q, NULL);
 }
 F(f_eigh) {
     CTX;
     kn_tensor *w, *v;
-    if (kn_eigh(&w, &v, spread(x[0])) < 0) return NULL;
+    if (kn_eigh(&w, &v, spread(x[0])) < 0) return GRAD_FAILED;
     return kn_mul(kn_mul(v, v), w);
 }
 F(f_eigh_values) {
     CTX;
     kn_tensor *w;
-    return kn_eigh(&w, NULL, spread(x[0])) < 0 ? NULL : w;
+    return kn_eigh(&w, NULL, spread(x[0])) < 0 ? GRAD_FAILED : w;
 }
 F(f_svd) {
     CTX;
     kn_tensor *u, *s, *vt;
-    if (kn_svd(&u, &s, &vt, stretched(x[0])) < 0) return NULL;
+    if (kn_svd(&u, &s, &vt, stretched(x[0])) < 0) return GRAD_FAILED;
     return kn_matmul(kn_mul(u, kn_mul(s, s)), vt, NULL);
 }
 F(f_svd_values) {
     CTX;
     kn_tensor *s;
-    return kn_svd(NULL, &s, NULL, stretched(x[0])) < 0 ? NULL : s;
+    return kn_svd(NULL, &s, NULL, stretched(x[0])) < 0 ? GRAD_FAILED : s;
 }
 F(f_axpby) {
     CTX;

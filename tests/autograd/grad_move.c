@@ -27,13 +27,13 @@ F(f_stack) {
 F(f_split) {
     CTX;
     kn_tensor *part[3];
-    if (kn_split_axis(part, SQUARE(x[0]), (const int64_t[]){1, 3, 1}, 3, 1) < 0) return NULL;
+    if (kn_split_axis(part, SQUARE(x[0]), (const int64_t[]){1, 3, 1}, 3, 1) < 0) return GRAD_FAILED;
     return kn_mul(kn_add(part[0], part[2]), part[1]);
 }
 F(f_unbind) {
     CTX;
     kn_tensor *part[3];
-    if (kn_unbind(part, SQUARE(x[0]), 3, 1) < 0) return NULL;
+    if (kn_unbind(part, SQUARE(x[0]), 3, 1) < 0) return GRAD_FAILED;
     return kn_mul(kn_add(part[0], part[2]), part[1]);
 }
 F(f_repeat) {

@@ -116,7 +116,8 @@ F(f_global_pools) {
 F(f_maxunpool) {
     CTX;
     kn_tensor *y, *offsets;
-    if (kn_maxpool_index(&y, &offsets, kn_square(x[0]), KN_SHAPE(2, 2), NULL) < 0) return NULL;
+    if (kn_maxpool_index(&y, &offsets, kn_square(x[0]), KN_SHAPE(2, 2), NULL) < 0)
+        return GRAD_FAILED;
     return kn_maxunpool(kn_mul(y, x[1]), offsets, KN_SHAPE(2, 2), KN_SCALAR, NULL);
 }
 F(f_unpool) {

@@ -79,7 +79,7 @@ F(f_relu) {
 /* Gates of a multiple of 128 columns, whose rows lie further apart; the weights are constants. */
 static kn_tensor *wide(kn_tensor *x, kn_rnn_options o) {
     kn_rng *rng = NULL;
-    if (kn_rng_create(&rng, 7) < 0) return NULL;
+    if (kn_rng_create(&rng, 7) < 0) return GRAD_FAILED;
     kn_tensor *w = kn_uniform(KN_SHAPE(kn_rnn_params(2, &o)), -0.3, 0.3, rng);
     kn_rng_destroy(rng);
     return kn_rnn(x, w, &o);
@@ -95,7 +95,7 @@ F(f_gru_wide) {
 /* The same mask each time. */
 static kn_tensor *with_dropout(const int64_t *rows, kn_tensor *const x[]) {
     kn_rng *rng = NULL;
-    if (kn_rng_create(&rng, 7) < 0) return NULL;
+    if (kn_rng_create(&rng, 7) < 0) return GRAD_FAILED;
     kn_rnn_options o = {
         .hidden = 2, .layers = 3, .dropout = 0.4, .rng = rng, .lengths = rows, .bidirectional = 1};
     kn_tensor *y = kn_rnn(x[0], x[1], &o);
@@ -132,7 +132,7 @@ F(f_attention_of_mask) {
 F(f_attention_dropout) {
     CTX;
     kn_rng *rng = NULL;
-    if (kn_rng_create(&rng, 11) < 0) return NULL;
+    if (kn_rng_create(&rng, 11) < 0) return GRAD_FAILED;
     kn_tensor *y = kn_attention(x[0], x[1], x[2],
                                 &(kn_attention_options){.mask = x[3], .dropout = 0.4, .rng = rng});
     kn_rng_destroy(rng);

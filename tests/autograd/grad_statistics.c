@@ -49,7 +49,7 @@ F(f_weights) {
 F(f_unique) {
     CTX;
     kn_tensor *values = NULL;
-    return kn_unique(&values, NULL, NULL, kn_square(x[0])) < 0 ? NULL : values;
+    return kn_unique(&values, NULL, NULL, kn_square(x[0])) < 0 ? GRAD_FAILED : values;
 }
 
 const grad_case grad_statistics_cases[] = {

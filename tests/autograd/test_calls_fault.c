@@ -232,7 +232,7 @@ static void initial_values_may_be_out_of_memory(void **state) {
     }
 }
 
-static void an_orthogonal_matrix_needs_no_memory_to_fail(void **state) {
+static void an_orthogonal_matrix_without_a_frame_is_an_error(void **state) {
     (void)state;
     kn_rng *rng = NULL;
     assert_ok(kn_rng_create(&rng, 1));
@@ -245,5 +245,5 @@ int main(void) {
                      OPS_TEST(gradients_of_functions_may_be_out_of_memory),
                      OPS_TEST(cases_of_gradients_may_be_out_of_memory),
                      OPS_TEST(initial_values_may_be_out_of_memory),
-                     OPS_TEST(an_orthogonal_matrix_needs_no_memory_to_fail));
+                     OPS_TEST(an_orthogonal_matrix_without_a_frame_is_an_error));
 }
