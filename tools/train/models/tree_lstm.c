@@ -139,7 +139,8 @@ typedef struct states {
 /* gates [m,3·width]: i, o, u; kept: what the children's memory adds, NULL for leaves */
 static states cell(kn_tensor *gates, kn_tensor *kept) {
     kn_tensor *part[3];
-    if (!gates || kn_chunk(part, gates, 3, 1) < 0) return (states){NULL, NULL};
+    kn_status status = gates ? kn_chunk(part, gates, 3, 1) : KN_OK;
+    if (!gates || status < 0) return (states){kn_error_defer(status), NULL};
     kn_tensor *c = kn_mul(kn_sigm(part[0]), kn_tanh(part[2]));
     if (kept) c = kn_add(c, kept);
     return (states){kn_mul(kn_sigm(part[1]), kn_tanh(c)), c};
