@@ -31,19 +31,21 @@ static void bytes_drop(void *ctx) {
     free(b);
 }
 
+static kn_status no_file(void) { return errno == ENOMEM ? KN_ERR_OOM : KN_ERR_IO; }
+
 static kn_status bytes_map(kn__bytes *b, const char *path) {
     struct stat file;
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* of a pipe it would await a writer */
     kn_status status = KN_OK;
     if (fd < 0 || fstat(fd, &file) != 0) {
-        status = KN_FAIL(KN_ERR_IO, "%s: %s", path, strerror(errno));
+        status = KN_FAIL(no_file(), "%s: %s", path, strerror(errno));
     } else if (!S_ISREG(file.st_mode)) {
         status = KN_FAIL(KN_ERR_IO, "%s: not a regular file", path);
     } else if (file.st_size > 0) {
         /* Writable and private: an op may write into a tensor; the file stays as it is. */
         void *at = mmap(NULL, (size_t)file.st_size, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_NORESERVE, fd, 0);
-        if (at == MAP_FAILED) status = KN_FAIL(KN_ERR_IO, "%s: %s", path, strerror(errno));
+        if (at == MAP_FAILED) status = KN_FAIL(no_file(), "%s: %s", path, strerror(errno));
         if (at != MAP_FAILED) *b = (kn__bytes){1, at, (size_t)file.st_size, true};
     }
     if (fd >= 0) close(fd);

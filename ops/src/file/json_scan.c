@@ -77,6 +77,7 @@ char *kn__json_string(kn__json_scan *j) {
     while (end < j->end && *end != '"') end += *end == '\\' && end + 1 < j->end ? 2 : 1;
     if (end >= j->end) return NULL;
     char *text = malloc((size_t)(end - j->at) + 1), *out = text;
+    if (!text) j->no_memory = true;
     while (out && j->at < end) {
         char c = *j->at;
         if ((unsigned char)c < 0x20) break;

@@ -24,6 +24,7 @@ typedef struct reader {
 } reader;
 
 static kn_status bad(const reader *r, const char *wanted) {
+    if (r->j.no_memory) return KN_FAIL(KN_ERR_OOM, "%s: no memory", r->f->path);
     return KN__BAD(r->f, "header: byte %zu: expected %s", (size_t)(r->j.at - r->j.begin), wanted);
 }
 
@@ -215,7 +216,7 @@ kn_status kn__safetensors_open(kn_file *f) {
         return KN__BAD(f, "a header of %llu bytes; %zu follow, and the limit is %d",
                        (unsigned long long)length, room, HEADER_MAX);
     const char *text = (const char *)f->bytes->at + LENGTH_BYTES;
-    reader r = {f, {text, text, text + length}};
+    reader r = {f, {.begin = text, .at = text, .end = text + length}};
     bool has_metadata = false;
     KN_TRY(read_object(&r, read_tensor, &has_metadata));
     while (r.j.at < r.j.end && *r.j.at == ' ') r.j.at++;

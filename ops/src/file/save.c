@@ -86,6 +86,7 @@ static kn_status save(const char *who, const char *path, int (*write_fn)(void *c
     int error = kn__file_write_by(path, write_fn, s);
     kn_scope_end(&scope);
     if (s->status < 0) return s->status; /* its message has been recorded */
+    if (error == ENOMEM) return KN_FAIL(KN_ERR_OOM, "%s: %s: no memory", who, path);
     return error ? KN_FAIL(KN_ERR_IO, "%s: %s: %s", who, path, strerror(error)) : KN_OK;
 }
 

@@ -144,8 +144,8 @@ typedef struct inflater {
     size_t left; /* of in */
 } inflater;
 
-/* Inflates n bytes; false: the data are damaged or end. */
-static bool inflate_bytes(inflater *s, uint8_t *out, size_t n) {
+/* Inflates n bytes: Z_OK, Z_MEM_ERROR, or Z_DATA_ERROR if the data are damaged or end. */
+static int inflate_bytes(inflater *s, uint8_t *out, size_t n) {
     while (n) {
         uInt piece = n < 1u << 30 ? (uInt)n : 1u << 30;
         if (!s->z.avail_in) {
@@ -161,52 +161,65 @@ static bool inflate_bytes(inflater *s, uint8_t *out, size_t n) {
         out += made;
         n -= made;
         bool stuck = made == 0 && s->left == 0 && s->z.avail_in == 0;
-        if (n && (stuck || result == Z_STREAM_END)) return false;
-        if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR) return false;
+        if (result == Z_MEM_ERROR) return Z_MEM_ERROR;
+        if (n && (stuck || result == Z_STREAM_END)) return Z_DATA_ERROR;
+        if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR) return Z_DATA_ERROR;
     }
-    return true;
+    return Z_OK;
 }
 
-/* Returns how many of the first n bytes there are. */
-static size_t read_prefix(uint8_t *out, size_t n, const kn_file *f, const kn__entry *e,
-                          size_t member_bytes) {
-    if (n > member_bytes) n = member_bytes;
+/* `place`, in messages: where the bytes are. */
+static kn_status inflate_failed(const kn_file *f, const char *place, int result) {
+    if (result == Z_DATA_ERROR) return KN__BAD(f, "%sits compressed bytes are damaged", place);
+    return KN_FAIL(KN_ERR_OOM, "%s: %sno memory", f->path, place);
+}
+
+/* Reads the first *n of the member's bytes, or all if it has fewer: then *n is their number. */
+static kn_status read_prefix(uint8_t *out, size_t *n, const kn_file *f, const kn__entry *e,
+                             size_t member_bytes, const char *place) {
+    if (*n > member_bytes) *n = member_bytes;
     const uint8_t *from = f->bytes->at + e->offset;
     if (!e->deflated) {
-        memcpy(out, from, n);
-        return n;
+        memcpy(out, from, *n);
+        return KN_OK;
     }
     inflater s = {.in = from, .left = e->stored_bytes};
-    if (inflateInit2(&s.z, -15) != Z_OK) return 0;
-    bool good = inflate_bytes(&s, out, n);
+    int result = inflateInit2(&s.z, -15);
+    if (result == Z_OK) result = inflate_bytes(&s, out, *n);
     inflateEnd(&s.z);
-    return good ? n : 0;
+    return result == Z_OK ? KN_OK : inflate_failed(f, place, result);
 }
 
-static bool read_stored(uint8_t *out, const kn_file *f, const kn__entry *e, uint32_t *crc) {
+/* Returns zlib's result. */
+static int read_stored(uint8_t *out, const kn_file *f, const kn__entry *e, uint32_t *crc) {
     const uint8_t *from = f->bytes->at + e->offset;
     *crc = (uint32_t)crc32_z(0, from, e->stored_bytes);
     memcpy(out, from + e->skip, e->size_bytes);
-    return true;
+    return Z_OK;
 }
 
-static bool read_deflated(uint8_t *out, const kn_file *f, const kn__entry *e, uint32_t *crc) {
+static int read_deflated(uint8_t *out, const kn_file *f, const kn__entry *e, uint32_t *crc) {
     inflater s = {.in = f->bytes->at + e->offset, .left = e->stored_bytes};
     uint8_t *head = malloc(e->skip);
-    bool good = head && inflateInit2(&s.z, -15) == Z_OK;
-    if (good) {
-        good = inflate_bytes(&s, head, e->skip) && inflate_bytes(&s, out, e->size_bytes);
-        *crc = (uint32_t)crc32_z(crc32_z(0, head, e->skip), out, e->size_bytes);
+    int result = head ? inflateInit2(&s.z, -15) : Z_MEM_ERROR;
+    if (result == Z_OK) {
+        result = inflate_bytes(&s, head, e->skip);
+        if (result == Z_OK) result = inflate_bytes(&s, out, e->size_bytes);
+        if (result == Z_OK) *crc = (uint32_t)crc32_z(crc32_z(0, head, e->skip), out, e->size_bytes);
         inflateEnd(&s.z);
     }
     free(head);
-    return good;
+    return result;
 }
 
 kn_status kn__zip_read(void *out, const kn_file *f, const kn__entry *e) {
     uint32_t crc = 0;
-    if (!(e->deflated ? read_deflated : read_stored)(out, f, e, &crc))
-        return KN__BAD(f, "tensor '%.100s': its compressed bytes are damaged", e->name);
+    int result = (e->deflated ? read_deflated : read_stored)(out, f, e, &crc);
+    if (result != Z_OK) {
+        char place[128];
+        snprintf(place, sizeof place, "tensor '%.100s': ", e->name);
+        return inflate_failed(f, place, result);
+    }
     if (crc != e->crc)
         return KN__BAD(f, "tensor '%.100s': checksum %08x, the directory has %08x", e->name, crc,
                        e->crc);
@@ -217,15 +230,17 @@ kn_status kn__zip_read(void *out, const kn_file *f, const kn__entry *e) {
 
 static kn_status read_header(kn__entry *e, const kn_file *f, size_t size, const char *place) {
     uint8_t prefix[PREFIX_BYTES], *large = NULL;
-    size_t n = read_prefix(prefix, sizeof prefix, f, e, size);
+    size_t n = sizeof prefix;
+    KN_TRY(read_prefix(prefix, &n, f, e, size, place));
     size_t whole = kn__npy_header_bytes(prefix, n);
+    kn_status status = KN_OK;
     if (whole > n && whole <= size && whole <= HEADER_BYTES_MAX) {
         large = malloc(whole);
         if (!large) return KN_FAIL(KN_ERR_OOM, "%s: no memory", f->path);
-        n = read_prefix(large, whole, f, e, size);
+        n = whole;
+        status = read_prefix(large, &n, f, e, size, place);
     }
-    kn_status status = n || !size ? kn__npy_header(e, f, place, large ? large : prefix, n)
-                                  : KN__BAD(f, "%sits compressed bytes are damaged", place);
+    if (status == KN_OK) status = kn__npy_header(e, f, place, large ? large : prefix, n);
     free(large);
     return status;
 }
