@@ -17,26 +17,35 @@
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t n, size_t size);
 void *__libc_realloc(void *ptr, size_t size);
+void __libc_free(void *ptr);
 static _Thread_local int malloc_fail_at, n_mallocs; /* 0: never */
+static _Thread_local long n_blocks;                 /* of this thread, live */
 static _Thread_local int fail_at, n_allocs;
 
 static bool refused(void) { return malloc_fail_at && ++n_mallocs == malloc_fail_at; }
 
-__attribute__((visibility("default"))) void *malloc(size_t size) {
-    return refused() ? NULL : __libc_malloc(size);
+static void *counted(void *ptr) {
+    n_blocks += ptr != NULL;
+    return ptr;
 }
 
-__attribute__((visibility("default"))) void *calloc(size_t n, size_t size) {
-    return refused() ? NULL : __libc_calloc(n, size);
+#define REPLACES __attribute__((visibility("default")))
+REPLACES void *malloc(size_t size) { return refused() ? NULL : counted(__libc_malloc(size)); }
+REPLACES void *calloc(size_t n, size_t size) {
+    return refused() ? NULL : counted(__libc_calloc(n, size));
 }
-
-__attribute__((visibility("default"))) void *realloc(void *ptr, size_t size) {
-    return refused() ? NULL : __libc_realloc(ptr, size);
+REPLACES void *realloc(void *ptr, size_t size) {
+    if (refused()) return NULL;
+    void *moved = __libc_realloc(ptr, size);
+    return ptr ? moved : counted(moved);
+}
+REPLACES void free(void *ptr) {
+    n_blocks -= ptr != NULL;
+    __libc_free(ptr);
 }
 
 /* The C library's own calls don't come here. */
-__attribute__((visibility("default"))) void *mmap(void *at, size_t size, int prot, int flags,
-                                                  int fd, off_t offset) {
+REPLACES void *mmap(void *at, size_t size, int prot, int flags, int fd, off_t offset) {
     if (!refused()) return (void *)syscall(SYS_mmap, at, size, prot, flags, fd, offset);
     errno = ENOMEM;
     return MAP_FAILED;
@@ -137,6 +146,7 @@ static int files(void) {
 static bool fails_at(int which, bool of_device, int at) {
     uint64_t live = ops_live_bytes();
     int before = files();
+    long blocks = n_blocks;
     n_mallocs = n_allocs = 0;
     *(of_device ? &fail_at : &malloc_fail_at) = at;
     kn_status status = calls[which].fn();
@@ -147,6 +157,7 @@ static bool fails_at(int which, bool of_device, int at) {
                  status, kn_last_error()->message);
     assert_int_equal(kn_check(), KN_OK);
     assert_int_equal(ops_live_bytes(), live);
+    assert_int_equal(n_blocks, blocks);
     assert_int_equal(files(), before);
     return reached;
 }
