@@ -91,6 +91,7 @@ static void absent_operands_give_a_message(void **state) {
                 assert_int_not_equal(kn_check(), KN_OK);
             }
         }
+    assert_op_fails(kn_filled_like(NULL, 1), KN_ERR_INVALID, "like is NULL");
 }
 
 /* --- what NumPy and PyTorch give --- */

@@ -57,7 +57,7 @@ KN_API const char *kn_file_metadata(const kn_file *f, const char *key);
  * or in Fortran order are copied. Errors: INVALID for a name that the file lacks, and for a uint64
  * above INT64_MAX; DTYPE for complex numbers, texts, objects, 8-bit floats and other elements that
  * no kn_dtype fits; SHAPE for more than 8 dimensions; FORMAT for a wrong checksum or damaged
- * compression. */
+ * compression; OOM. */
 KN_API kn_tensor *kn_file_read(kn_file *f, const char *name);
 /* The bytes of a tensor as they are in the file, KN_U8 [bytes] on the host: for elements that
  * kn_file_read rejects, such as the pickled objects of an NPZ file. */
@@ -66,7 +66,7 @@ KN_API kn_tensor *kn_file_read_bytes(kn_file *f, const char *name);
 /* Reads an NPY file. */
 KN_API kn_tensor *kn_npy_load(const char *path);
 /* Writes an NPY file. NumPy has no bf16: that is a DTYPE error. Errors of all that write, besides:
- * IO, with the path; INVALID for a path that is NULL or empty. */
+ * IO, with the path; OOM; INVALID for a path that is NULL or empty. */
 KN_API KN_MUST_CHECK kn_status kn_npy_save(const char *path, kn_tensor *t);
 
 /* A tensor and its name in a file. */

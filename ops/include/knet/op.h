@@ -567,7 +567,7 @@ KN_API void kn_capture_effect_add(kn_capture_effect effect);
 KN_API uint64_t kn_layout_calls(void);
 
 /* --- calls that gradient rules, optimisers and tests make --- */
-/* A tensor of `like`'s device, dtype and shape, filled with one value. */
+/* A tensor of `like`'s device, dtype and shape, filled with one value. INVALID if it is NULL. */
 KN_API kn_tensor *kn_filled_like(const kn_tensor *like, double value);
 /* Sum over the axes in `mask`. */
 KN_API kn_tensor *kn_sum_mask(kn_tensor *x, uint32_t mask, bool keep_dims);
