@@ -2,8 +2,9 @@
  * differentiated again. */
 #include "rules.h"
 
-/* name: of the function that users call. */
+/* Of ops marked ONCE. name: of the function that users call. */
 static kn_status no_second(const kn__back *b, const char *name) {
+    KN_ASSERT(kn_op_table[b->node->op].flags & KN_FLAG_ONCE);
     if (!b->pass->again) return KN_OK;
     return KN_FAIL(KN_ERR_UNSUPPORTED, "%s: its gradient can't be differentiated again", name);
 }

@@ -183,6 +183,7 @@ const kn_op_info kn_op_table[KN_OP_COUNT] = {
 #define WIDE KN_FLAG_WIDE
 #define F32 KN_FLAG_F32
 #define AGAIN KN_FLAG_AGAIN
+#define ONCE KN_FLAG_ONCE
 #define NEEDS_OUT_NEEDS(...) NEEDS_OUT_(__VA_ARGS__, 0, 0, 0, 0, 0)
 #define NEEDS_OUT_(a, b, c, d, e, ...) (((a) | (b) | (c) | (d) | (e)) >> KN_NEED_OUT)
 #define KN_OP(name_, in_, out_, attr_, infer_, kernel_, rule_, needs_, flags_)                     \

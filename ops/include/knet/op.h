@@ -480,9 +480,9 @@ enum {
      * results back; the casts are recorded */
     KN_FLAG_F32 = 32,
     KN_FLAG_LOSS = 4, /* as kn_backward's loss its rule takes KN_NONE for a gradient of one */
-    /* result 0 is cheap to compute again, from inputs that are saved; those that are not are left
-     * out, so that nothing else happens again. All pointwise rows are, without it */
-    KN_FLAG_AGAIN = 64
+    /* result 0 is cheap to compute again, from its saved inputs alone. All pointwise rows are */
+    KN_FLAG_AGAIN = 64,
+    KN_FLAG_ONCE = 128 /* its gradient can't be differentiated again: an UNSUPPORTED error */
 };
 enum {              /* a result's dtype: one of kn_dtype, or */
        KN_OUT_T = 0 /* the call's, which infer may change */
