@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""catalogue.py PARITY_PROGRAM [--update]: docs/catalogue.md is what the op table, the headers and the tests' tables give,
-and no cell of it is empty. --update writes it. PARITY_PROGRAM: test_ops_parity_host, which lists the cases."""
+"""catalogue.py PARITY_PROGRAM COMPOSED_PROGRAM [--update]: docs/catalogue.md is what the op table, the headers and the
+tests' tables give; no cell of it is empty, and none has the sentence of another function. --update writes it.
+PARITY_PROGRAM: test_ops_parity_host, which lists the cases. COMPOSED_PROGRAM: test_autograd_composed, which lists the
+dtypes and orders of functions that are made of ops."""
 import collections
 import glob
 import os
@@ -39,6 +41,10 @@ def row_orders(k, rest):
     return "any" if third != "NONE" or all(d == "NO" or d.startswith("(N,") for d in second) else "1, 2"
 
 
+# Where a rule has less than the table says; tests/autograd/ and tests/comm/ have a case of each.
+LIMITS = {"qr": "; none where columns exceed rows", "batchnorm": "; first across ranks"}
+
+
 def op_of(kind, text):
     a = split(text)
     if kind.startswith(("ROW", "RARE")):
@@ -47,7 +53,8 @@ def op_of(kind, text):
     if kind.startswith("COMPARE"):
         return Op("compare", a[0], a[2:-1], a[-1], "row", "none")
     inputs = [] if a[1] == "IN_NONE" else split(a[1][a[1].index("(") + 1:-1])
-    return Op("op", a[0], inputs, None, a[5], "none" if a[6] == "NOGRAD" else "any")
+    orders = "none" if a[6] == "NOGRAD" else "first" if "ONCE" in re.findall(r"\w+", a[8]) else "any"
+    return Op("op", a[0], inputs, None, a[5], orders + LIMITS.get(a[0], ""))
 
 
 def ops():
@@ -62,11 +69,32 @@ def ops():
 
 # --- what headers say ---
 
-def sentence(comment):
-    """The first sentence that is long enough to say something."""
+LABEL = r"kn_\w+(?:(?:, | and )kn_\w+)*: "
+
+
+def sentence(comment, function):
+    """What a comment says of the function: after its label, "kn_sin: …; kn_cos: …", else the first sentence that is long
+    enough to say something."""
     text = " ".join(line.strip(" */") for line in comment.splitlines())
     text = re.sub(r"---.*?---", " ", " ".join(text.split())).strip()
-    return re.split(r"(?<=[.])\s+(?=[A-Z])", text)[0].rstrip(".")
+    parts = re.split(rf"(?:^|(?<=[.;:]) )(?={LABEL})", text)
+    labelled = [part for part in parts if re.match(LABEL, part) and function in part.split(": ")[0].replace(",", "").split()]
+    part = (labelled + parts)[0]
+    part = re.sub(r"^kn_\w+: ", "", part) if labelled else part
+    return re.split(r"(?<=[.])\s+(?=[A-Z])", part)[0].rstrip(".;")
+
+
+def vague(docs):
+    """Sentences that several functions share but do not all stand in, and those that need the one before."""
+    of = collections.defaultdict(list)
+    for name, text in docs.items():
+        of[text].append(name)
+        if re.match(r"The same\b(?!.*\bkn_)", text):
+            yield f"{name}: \"{text}\": as which function?"
+    for text, names in of.items():
+        missing = [name for name in names if not re.search(rf"\b{name}\b", text)]
+        if text and len(names) > 1 and missing:
+            yield f"{', '.join(names)} share a sentence that does not name them: \"{text}\""
 
 
 def plain(text):
@@ -74,7 +102,7 @@ def plain(text):
     return text.replace("|NONE", " or KN_NONE").replace("|", "\\|").replace("\n", " ")
 
 
-OTHERS = {"op.h", "tensor.h", "frame.h", "file.h", "print.h", "dlpack.h"}  # headers that declare no ops
+OTHERS = {"op.h", "capture.h", "tensor.h", "frame.h", "file.h", "print.h", "dlpack.h"}  # headers that declare no ops
 
 
 def documented():
@@ -90,10 +118,10 @@ def documented():
         if line.lstrip().startswith("/*"):
             comment = line
         elif name:
-            out[name.group(1)] = sentence(after.group(1) if after else comment)
+            out[name.group(1)] = sentence(after.group(1) if after else comment, name.group(1))
             last = "" if ";" in line else name.group(1)
         elif last and ";" in line:
-            out[last] = sentence(after.group(1)) if after else out[last]
+            out[last] = sentence(after.group(1), last) if after else out[last]
             last = ""
         elif not line.strip():
             comment = ""
@@ -145,9 +173,18 @@ def shown(places):
 
 # --- the page ---
 
+# What private macros of the op table mean.
+MATHS = {"KN_NORMAL_CDF": "Φ(#)", "KN_MISH_T": "tanh(log1p(exp(#)))", "KN_DECAY": "exp(-abs(#))", "KN_CSCH": "1 / sinh(#)",
+         "KN_GELU_S": "sigm(1.5957691216057308 * (# + 0.044715 * # * # * #))", "KN_CATHETUS": "sqrt(1 - # * #)",
+         "KN_LEG": "sqrt(# * # - 1)", "KN_LOG100": "max(log(#), -100)", "KN_SELU": "1.0507009873554805",
+         "KN_SELU_ALPHA": "1.7580993408473773", "T_EXPM1_BELOW": "expm1(#)", "T_POWER": "pow(#)"}
+
+
 def readable(formula):
+    for macro, text in MATHS.items():
+        formula = re.sub(rf"\b{macro}\b(?:\(([^()]*)\))?", lambda m: text.replace("#", m.group(1) or ""), formula)
     text = re.sub(r"\bT_(\w+)", lambda m: m.group(1).lower(), formula.replace("(T)", ""))
-    return "`" + text.replace("|", "\\|") + "`"
+    return "`" + text.replace("(P, 0, ", "(P, ").replace("|", "\\|") + "`"
 
 
 def classes(op):
@@ -174,12 +211,22 @@ HEAD = """# Catalogue of ops
 
 A page made by `tests/lint/catalogue.py` from the op table (`ops.def`), the headers and the tables of the tests.
 
-Classes of dtypes: REAL f32 f64; FLOAT also f16 bf16; NUMERIC also i64 i32 u8; ANY also bool; INDEX i64 i32 u8; STATE f64. Names follow the
-inputs. Orders: of the gradients that there are; *zero*: the gradient is zero; *none*: no gradient. First and second orders
-are compared with central differences in f64. Source: below `ops/src/`. Tolerance between the host and CUDA: the same bits, or
-*close*: a normalised mean squared error of at most {f32} in f32 and {f64} in f64.
+Formulas: x, y, a, b and t are tensors, p and q, or P and Q, are numbers; Φ is the integral of the normal distribution's density.
+Classes of dtypes: REAL f32 f64; FLOAT also f16 bf16; NUMERIC also i64 i32 u8; ANY also bool; INDEX i64 i32 u8; STATE f64. Names
+follow the inputs. Orders: of the gradients that there are; *first*: the gradient can't be differentiated again, which is an
+UNSUPPORTED error; *zero*: the gradient is zero; *none*: no gradient. First orders are compared with central differences in
+f64, and second ones where they exist; of `to`, a copy, neither. Source: below `ops/src/`. Tolerance between the host and CUDA:
+the same bits, or *close*: a normalised mean squared error of at most {f32} in f32 and {f64} in f64.
+
+The last table has the functions that are made of ops. They have no kernels, and run where their ops do; their shapes are in the
+headers. Dtypes are those that x, and inputs of its dtype, may have; *frame's*: there is no input, and the result has the frame's.
+Orders are those that calls in `tests/autograd/test_composed.c` have, which differentiate three times at most; *any*: all three
+succeed.
 """
 COLUMNS = ["name", "formula", "shapes", "dtypes", "CUDA", "orders", "source", "tolerance"]
+MADE = ["name", "what", "dtypes", "orders"]
+# Without an input.
+NEW = "bilinear_filter exponential eye full logspace ones orthogonal zeros".split()
 
 
 def table_text(title, columns, rows):
@@ -187,11 +234,26 @@ def table_text(title, columns, rows):
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
 
 
-def make(program):
-    cases = subprocess.run([program, "list"], text=True, capture_output=True, check=True).stdout.split("\n")
+def listed(program, separator=None):
+    text = subprocess.run([program, "list"], text=True, capture_output=True, check=True).stdout
+    return [line.split(separator) for line in text.split("\n") if line]
+
+
+def made_of_ops(program, docs, everything):
+    """The rows of the last table, and what is wrong with them."""
+    calls = {name: [dtypes, orders] for name, dtypes, orders in listed(program, "|")}
+    calls.update({"kn_" + name: ["frame's", "none"] for name in NEW})
+    names = set(docs) - {"kn_located"} - {"kn_" + op.name for op in everything}
+    wrong = [f"{name} has no call in tests/autograd/test_composed.c" for name in sorted(names - set(calls))]
+    wrong += [f"{name} is no function made of ops" for name in sorted(set(calls) - names)]
+    wrong += [f"{name} has no comment" for name in sorted(names) if not docs[name]]
+    return [[f"`{name}`", plain(docs[name])] + calls.get(name, ["", ""]) for name in sorted(names)], wrong
+
+
+def make(parity, composed):
     compared = collections.defaultdict(set)
-    for line in filter(None, cases):
-        compared[line.split()[0]].add(line.split()[1])
+    for op, how in listed(parity):
+        compared[op].add(how)
     docs, table = documented(), kernel_table()
     host, cuda = definitions("host"), definitions("cuda")
     everything = list(ops())
@@ -204,26 +266,26 @@ def make(program):
     page += table_text("Comparisons and logic", COLUMNS, [of[op.name] for op in everything if op.kind == "compare"])
     page += table_text("With kernels of their own", COLUMNS, [of[op.name] for op in public])
     page += table_text("For gradients, optimisers and other functions", COLUMNS, [of[op.name] for op in inner])
-    composed = sorted(set(docs) - {"kn_located"} - {"kn_" + op.name for op in everything})
-    page += table_text("Functions made of ops", ["name", "what"], [[f"`{name}`", plain(docs[name])] for name in composed])
-    empty = [f"{row[0]} has no {column}" for row in of.values() for column, cell in zip(COLUMNS, row) if not cell.strip()]
-    empty += [f"{name} has no comment" for name in composed if not docs[name]]
-    return page, empty
+    rows, wrong = made_of_ops(composed, docs, everything)
+    page += table_text("Functions made of ops", MADE, rows)
+    wrong += [f"{row[0]} has no {column}" for row in of.values() for column, cell in zip(COLUMNS, row) if not cell.strip()]
+    wrong += [f"{row[0]} shows a private name: {row[1]}" for row in of.values() if re.search(r"`.*\b(KN|T)_.*`", row[1])]
+    return page, wrong + list(vague(docs))
 
 
 def main():
-    program = os.path.abspath(sys.argv[1])
+    programs = [os.path.abspath(program) for program in sys.argv[1:3]]
     os.chdir(ROOT)
-    page, empty = make(program)
-    for line in empty:
+    page, wrong = make(*programs)
+    for line in wrong:
         print(f"{PAGE}: {line}")
-    if sys.argv[2:] == ["--update"]:
+    if sys.argv[3:] == ["--update"]:
         with open(PAGE, "w", encoding="utf-8") as out:
             out.write(page)
     elif not os.path.exists(PAGE) or read(PAGE) != page:
-        print(f"{PAGE} is out of date: tests/lint/catalogue.py {sys.argv[1]} --update")
+        print(f"{PAGE} is out of date: tests/lint/catalogue.py {' '.join(programs)} --update")
         return 1
-    return bool(empty)
+    return bool(wrong)
 
 
 sys.exit(main())

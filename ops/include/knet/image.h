@@ -39,7 +39,8 @@ typedef struct kn_resize_options {
  * NULL options: the defaults. Gradients of any order. */
 KN_API kn_tensor *kn_resize(kn_tensor *x, kn_shape size, const kn_resize_options *options);
 
-/* x [B,C·r²,H,W] → [B,C,H·r,W·r]: groups of r² channels become squares of r·r elements; and back.
+/* kn_pixel_shuffle: x [B,C·r²,H,W] → [B,C,H·r,W·r], groups of r² channels become squares of r·r
+ * elements; kn_pixel_unshuffle: x [B,C,H·r,W·r] → [B,C·r²,H,W], the inverse of kn_pixel_shuffle.
  * Source: Shi et al. 2016. */
 KN_API kn_tensor *kn_pixel_shuffle(kn_tensor *x, int64_t r);
 KN_API kn_tensor *kn_pixel_unshuffle(kn_tensor *x, int64_t r);
@@ -73,8 +74,8 @@ typedef struct kn_unfold_options {
  * elements of window i, channel by channel, as PyTorch's unfold (im2col). NULL options: the
  * defaults. */
 KN_API kn_tensor *kn_unfold(kn_tensor *x, kn_shape window, const kn_unfold_options *options);
-/* Back: y [B,C·elements,windows] → [B,C,size…]. Where windows overlap their elements are added, in
- * the order of y's rows; elements that no window has are 0. */
+/* The adjoint of kn_unfold: y [B,C·elements,windows] → [B,C,size…]. Where windows overlap their
+ * elements are added, in the order of y's rows; elements that no window has are 0. */
 KN_API kn_tensor *kn_fold(kn_tensor *y, kn_shape size, kn_shape window,
                           const kn_unfold_options *options);
 

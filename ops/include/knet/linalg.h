@@ -15,8 +15,10 @@ extern "C" {
  *
  * On the host Cholesky, LU, QR and the triangular solver are the library's own; svd and eigh call
  * LAPACK, loaded when it is first needed (Debian: liblapack3, better libopenblas0-openmp); without
- * it they are an UNSUPPORTED error, and of infinities or NaNs they give NaN. On CUDA those of more
- * than 64 rows call cuSOLVER. Nothing is read back: a matrix that is singular, or not positive
+ * it they are an UNSUPPORTED error, and of infinities or NaNs they give NaN. On CUDA Cholesky and
+ * LU of more than 64 rows call cuSOLVER; qr, svd and eigh call it at any size, one matrix after the
+ * other. svd and eigh wait for the stream, so they, kn_pinv and kn_matrix_rank are an UNSUPPORTED
+ * error in a capture there. Nothing is read back: a matrix that is singular, or not positive
  * definite, gives infinities or NaNs and no error. One without elements gives an empty result.
  *
  * Gradients of all but svd and eigh exist for any order. Those of svd and eigh need different
@@ -33,17 +35,18 @@ typedef struct kn_solve_options {
     int unit;             /* kn_triangular_solve: 1: the diagonal counts as ones and is not read */
     uint64_t reserved[4]; /* zero */
 } kn_solve_options;
-/* x [...,N,K] with op(a)·x = b, a [...,N,N], b [...,N,K]; the leading dimensions are alike. The
- * first is for a triangular, the second by LU with partial pivoting. NULL options: the defaults. */
+/* a [...,N,N], b [...,N,K]; the leading dimensions are alike. kn_triangular_solve: x [...,N,K] with
+ * op(a)·x = b, a triangular; kn_solve: x [...,N,K] with op(a)·x = b, by LU with partial pivoting.
+ * NULL options: the defaults. */
 KN_API kn_tensor *kn_triangular_solve(kn_tensor *a, kn_tensor *b, const kn_solve_options *options);
 KN_API kn_tensor *kn_solve(kn_tensor *a, kn_tensor *b, const kn_solve_options *options);
-/* a [...,N,N] → [...,N,N] */
+/* The inverse, by LU: a [...,N,N] → [...,N,N] */
 KN_API kn_tensor *kn_inverse(kn_tensor *a);
-/* a [...,N,N] → [...]; the determinant, and the logarithm of its size (-inf where it is 0). Where a
- * is singular their gradients are NaN. */
+/* a [...,N,N] → [...]. kn_det: the determinant; kn_logdet: the logarithm of the determinant's
+ * absolute value, -inf where it is 0. Where a is singular their gradients are NaN. */
 KN_API kn_tensor *kn_det(kn_tensor *a);
 KN_API kn_tensor *kn_logdet(kn_tensor *a);
-/* The same with the determinant's sign: -1, 0 or 1; logabs has the gradient. */
+/* kn_logdet and the determinant's sign: -1, 0 or 1; logabs has the gradient. */
 KN_API KN_MUST_CHECK kn_status kn_slogdet(kn_tensor **sign, kn_tensor **logabs, kn_tensor *a);
 /* a [...,M,N] = Q·R, Q [...,M,K] with orthonormal columns, R [...,K,N] upper triangular,
  * K = min(M, N). Signs are LAPACK's: R's diagonal may be negative. */
@@ -61,9 +64,9 @@ KN_API KN_MUST_CHECK kn_status kn_eigh(kn_tensor **w, kn_tensor **v, kn_tensor *
 /* x [...,N,K] with the least |a·x - b|, a [...,M,N] of full rank, b [...,M,K], by QR; where there
  * are several (M < N), the one with the least |x|. Of a lower rank: kn_pinv(a)·b. */
 KN_API kn_tensor *kn_lstsq(kn_tensor *a, kn_tensor *b);
-/* a [...,M,N] → [...,N,M]: Moore and Penrose's inverse, by svd; and the number of singular values
- * that count, KN_I64 [...]. Those of at most rtol times the largest count as 0; rtol < 0: max(M, N)
- * times the dtype's epsilon. */
+/* By svd, of a [...,M,N]. kn_pinv: Moore and Penrose's inverse [...,N,M]; kn_matrix_rank: the
+ * number of singular values that count, KN_I64 [...], no gradient. Those of at most rtol times the
+ * largest count as 0; rtol < 0: max(M, N) times the dtype's epsilon. */
 KN_API kn_tensor *kn_pinv(kn_tensor *a, double rtol);
 KN_API kn_tensor *kn_matrix_rank(kn_tensor *a, double rtol);
 /* a [...,N,N] multiplied n times; n = 0: the identity; n < 0: of the inverse, f32 and f64 alone. */

@@ -39,19 +39,21 @@ typedef struct kn_batchnorm_options {
     const kn_batch_ranks *ranks;
     uint64_t reserved[3]; /* zero */
 } kn_batchnorm_options;
-/* x [B,C,…], all others [C]. In training the running mean and variance, unless KN_NONE, are written
- * in place; the variance enters with n - 1 as its divisor, as PyTorch's; one element a channel is a
- * SHAPE error. NULL options: the defaults. Source: Ioffe and Szegedy 2015. */
+/* Over the batch, for each channel: x [B,C,…], all others [C]. In training the running mean and
+ * variance, unless KN_NONE, are written in place; the variance enters with n - 1 as its divisor, as
+ * PyTorch's; one element a channel is a SHAPE error. NULL options: the defaults. Source: Ioffe and
+ * Szegedy 2015. */
 KN_API kn_tensor *kn_batchnorm(kn_tensor *x, kn_tensor *running_mean, kn_tensor *running_var,
                                kn_tensor *weight, kn_tensor *bias,
                                const kn_batchnorm_options *options);
-/* Over the last n_axes dimensions, which weight and bias have too. Source: Ba et al. 2016; of
- * kn_rmsnorm, which subtracts no mean: Zhang and Sennrich 2019. */
+/* kn_layernorm: over the last n_axes dimensions, which weight and bias have too; kn_rmsnorm: x less
+ * no mean, without a bias, else as kn_layernorm. Source: Ba et al. 2016; Zhang and Sennrich 2019.
+ */
 KN_API kn_tensor *kn_layernorm(kn_tensor *x, kn_tensor *weight, kn_tensor *bias, int n_axes,
                                double eps);
 KN_API kn_tensor *kn_rmsnorm(kn_tensor *x, kn_tensor *weight, int n_axes, double eps);
-/* x [B,C,…]: over each group of C/groups channels of one sample; over each channel of one sample.
- * weight, bias [C]. Source: Wu and He 2018; Ulyanov et al. 2016. */
+/* x [B,C,…]; weight, bias [C]. kn_groupnorm: over each group of C/groups channels of one sample;
+ * kn_instancenorm: over each channel of one sample. Source: Wu and He 2018; Ulyanov et al. 2016. */
 KN_API kn_tensor *kn_groupnorm(kn_tensor *x, kn_tensor *weight, kn_tensor *bias, int64_t groups,
                                double eps);
 KN_API kn_tensor *kn_instancenorm(kn_tensor *x, kn_tensor *weight, kn_tensor *bias, double eps);

@@ -34,11 +34,12 @@ KN_API void kn_rng_destroy(kn_rng *rng);
 KN_API KN_MUST_CHECK kn_status kn_rng_state_get(uint64_t *seed, uint64_t *offset, kn_rng *rng);
 KN_API KN_MUST_CHECK kn_status kn_rng_state_set(kn_rng *rng, uint64_t seed, uint64_t offset);
 
-/* Constants: 0, 1, `value`. */
+/* kn_zeros: all elements are 0; kn_ones: all are 1; kn_full: all are `value`. */
 KN_API kn_tensor *kn_zeros(kn_shape shape);
 KN_API kn_tensor *kn_ones(kn_shape shape);
 KN_API kn_tensor *kn_full(kn_shape shape, double value);
-/* The same with the shape, dtype and device of x. */
+/* With the shape, dtype and device of x. kn_zeros_like: kn_zeros like x; kn_ones_like: kn_ones like
+ * x; kn_full_like: kn_full like x. */
 KN_API kn_tensor *kn_zeros_like(kn_tensor *x);
 KN_API kn_tensor *kn_ones_like(kn_tensor *x);
 KN_API kn_tensor *kn_full_like(kn_tensor *x, double value);
@@ -55,7 +56,8 @@ KN_API KN_MUST_CHECK kn_status kn_meshgrid(kn_tensor *out[], kn_tensor *const x[
 KN_API kn_tensor *kn_eye(int64_t rows, int64_t columns);
 /* index [N…], i64, i32 or u8 → [N…,n]: 1 at the index, else 0; all zeros for one out of range. */
 KN_API kn_tensor *kn_one_hot(kn_tensor *index, int64_t n);
-/* Random numbers: uniform in [lo, hi), or normal. */
+/* kn_uniform: random numbers, uniform in [lo, hi); kn_normal: random numbers, normally
+ * distributed. */
 KN_API kn_tensor *kn_uniform(kn_shape shape, double lo, double hi, kn_rng *rng);
 KN_API kn_tensor *kn_normal(kn_shape shape, double mean, double stddev, kn_rng *rng);
 /* 1 with probability p, else 0; p in 0 … 1, exact to 2^-32. */
@@ -138,10 +140,13 @@ KN_API kn_tensor *kn_bilinear_filter(kn_shape shape);
 #include <knet/ops.def>
 
 /* --- composed of rows: same dtypes, gradients of the rows' orders --- */
-/* 1/cos and 1/sin; others of their kind are rows. */
+/* kn_sec: 1/cos x; kn_csc: 1/sin x. Others of their kind are rows. */
 KN_API kn_tensor *kn_sec(kn_tensor *x);
 KN_API kn_tensor *kn_csc(kn_tensor *x);
-/* The same in degrees; multiples of 90 give exact results. */
+/* x in degrees: kn_sind: sin(π/180·x); kn_cosd: cos(π/180·x); kn_tand: tan(π/180·x); kn_secd:
+ * 1/kn_cosd(x); kn_cscd: 1/kn_sind(x); kn_cotd: 1/kn_tand(x). Multiples of 90 give exact results.
+ * Inverses: kn_asind: 180/π·asin x; kn_acosd: 180/π·acos x; kn_atand: 180/π·atan x; kn_asecd:
+ * 180/π·asec x; kn_acscd: 180/π·acsc x; kn_acotd: 180/π·acot x. */
 KN_API kn_tensor *kn_sind(kn_tensor *x);
 KN_API kn_tensor *kn_cosd(kn_tensor *x);
 KN_API kn_tensor *kn_tand(kn_tensor *x);
@@ -154,29 +159,33 @@ KN_API kn_tensor *kn_atand(kn_tensor *x);
 KN_API kn_tensor *kn_asecd(kn_tensor *x);
 KN_API kn_tensor *kn_acscd(kn_tensor *x);
 KN_API kn_tensor *kn_acotd(kn_tensor *x);
-/* From degrees to radians, and back. */
+/* kn_deg2rad: π/180·x; kn_rad2deg: 180/π·x. */
 KN_API kn_tensor *kn_deg2rad(kn_tensor *x);
 KN_API kn_tensor *kn_rad2deg(kn_tensor *x);
-/* The derivative of lgamma, and its derivative; Bessel's functions of order 0 and 1. */
+/* kn_digamma: the derivative of lgamma; kn_trigamma: the second derivative of lgamma. kn_besselj0:
+ * kn_besselj(x, 0); kn_besselj1: kn_besselj(x, 1); kn_bessely0: kn_bessely(x, 0); kn_bessely1:
+ * kn_bessely(x, 1). */
 KN_API kn_tensor *kn_digamma(kn_tensor *x);
 KN_API kn_tensor *kn_trigamma(kn_tensor *x);
 KN_API kn_tensor *kn_besselj0(kn_tensor *x);
 KN_API kn_tensor *kn_besselj1(kn_tensor *x);
 KN_API kn_tensor *kn_bessely0(kn_tensor *x);
 KN_API kn_tensor *kn_bessely1(kn_tensor *x);
-/* x - tanh x; hardtanh(x, 0, 6); ln cosh x; ln(x/(1 - x)). */
+/* kn_tanhshrink: x - tanh x; kn_relu6: hardtanh(x, 0, 6); kn_log_cosh: ln cosh x; kn_logit:
+ * ln(x/(1 - x)). */
 KN_API kn_tensor *kn_tanhshrink(kn_tensor *x);
 KN_API kn_tensor *kn_relu6(kn_tensor *x);
 KN_API kn_tensor *kn_log_cosh(kn_tensor *x);
 KN_API kn_tensor *kn_logit(kn_tensor *x);
-/* Toward 0 by p, 0 where |x| <= p; INVALID unless p >= 0. */
+/* x moved toward 0 by p, 0 where |x| <= p; INVALID unless p >= 0. */
 KN_API kn_tensor *kn_softshrink(kn_tensor *x, double p);
 /* x with these numbers in place of NaN, +∞ and -∞; a finite one beyond the dtype's range counts as
  * its largest: (x, 0, DBL_MAX, -DBL_MAX) is NumPy's default. Integers have none of the three. */
 KN_API kn_tensor *kn_nan_to_num(kn_tensor *x, double nan, double above, double below);
 /* x·2^n, n of x's dtype. */
 KN_API kn_tensor *kn_ldexp(kn_tensor *x, kn_tensor *n);
-/* Where |a - b| <= atol + rtol·|b|, or a == b; and whether all are. Of any dtype; no gradient. */
+/* kn_isclose: whether |a - b| <= atol + rtol·|b|, or a == b, of each element; kn_all_close: whether
+ * all elements are so close. Of any dtype; no gradient. */
 KN_API kn_tensor *kn_isclose(kn_tensor *a, kn_tensor *b, double rtol, double atol);
 KN_API kn_tensor *kn_all_close(kn_tensor *a, kn_tensor *b, double rtol, double atol);
 
@@ -186,15 +195,16 @@ KN_API kn_tensor *kn_all_close(kn_tensor *a, kn_tensor *b, double rtol, double a
  * bf16 are computed in f32. A NaN among the elements makes NaN. Results stay on the device. */
 /* The sum. Integers and bools give KN_I64 and wrap. */
 KN_API kn_tensor *kn_sum(kn_tensor *x, kn_shape axes, bool keep_dims);
-/* The sum of |x|, and of x². */
+/* kn_sum_abs: the sum of |x|; kn_sum_square: the sum of x². */
 KN_API kn_tensor *kn_sum_abs(kn_tensor *x, kn_shape axes, bool keep_dims);
 KN_API kn_tensor *kn_sum_square(kn_tensor *x, kn_shape axes, bool keep_dims);
 /* The product, with sum's dtypes. */
 KN_API kn_tensor *kn_prod(kn_tensor *x, kn_shape axes, bool keep_dims);
 /* The mean; of integers and bools in KN_F64. Of no elements: NaN. */
 KN_API kn_tensor *kn_mean(kn_tensor *x, kn_shape axes, bool keep_dims);
-/* The largest or smallest element, or |element|, in x's dtype. Tied elements share the gradient
- * equally. A reduction of no elements is a SHAPE error. */
+/* kn_max: the largest element; kn_min: the smallest element; kn_max_abs: the largest |x|;
+ * kn_min_abs: the smallest |x|. In x's dtype. Tied elements share the gradient equally. A reduction
+ * of no elements is a SHAPE error. */
 KN_API kn_tensor *kn_max(kn_tensor *x, kn_shape axes, bool keep_dims);
 KN_API kn_tensor *kn_min(kn_tensor *x, kn_shape axes, bool keep_dims);
 KN_API kn_tensor *kn_max_abs(kn_tensor *x, kn_shape axes, bool keep_dims);
@@ -206,7 +216,8 @@ typedef struct kn_var_options {
     kn_tensor *mean;      /* of each result, shaped like it or with the axes kept; NULL: computed */
     uint64_t reserved[4]; /* zero */
 } kn_var_options;
-/* The variance and its root, of floats. Where n - 1 or n is 0: NaN. NULL options: the defaults. */
+/* Of floats. kn_var: the variance; kn_std: the standard deviation, the variance's root. Where n - 1
+ * or n is 0: NaN. NULL options: the defaults. */
 KN_API kn_tensor *kn_var(kn_tensor *x, kn_shape axes, bool keep_dims,
                          const kn_var_options *options);
 KN_API kn_tensor *kn_std(kn_tensor *x, kn_shape axes, bool keep_dims,
@@ -217,48 +228,23 @@ KN_API kn_tensor *kn_std(kn_tensor *x, kn_shape axes, bool keep_dims,
 KN_API kn_tensor *kn_norm(kn_tensor *x, double p, kn_shape axes, bool keep_dims);
 /* ln Σ e^x of floats, without overflow. */
 KN_API kn_tensor *kn_logsumexp(kn_tensor *x, kn_shape axes, bool keep_dims);
-/* The number of elements that aren't zero, KN_I64; whether any or all of them are so, KN_BOOL. A
- * NaN isn't zero. No gradient. */
+/* kn_count_nonzero: the number of elements that aren't zero, KN_I64; kn_any: whether one element or
+ * more isn't zero, KN_BOOL; kn_all: whether no element is zero, KN_BOOL. A NaN isn't zero. No
+ * gradient. */
 KN_API kn_tensor *kn_count_nonzero(kn_tensor *x, kn_shape axes, bool keep_dims);
 KN_API kn_tensor *kn_any(kn_tensor *x, kn_shape axes, bool keep_dims);
 KN_API kn_tensor *kn_all(kn_tensor *x, kn_shape axes, bool keep_dims);
-/* Index of the first largest or smallest element along one axis, or with KN_ALL in the flattened x:
- * KN_I64. A NaN counts as both. No gradient. */
+/* KN_I64, along one axis, or with KN_ALL in the flattened x. kn_argmax: index of the first largest
+ * element; kn_argmin: index of the first smallest element. A NaN counts as both. No gradient. */
 KN_API kn_tensor *kn_argmax(kn_tensor *x, kn_shape axes, bool keep_dims);
 KN_API kn_tensor *kn_argmin(kn_tensor *x, kn_shape axes, bool keep_dims);
-/* The same with the element, to which alone its gradient flows. `values` or `indices` may be NULL,
- * as below, if it is not wanted. On failure both are NULL. */
+/* kn_max_index: the largest element and kn_argmax's index; kn_min_index: the smallest element and
+ * kn_argmin's index. The gradient flows to that element alone. `values` or `indices` may be NULL if
+ * it is not wanted, as in functions below. On failure both are NULL. */
 KN_API KN_MUST_CHECK kn_status kn_max_index(kn_tensor **values, kn_tensor **indices, kn_tensor *x,
                                             kn_shape axes, bool keep_dims);
 KN_API KN_MUST_CHECK kn_status kn_min_index(kn_tensor **values, kn_tensor **indices, kn_tensor *x,
                                             kn_shape axes, bool keep_dims);
-
-/* --- along one axis --- */
-/* Sums and products of the elements up to each one, with sum's dtypes. */
-KN_API kn_tensor *kn_cumsum(kn_tensor *x, int axis);
-KN_API kn_tensor *kn_cumprod(kn_tensor *x, int axis);
-/* The largest or smallest element up to each one, in x's dtype, and its index (KN_I64), of equals
- * the last one's, as PyTorch's; a NaN stays. */
-KN_API kn_tensor *kn_cummax(kn_tensor *x, int axis);
-KN_API kn_tensor *kn_cummin(kn_tensor *x, int axis);
-KN_API KN_MUST_CHECK kn_status kn_cummax_index(kn_tensor **values, kn_tensor **indices,
-                                               kn_tensor *x, int axis);
-KN_API KN_MUST_CHECK kn_status kn_cummin_index(kn_tensor **values, kn_tensor **indices,
-                                               kn_tensor *x, int axis);
-/* ln Σ e^x of the elements up to each one, of floats. */
-KN_API kn_tensor *kn_logcumsumexp(kn_tensor *x, int axis);
-/* Differences of neighbours, n times one after the other; of bools, whether they differ. */
-KN_API kn_tensor *kn_diff(kn_tensor *x, int64_t n, int axis);
-/* The elements in order, and their indices (KN_I64). Equal elements keep their order; a NaN counts
- * as larger than all others. kn_argsort gives the indices alone. */
-KN_API kn_tensor *kn_sort(kn_tensor *x, int axis, bool descending);
-KN_API kn_tensor *kn_argsort(kn_tensor *x, int axis, bool descending);
-KN_API KN_MUST_CHECK kn_status kn_sort_index(kn_tensor **values, kn_tensor **indices, kn_tensor *x,
-                                             int axis, bool descending);
-/* The k largest or smallest elements in order, the best first, and their indices. Of equal elements
- * those that come first are taken. */
-KN_API KN_MUST_CHECK kn_status kn_topk(kn_tensor **values, kn_tensor **indices, kn_tensor *x,
-                                       int64_t k, int axis, bool smallest);
 
 /* --- products --- */
 /* Options of kn_matmul. */
@@ -269,11 +255,11 @@ typedef struct kn_matmul_options {
 /* a [...,M,K], b [...,K,N] → [...,M,N]: one product for each of the leading dimensions, which are
  * broadcast. trans_a: a [...,K,M]; trans_b: b [...,N,K]. NULL options: the defaults. */
 KN_API kn_tensor *kn_matmul(kn_tensor *a, kn_tensor *b, const kn_matmul_options *options);
-/* a [...,M,K], x [...,K] → [...,M] */
+/* A matrix times a vector: a [...,M,K], x [...,K] → [...,M] */
 KN_API kn_tensor *kn_mv(kn_tensor *a, kn_tensor *x);
 /* The sum of the products of all elements: a and b of one shape → 0-dim. */
 KN_API kn_tensor *kn_dot(kn_tensor *a, kn_tensor *b);
-/* a [M], b [N] → [M,N] */
+/* The outer product a[i]·b[j]: a [M], b [N] → [M,N] */
 KN_API kn_tensor *kn_outer(kn_tensor *a, kn_tensor *b);
 /* alpha·op(a) + beta·op(b): matrices, transposed as the options say. */
 KN_API kn_tensor *kn_geam(kn_tensor *a, kn_tensor *b, double alpha, double beta,
@@ -298,7 +284,7 @@ KN_API kn_tensor *kn_trace(kn_tensor *x);
 
 /* Activations that kn_linear_act applies. */
 typedef enum kn_act { KN_ACT_NONE = 0, KN_ACT_RELU, KN_ACT_GELU } kn_act;
-/* x [...,I], w [O,I], b [O] or KN_NONE → [...,O] */
+/* x·wᵀ + b: x [...,I], w [O,I], b [O] or KN_NONE → [...,O] */
 KN_API kn_tensor *kn_linear(kn_tensor *x, kn_tensor *w, kn_tensor *b);
 /* The activation of kn_linear(x, w, b), in one pass: on the host while the product's tile is in the
  * cache, on CUDA in cublasLt's epilogue. Recorded, relu keeps its result alone; gelu runs as an op
@@ -316,7 +302,7 @@ typedef struct kn_conv_options {
     kn_act act;           /* of the result, in the same call */
     uint64_t reserved[4]; /* zero */
 } kn_conv_options;
-/* w [O,C/groups,window…], b [O] or KN_NONE → [B,O,…]; each spatial size is
+/* x convolved with w [O,C/groups,window…], plus b [O] or KN_NONE → [B,O,…]; each spatial size is
  * (S + 2·padding + padding_extra - dilation·(W-1) - 1)/stride + 1, rounded down. NULL options: the
  * defaults. frame.h tells of Winograd's transforms on the host. */
 KN_API kn_tensor *kn_conv(kn_tensor *x, kn_tensor *w, kn_tensor *b, const kn_conv_options *options);
@@ -342,17 +328,18 @@ typedef struct kn_pooling_options {
     uint32_t unused;      /* zero */
     uint64_t reserved[3]; /* zero */
 } kn_pooling_options;
-/* Each spatial size of the result is (S + 2·padding - dilation·(W-1) - 1)/stride + 1, rounded down,
- * or up with `ceil`. NULL options: the defaults. Errors: UNSUPPORTED for a window of kn_maxpool of
- * more than 256 elements; SHAPE for padding where the dilation is larger than x, whose windows
- * could miss it. */
+/* kn_maxpool: the largest element of each window; kn_avgpool: the mean of each window. Each spatial
+ * size of the result is (S + 2·padding - dilation·(W-1) - 1)/stride + 1, rounded down, or up with
+ * `ceil`. NULL options: the defaults. Errors: UNSUPPORTED for a window of kn_maxpool of more than
+ * 256 elements; SHAPE for padding where the dilation is larger than x, whose windows could miss it.
+ */
 KN_API kn_tensor *kn_maxpool(kn_tensor *x, kn_shape window, const kn_pooling_options *options);
 KN_API kn_tensor *kn_avgpool(kn_tensor *x, kn_shape window, const kn_pooling_options *options);
 
-/* The same with the place of each maximum in its window, row-major, KN_U8; one pointer may be
- * NULL. kn_maxunpool puts x [B,C,…] into those places of zeros of the spatial `size` (KN_SCALAR:
- * the least that has as many windows); where windows overlap values add up. Window and options are
- * those of the pooling. */
+/* kn_maxpool_index: kn_maxpool and the place of each maximum in its window, row-major, KN_U8; one
+ * pointer may be NULL. kn_maxunpool: x [B,C,…] at the places of kn_maxpool_index in zeros of the
+ * spatial `size` (KN_SCALAR: the least that has as many windows); where windows overlap values add
+ * up. Window and options are those of the pooling. */
 KN_API KN_MUST_CHECK kn_status kn_maxpool_index(kn_tensor **values, kn_tensor **offsets,
                                                 kn_tensor *x, kn_shape window,
                                                 const kn_pooling_options *options);
@@ -360,22 +347,25 @@ KN_API kn_tensor *kn_maxunpool(kn_tensor *x, kn_tensor *offsets, kn_shape window
                                const kn_pooling_options *options);
 /* Each element of x in all places of its window: Knet.jl's unpool. Overlapping windows add up. */
 KN_API kn_tensor *kn_unpool(kn_tensor *x, kn_shape window, const kn_pooling_options *options);
-/* To a spatial size: window i of n covers elements ⌊i·S/n⌋ to ⌈(i + 1)·S/n⌉ - 1 of S, as PyTorch's.
- * Over all elements of each channel: spatial dimensions of 1. Tied elements share the gradient in
- * kn_global_maxpool and in kn_adaptive_maxpool with a window of more than 256 elements. */
+/* Window i of n covers elements ⌊i·S/n⌋ to ⌈(i + 1)·S/n⌉ - 1 of S, as PyTorch's.
+ * kn_adaptive_avgpool: the means of as many windows as `size` says; kn_adaptive_maxpool: the
+ * largest elements of as many windows as `size` says; kn_global_avgpool: the mean of each channel,
+ * with spatial dimensions of 1; kn_global_maxpool: the largest element of each channel. Tied
+ * elements share the gradient in kn_global_maxpool and in kn_adaptive_maxpool with a window of more
+ * than 256 elements. */
 KN_API kn_tensor *kn_adaptive_avgpool(kn_tensor *x, kn_shape size);
 KN_API kn_tensor *kn_adaptive_maxpool(kn_tensor *x, kn_shape size);
 KN_API kn_tensor *kn_global_avgpool(kn_tensor *x);
 KN_API kn_tensor *kn_global_maxpool(kn_tensor *x);
 
 /* --- softmax and losses: 0-dimensional results stay on the device until kn_item --- */
-/* e^x / sum(e^x) along the axis, and its logarithm. */
+/* kn_softmax: e^x / sum(e^x) along the axis; kn_logsoftmax: the logarithm of kn_softmax. */
 KN_API kn_tensor *kn_softmax(kn_tensor *x, int axis);
 KN_API kn_tensor *kn_logsoftmax(kn_tensor *x, int axis);
-/* Mean of -log softmax(logits)[label]; logits [B,C], labels [B] of KN_I64, KN_I32 or KN_U8 in 0 …
- * C-1; a label outside that range gives NaN. kn_nll takes log-probabilities in place of logits. A
- * mean of no rows is a SHAPE error. Logits [B,C,…] with labels [B,…], a label for each place as of
- * segmentation, count as B·… rows, here and below. */
+/* kn_cross_entropy: mean of -log softmax(logits)[label]; kn_nll: mean of -log_probs[label]. logits
+ * and log_probs [B,C], labels [B] of KN_I64, KN_I32 or KN_U8 in 0 … C-1; a label outside that range
+ * gives NaN. A mean of no rows is a SHAPE error. Logits [B,C,…] with labels [B,…], a label for each
+ * place as of segmentation, count as B·… rows, here and below. */
 KN_API kn_tensor *kn_cross_entropy(kn_tensor *logits, kn_tensor *labels);
 KN_API kn_tensor *kn_nll(kn_tensor *log_probs, kn_tensor *labels);
 /* Returns the share of rows whose largest score is at the label, in 0 … 1; NaN if a label is
@@ -405,21 +395,23 @@ typedef struct kn_cross_entropy_options {
  * order. A label out of range gives NaN, -1 as well. KN_REDUCE_NONE gives a term for each label. */
 KN_API kn_tensor *kn_cross_entropy_with(kn_tensor *logits, kn_tensor *labels,
                                         const kn_cross_entropy_options *options);
-/* One less kn_accuracy; and kn_accuracy where a label among the k largest scores is right. */
+/* kn_zero_one: 1 - kn_accuracy; kn_topk_accuracy: the share of rows whose label is among the k
+ * largest scores. */
 KN_API kn_tensor *kn_zero_one(kn_tensor *scores, kn_tensor *labels);
 KN_API kn_tensor *kn_topk_accuracy(kn_tensor *scores, kn_tensor *labels, int64_t k);
-/* Predictions x, targets y; SHAPE unless one broadcasts to the other's. (x - y)²; |x - y|. */
+/* Predictions x, targets y; SHAPE unless one broadcasts to the other's. kn_mse: (x - y)²; kn_mae:
+ * |x - y|. */
 KN_API kn_tensor *kn_mse(kn_tensor *x, kn_tensor *y, kn_reduction reduction);
 KN_API kn_tensor *kn_mae(kn_tensor *x, kn_tensor *y, kn_reduction reduction);
-/* (x - y)²/2 where |x - y| <= delta, else delta·(|x - y| - delta/2); smooth_l1: the same divided by
- * beta, which serves as delta; 0: kn_mae. */
+/* kn_huber: (x - y)²/2 where |x - y| <= delta, else delta·(|x - y| - delta/2); kn_smooth_l1:
+ * kn_huber with delta = beta, divided by beta, and kn_mae for beta = 0. */
 KN_API kn_tensor *kn_huber(kn_tensor *x, kn_tensor *y, double delta, kn_reduction reduction);
 KN_API kn_tensor *kn_smooth_l1(kn_tensor *x, kn_tensor *y, double beta, kn_reduction reduction);
-/* -y·ln x - (1 - y)·ln(1 - x) of probabilities x, with logarithms of -100 at least; and of logits,
- * with sigm(x) for x, without overflow (Knet.jl's bce). y in 0 … 1. */
+/* kn_bce: -y·ln x - (1 - y)·ln(1 - x) of probabilities x, with logarithms of -100 at least;
+ * kn_bce_logits: kn_bce of sigm(x) for logits x, without overflow (Knet.jl's bce). y in 0 … 1. */
 KN_API kn_tensor *kn_bce(kn_tensor *x, kn_tensor *y, kn_reduction reduction);
 KN_API kn_tensor *kn_bce_logits(kn_tensor *x, kn_tensor *y, kn_reduction reduction);
-/* ln(1 + e^(-x·y)), and max(0, margin - x·y); y is 1 or -1. */
+/* kn_logistic: ln(1 + e^(-x·y)); kn_hinge: max(0, margin - x·y). y is 1 or -1. */
 KN_API kn_tensor *kn_logistic(kn_tensor *x, kn_tensor *y, kn_reduction reduction);
 KN_API kn_tensor *kn_hinge(kn_tensor *x, kn_tensor *y, double margin, kn_reduction reduction);
 /* Kullback and Leibler's divergence y·(ln y - x) of log-probabilities x from probabilities y, or,
@@ -433,7 +425,8 @@ KN_API kn_tensor *kn_flatten(kn_tensor *x);                 /* [B,…] → [B,re
 KN_API kn_tensor *kn_slice(kn_tensor *x, kn_shape start, kn_shape stop);
 /* The result's dimension i is x's dimension axes[i]; KN_ALL reverses them. */
 KN_API kn_tensor *kn_transpose(kn_tensor *x, kn_shape axes);
-/* Two axes of x change places; one moves to another place among the others. */
+/* kn_swap_axes: axes a and b of x change places; kn_move_axis: axis `from` moves to place `to`
+ * among the others. */
 KN_API kn_tensor *kn_swap_axes(kn_tensor *x, int a, int b);
 KN_API kn_tensor *kn_move_axis(kn_tensor *x, int from, int to);
 /* A copy of x's elements, which shares nothing with x. */
@@ -442,25 +435,26 @@ KN_API kn_tensor *kn_copy(kn_tensor *x);
 KN_API kn_tensor *kn_concat(kn_tensor *const x[], int n_x, int axis);
 /* Joins tensors of one shape along a new axis. */
 KN_API kn_tensor *kn_stack(kn_tensor *const x[], int n_x, int axis);
-/* Cut the axis into n pieces: of sizes[0] … sizes[n-1], which add up to it; of sizes that differ by
- * at most one, the longer ones first; or of one element, without the axis, which has n. Pieces of
- * the first dimension are views of x. On failure `out` holds NULLs. kn_split_rows cuts the first
- * dimension. */
+/* kn_split_axis: pieces of the axis, of sizes[0] … sizes[n-1], which add up to it; kn_chunk: n
+ * pieces of the axis, of sizes that differ by at most one, the longer ones first; kn_unbind: the n
+ * elements of the axis, each without it; kn_split_rows: kn_split_axis of the first dimension.
+ * Pieces of the first dimension are views of x. On failure `out` holds NULLs. */
 KN_API KN_MUST_CHECK kn_status kn_split_axis(kn_tensor *out[], kn_tensor *x, const int64_t sizes[],
                                              int n, int axis);
 KN_API KN_MUST_CHECK kn_status kn_chunk(kn_tensor *out[], kn_tensor *x, int n, int axis);
 KN_API KN_MUST_CHECK kn_status kn_unbind(kn_tensor *out[], kn_tensor *x, int n, int axis);
 KN_API KN_MUST_CHECK kn_status kn_split_rows(kn_tensor *out[], kn_tensor *x, const int64_t sizes[],
                                              int n);
-/* Remove the axes of one element (KN_ALL: all of them); insert one at `axis`. Views. */
+/* Views. kn_squeeze: x without the axes, of one element each (KN_ALL: all such); kn_unsqueeze: x
+ * with an axis of one element inserted at `axis`. */
 KN_API kn_tensor *kn_squeeze(kn_tensor *x, kn_shape axes);
 KN_API kn_tensor *kn_unsqueeze(kn_tensor *x, int axis);
 /* The elements of the axes in reverse order. */
 KN_API kn_tensor *kn_flip(kn_tensor *x, kn_shape axes);
 /* Element i of the axis moves to i + shift; those that leave at one end enter at the other. */
 KN_API kn_tensor *kn_roll(kn_tensor *x, int64_t shift, int axis);
-/* Each element n times, one after the other (numpy.repeat); all of x times[d] times along each
- * dimension d. */
+/* kn_repeat: each element n times, one after the other (numpy.repeat); kn_tile: all of x, times[d]
+ * times along each dimension d. */
 KN_API kn_tensor *kn_repeat(kn_tensor *x, int64_t n, int axis);
 KN_API kn_tensor *kn_tile(kn_tensor *x, kn_shape times);
 /* What kn_pad puts around x. For x = a b c: */
@@ -475,15 +469,17 @@ typedef enum kn_pad_mode {
  * KN_PAD_CONSTANT alone; it has no gradient. */
 KN_API kn_tensor *kn_pad(kn_tensor *x, kn_shape before, kn_shape after, kn_pad_mode mode,
                          double value);
-/* x [...,rows,columns] with zeros below, or above, the diagonal column - row = `diagonal`. */
+/* x [...,rows,columns], zeros on one side of the diagonal column - row = `diagonal`. kn_triu: x
+ * with zeros below the diagonal; kn_tril: x with zeros above the diagonal. */
 KN_API kn_tensor *kn_triu(kn_tensor *x, int64_t diagonal);
 KN_API kn_tensor *kn_tril(kn_tensor *x, int64_t diagonal);
-/* The elements whose index along axis_column less that along axis_row is k, as the last axis;
- * the two go. A view as of kn_index. kn_diag: of a matrix; or x [n] as a diagonal among zeros. */
+/* kn_diagonal: the elements whose index along axis_column less that along axis_row is k, as the
+ * last axis, without the two; a view as of kn_index. kn_diag: diagonal k of a matrix; or x [n] as
+ * diagonal k of a matrix of zeros. */
 KN_API kn_tensor *kn_diagonal(kn_tensor *x, int64_t k, int axis_row, int axis_column);
 KN_API kn_tensor *kn_diag(kn_tensor *x, int64_t k);
 KN_API kn_tensor *kn_broadcast(kn_tensor *x, kn_shape shape); /* an alias where shapes are equal */
-KN_API kn_tensor *kn_cast(kn_tensor *x, kn_dtype dtype); /* integers saturate; alias if equal */
+KN_API kn_tensor *kn_cast(kn_tensor *x, kn_dtype dtype);      /* to a dtype; integers saturate */
 /* A copy on another device; an alias of x where it is there already. */
 KN_API kn_tensor *kn_to(kn_tensor *x, kn_device *device);
 
@@ -554,7 +550,8 @@ static inline kn_index_item kn_index_item_of_(kn_index_kind kind, int64_t start,
 
 /* The selected elements. Plain items make at most 8 dimensions, before tensors replace theirs. */
 KN_API kn_tensor *kn_index(kn_tensor *x, int n_items, const kn_index_item items[]);
-/* A copy of x in which the selected elements are y, or have y added; y is broadcast to them. */
+/* kn_set_at: a copy of x in which the selected elements are y; kn_add_at: a copy of x with y added
+ * to the selected elements. y is broadcast to them. */
 KN_API kn_tensor *kn_set_at(kn_tensor *x, kn_tensor *y, int n_items, const kn_index_item items[]);
 KN_API kn_tensor *kn_add_at(kn_tensor *x, kn_tensor *y, int n_items, const kn_index_item items[]);
 /* The same as kn_set_at in x itself; a new version of x, as kn_data_mut makes; not recorded. */
@@ -572,12 +569,14 @@ KN_API kn_tensor *kn_nonzero(kn_tensor *x);
  * kn_embedding: rows of w. */
 KN_API kn_tensor *kn_index_select(kn_tensor *x, kn_tensor *index, int axis);
 KN_API kn_tensor *kn_embedding(kn_tensor *w, kn_tensor *index);
-/* Copies of x with y [B,N…,I] added to those slices, or in their place. */
+/* kn_index_add: a copy of x with y [B,N…,I] added to those slices; kn_index_set: a copy of x with y
+ * in place of those slices. */
 KN_API kn_tensor *kn_index_add(kn_tensor *x, kn_tensor *index, kn_tensor *y, int axis);
 KN_API kn_tensor *kn_index_set(kn_tensor *x, kn_tensor *index, kn_tensor *y, int axis);
 /* An index for each element: x [B,A,I], index [B,N,I] → y [B,N,I]: y[b,n,i] = x[b,index[b,n,i],i].
- * kn_scatter and kn_scatter_add: copies of x with y [B,N,I] in those places, or added there. Beside
- * the axis the index may be smaller than x: it goes with x's first elements. */
+ * kn_scatter: a copy of x with y [B,N,I] in those places; kn_scatter_add: a copy of x with y added
+ * in those places. Beside the axis the index may be smaller than x: it goes with x's first
+ * elements. */
 KN_API kn_tensor *kn_gather(kn_tensor *x, kn_tensor *index, int axis);
 KN_API kn_tensor *kn_scatter(kn_tensor *x, kn_tensor *index, kn_tensor *y, int axis);
 KN_API kn_tensor *kn_scatter_add(kn_tensor *x, kn_tensor *index, kn_tensor *y, int axis);

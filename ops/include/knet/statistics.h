@@ -1,4 +1,4 @@
-/* Statistics, searches and sets. Part of ops.h, whose rules hold.
+/* Statistics, scans, sorts, searches and sets. Part of ops.h, whose rules hold.
  *
  *     kn_tensor *middle = kn_median(x, KN_SHAPE(0), false);    // x [N,C] → [C]
  */
@@ -11,29 +11,65 @@
 extern "C" {
 #endif
 
-/* --- over axes, as kn_sum (KN_ALL: all; KN_SCALAR: none) --- */
+/* --- over axes, as kn_sum (KN_ALL: all; KN_SCALAR: none): any dtype --- */
 /* The number below which the share q, in 0 … 1, of the elements lies: of n in order that of place
  * q·(n - 1), between two neighbours on the line through them. NumPy's and PyTorch's default.
  * Integers and bools in KN_F64. A NaN among the elements makes NaN; of no elements: a SHAPE error.
  */
 KN_API kn_tensor *kn_quantile(kn_tensor *x, double q, kn_shape axes, bool keep_dims);
-/* q = 1/2: of an even number the mean of the middle two, as NumPy's; PyTorch's is the lower one. */
+/* kn_quantile at q = 1/2: of an even number the mean of the middle two, as NumPy's; PyTorch's is
+ * the lower one. */
 KN_API kn_tensor *kn_median(kn_tensor *x, kn_shape axes, bool keep_dims);
 /* The sum of the elements that are not NaN; 0 where all are NaN. */
 KN_API kn_tensor *kn_nan_sum(kn_tensor *x, kn_shape axes, bool keep_dims);
-/* The same as without "nan_", of the elements that are not NaN. Where all are NaN: NaN. */
+/* kn_nan_mean: kn_mean of the elements that are not NaN; kn_nan_max: kn_max of the elements that
+ * are not NaN; kn_nan_min: kn_min of the elements that are not NaN; kn_nan_quantile: kn_quantile of
+ * the elements that are not NaN; kn_nan_median: kn_median of the elements that are not NaN. Where
+ * all are NaN: NaN. */
 KN_API kn_tensor *kn_nan_mean(kn_tensor *x, kn_shape axes, bool keep_dims);
 KN_API kn_tensor *kn_nan_max(kn_tensor *x, kn_shape axes, bool keep_dims);
 KN_API kn_tensor *kn_nan_min(kn_tensor *x, kn_shape axes, bool keep_dims);
 KN_API kn_tensor *kn_nan_quantile(kn_tensor *x, double q, kn_shape axes, bool keep_dims);
 KN_API kn_tensor *kn_nan_median(kn_tensor *x, kn_shape axes, bool keep_dims);
-/* Of floats; population: divided by n, as NumPy does; else by n - 1. */
+/* kn_nan_var: kn_var of the elements that are not NaN; kn_nan_std: kn_std of the elements that are
+ * not NaN. Of floats; population: divided by n, as NumPy does; else by n - 1. */
 KN_API kn_tensor *kn_nan_var(kn_tensor *x, kn_shape axes, bool keep_dims, bool population);
 KN_API kn_tensor *kn_nan_std(kn_tensor *x, kn_shape axes, bool keep_dims, bool population);
-/* x [V,N], a row for each of V variables → [V,V]: covariances, divided by N - 1, and Pearson's
- * correlations, in -1 … 1. x [N] → 0-dim. Of floats. */
+/* kn_cov: x [V,N], a row for each of V variables → [V,V], the covariances, divided by N - 1;
+ * kn_corrcoef: Pearson's correlations of x [V,N], in -1 … 1. x [N] → 0-dim. Of floats. */
 KN_API kn_tensor *kn_cov(kn_tensor *x);
 KN_API kn_tensor *kn_corrcoef(kn_tensor *x);
+
+/* --- along one axis: any dtype --- */
+/* kn_cumsum: the sum of the elements up to each one; kn_cumprod: the product of the elements up to
+ * each one. With kn_sum's dtypes. */
+KN_API kn_tensor *kn_cumsum(kn_tensor *x, int axis);
+KN_API kn_tensor *kn_cumprod(kn_tensor *x, int axis);
+/* kn_cummax: the largest element up to each one; kn_cummin: the smallest element up to each one;
+ * kn_cummax_index: kn_cummax and the index of the largest element, KN_I64; kn_cummin_index:
+ * kn_cummin and the index of the smallest element, KN_I64. In x's dtype. The index is, of equals,
+ * the last one's, as PyTorch's; a NaN stays. */
+KN_API kn_tensor *kn_cummax(kn_tensor *x, int axis);
+KN_API kn_tensor *kn_cummin(kn_tensor *x, int axis);
+KN_API KN_MUST_CHECK kn_status kn_cummax_index(kn_tensor **values, kn_tensor **indices,
+                                               kn_tensor *x, int axis);
+KN_API KN_MUST_CHECK kn_status kn_cummin_index(kn_tensor **values, kn_tensor **indices,
+                                               kn_tensor *x, int axis);
+/* ln Σ e^x of the elements up to each one, of floats. */
+KN_API kn_tensor *kn_logcumsumexp(kn_tensor *x, int axis);
+/* Differences of neighbours, n times one after the other; of bools, whether they differ. */
+KN_API kn_tensor *kn_diff(kn_tensor *x, int64_t n, int axis);
+/* kn_sort: the elements in order; kn_argsort: the indices of the elements in order, KN_I64;
+ * kn_sort_index: the elements in order, and their indices. Equal elements keep their order; a NaN
+ * counts as larger than all others. */
+KN_API kn_tensor *kn_sort(kn_tensor *x, int axis, bool descending);
+KN_API kn_tensor *kn_argsort(kn_tensor *x, int axis, bool descending);
+KN_API KN_MUST_CHECK kn_status kn_sort_index(kn_tensor **values, kn_tensor **indices, kn_tensor *x,
+                                             int axis, bool descending);
+/* The k largest or smallest elements in order, the best first, and their indices. Of equal elements
+ * those that come first are taken. */
+KN_API KN_MUST_CHECK kn_status kn_topk(kn_tensor **values, kn_tensor **indices, kn_tensor *x,
+                                       int64_t k, int axis, bool smallest);
 
 /* --- counts: KN_I64, no gradient --- */
 /* x, i64, i32 or u8 → [n]: how often each of 0 … n - 1 occurs; with weights (of x's shape; else
