@@ -38,8 +38,8 @@ KN_API KN_MUST_CHECK kn_status kn_rng_state_set(kn_rng *rng, uint64_t seed, uint
 KN_API kn_tensor *kn_zeros(kn_shape shape);
 KN_API kn_tensor *kn_ones(kn_shape shape);
 KN_API kn_tensor *kn_full(kn_shape shape, double value);
-/* With the shape, dtype and device of x. kn_zeros_like: kn_zeros like x; kn_ones_like: kn_ones like
- * x; kn_full_like: kn_full like x. */
+/* kn_zeros_like: zeros of x's shape, dtype and device; kn_ones_like: ones of x's shape, dtype and
+ * device; kn_full_like: `value` in x's shape, dtype and device. */
 KN_API kn_tensor *kn_zeros_like(kn_tensor *x);
 KN_API kn_tensor *kn_ones_like(kn_tensor *x);
 KN_API kn_tensor *kn_full_like(kn_tensor *x, double value);
@@ -240,7 +240,7 @@ KN_API kn_tensor *kn_argmax(kn_tensor *x, kn_shape axes, bool keep_dims);
 KN_API kn_tensor *kn_argmin(kn_tensor *x, kn_shape axes, bool keep_dims);
 /* kn_max_index: the largest element and kn_argmax's index; kn_min_index: the smallest element and
  * kn_argmin's index. The gradient flows to that element alone. `values` or `indices` may be NULL if
- * it is not wanted, as in functions below. On failure both are NULL. */
+ * it is not wanted, as in functions like this. On failure both are NULL. */
 KN_API KN_MUST_CHECK kn_status kn_max_index(kn_tensor **values, kn_tensor **indices, kn_tensor *x,
                                             kn_shape axes, bool keep_dims);
 KN_API KN_MUST_CHECK kn_status kn_min_index(kn_tensor **values, kn_tensor **indices, kn_tensor *x,
@@ -479,7 +479,7 @@ KN_API kn_tensor *kn_tril(kn_tensor *x, int64_t diagonal);
 KN_API kn_tensor *kn_diagonal(kn_tensor *x, int64_t k, int axis_row, int axis_column);
 KN_API kn_tensor *kn_diag(kn_tensor *x, int64_t k);
 KN_API kn_tensor *kn_broadcast(kn_tensor *x, kn_shape shape); /* an alias where shapes are equal */
-KN_API kn_tensor *kn_cast(kn_tensor *x, kn_dtype dtype);      /* to a dtype; integers saturate */
+KN_API kn_tensor *kn_cast(kn_tensor *x, kn_dtype dtype); /* integers saturate; alias if equal */
 /* A copy on another device; an alias of x where it is there already. */
 KN_API kn_tensor *kn_to(kn_tensor *x, kn_device *device);
 
