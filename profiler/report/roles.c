@@ -10,6 +10,7 @@
 #include "units.h"
 
 enum { LAYER_BYTES = 96, ENTRIES_MAX = 1024, LAYERS_SHOWN = 4, DEPTH_MAX = 256 };
+enum { SEGMENT_BYTES = 32 << 20 }; /* the least by which a pool without virtual memory grows */
 enum { NAME_COLUMN = 18, LAYER_COLUMN = 37, WIDE = 60 };
 
 static const char *const role_names[KN__ROLES] = {
@@ -55,12 +56,16 @@ void kn__role_layer(char *out, size_t out_bytes, const kn__row *row) {
     out[0] = 0;
     if (row && row->parent && strcmp(row->label, "work space") == 0) row = row->parent;
     for (; row && row->parent && n < DEPTH_MAX; row = row->parent) chain[n++] = row;
-    int first = 0; /* below the innermost pass */
-    while (first < n && !is_pass(chain[first]->label)) first++;
-    if (first == n) return;
+    /* Below the innermost pass, or, if only the op is, as of "fc2/recompute/gelu", below the next
+     * one. */
     size_t at = 0;
-    for (int i = first - 1; i > 0 && !is_derivative(chain[i]->label) && at < out_bytes; i--)
-        at += (size_t)snprintf(out + at, out_bytes - at, "%s%s", at ? "." : "", chain[i]->label);
+    for (int pass = 0, end = 0; pass < n && !at; pass++) {
+        if (!is_pass(chain[pass]->label)) continue;
+        for (int i = pass - 1; i > end && !is_derivative(chain[i]->label) && at < out_bytes; i--)
+            at +=
+                (size_t)snprintf(out + at, out_bytes - at, "%s%s", at ? "." : "", chain[i]->label);
+        end = pass;
+    }
 }
 
 /* --- sums --- */
@@ -75,6 +80,7 @@ typedef struct sums {
     entry *entries;
     int n;
     int64_t role[KN__ROLES];
+    double largest; /* block that grows with the batch */
 } sums;
 
 /* Bytes, 0 or more; a file may say anything. */
@@ -95,10 +101,20 @@ static void layer_count(sums *s, const kn__row *row, kn__role role) {
     add_bytes(&s->entries[i].bytes, row->held_at_peak);
 }
 
+static bool grows(kn__role role) { return role >= KN__ROLE_DATA; }
+
+/* Of rows below which none is: else the allocations of those are counted too. */
+static double block_of(const kn__row *row) {
+    double held = (double)row->held_at_peak, mean = held;
+    if (!row->first && row->n_allocs) mean = (double)row->alloc_bytes / (double)row->n_allocs;
+    return mean < held ? mean : held;
+}
+
 static void count(sums *s, const kn__row *row) {
     if (row->parent && row->held_at_peak > 0) {
         kn__role role = kn__role_of(row);
         add_bytes(&s->role[role], row->held_at_peak);
+        if (grows(role) && block_of(row) > s->largest) s->largest = block_of(row);
         if (role >= KN__ROLE_BACKWARD) layer_count(s, row, role);
     }
     for (const kn__row *child = row->first; child; child = child->next) count(s, child);
@@ -159,23 +175,47 @@ static int64_t batch_of(const kn__report *report) {
 
 /* All but the weights, their gradients, the optimiser, and what has no scope. */
 static double growing_of(const sums *s) {
-    return (double)s->role[KN__ROLE_DATA] + (double)s->role[KN__ROLE_BACKWARD] +
-           (double)s->role[KN__ROLE_WORK] + (double)s->role[KN__ROLE_ACTIVATIONS];
+    double bytes = 0;
+    for (int r = 0; r < KN__ROLES; r++)
+        if (grows((kn__role)r)) bytes += (double)s->role[r];
+    return bytes;
+}
+
+/* Reserved and not live in the pool that holds most, without the unused part of one segment: the
+ * pool reserves less where a limit leaves no room for a whole one. */
+static double idle_of(const kn__report *report) {
+    const kn__pool_use *most = NULL;
+    for (int i = 0; i < report->memory.n_pools; i++) {
+        const kn__pool_use *use = &report->memory.pools[i];
+        if (!use->is_heap && (!most || use->live_max > most->live_max)) most = use;
+    }
+    double idle = most ? (double)most->reserved_max - (double)most->live_max - SEGMENT_BYTES : 0;
+    return idle > 0 ? idle : 0;
+}
+
+/* The batch for a limit, rounded down to two digits. Free memory in pieces that are too small is
+ * no use: about as much as the largest block, or what the profile shows, and a sixth of all. */
+static int64_t fit_of(const kn__report *report, const sums *s, uint64_t limit, int64_t batch) {
+    double grown = growing_of(s), fixed = (double)report->memory.live_max - grown;
+    double idle = idle_of(report), unused = idle > s->largest ? idle : s->largest;
+    double room = ((double)limit * 5 / 6 - fixed) / ((grown + unused) / (double)batch);
+    if (room > 0x1p62) room = 0x1p62;
+    int64_t fits = room < 0 ? 0 : (int64_t)room, unit = 1;
+    while (fits / unit >= 100) unit *= 10;
+    return fits / unit * unit;
 }
 
 static void add_fit(kn__text *text, const kn__report *report, const sums *s, uint64_t limit,
                     int width) {
     kn__text lines = {0};
     int64_t batch = batch_of(report);
-    double grows = growing_of(s), fixed = (double)report->memory.live_max - grows;
-    if (batch <= 0 || grows <= 0) return;
+    double grown = growing_of(s), fixed = (double)report->memory.live_max - grown;
+    if (batch <= 0 || grown <= 0) return;
     kn__text_printf(&lines, " a batch of %" PRId64 ": %s a sample, %s that don't grow with it\n",
-                    batch, kn__bytes_text(grows / (double)batch).text, kn__bytes_text(fixed).text);
-    double room = ((double)limit - fixed) / (grows / (double)batch);
-    if (room > 0x1p62) room = 0x1p62;
+                    batch, kn__bytes_text(grown / (double)batch).text, kn__bytes_text(fixed).text);
     if (limit) {
-        kn__text_printf(&lines, " in %s a batch of %" PRId64 " would fit\n",
-                        kn__bytes_text((double)limit).text, room < 0 ? 0 : (int64_t)room);
+        kn__text_printf(&lines, " in %s a batch of about %" PRId64 " would fit\n",
+                        kn__bytes_text((double)limit).text, fit_of(report, s, limit, batch));
     }
     kn__text_wrapped(text, &lines, width);
 }

@@ -37,6 +37,11 @@ static void paths_say_role_and_layer(void **state) {
     assert_row(&r, "backward/block1/conv2/conv  d weight/conv_weight", KN__ROLE_BACKWARD,
                "block1.conv2");
     assert_row(&r, "backward/block1/recompute/conv2/conv", KN__ROLE_BACKWARD, "conv2");
+    assert_row(&r, "train/backward/blocks/mlp3/fc2/recompute/gelu", KN__ROLE_BACKWARD,
+               "blocks.mlp3.fc2");
+    assert_row(&r, "backward/fc2/linear  d x/recompute/gelu", KN__ROLE_BACKWARD, "fc2");
+    assert_row(&r, "backward/recompute/gelu/work space", KN__ROLE_WORK, "");
+    assert_row(&r, "evaluate/forward/relu", KN__ROLE_ACTIVATIONS, "");
     assert_row(&r, "forward/fc1/linear/work space", KN__ROLE_WORK, "fc1");
     assert_row(&r, "backward/conv2/conv  d weight/conv_weight/work space", KN__ROLE_WORK, "conv2");
     assert_row(&r, "my own", KN__ROLE_ACTIVATIONS, "");
@@ -71,7 +76,7 @@ static void the_table_sums_up_roles_and_says_what_fits(void **state) {
                         "  5.86KiB  30.0%  activations        fc1 2.93KiB, fc2 1.95KiB\n"
                         "  1.95KiB  10.0%  no scope\n"
                         " a batch of 10: 0.98 KiB a sample, 9.77 KiB that don't grow with it\n"
-                        " in 46.9 KiB a batch of 38 would fit\n");
+                        " in 46.9 KiB a batch of about 23 would fit\n");
     kn__text_release(&text);
     kn__roles_add(&text, &r, 48000, 44);
     assert_non_null(strstr(text.data,
@@ -83,6 +88,23 @@ static void the_table_sums_up_roles_and_says_what_fits(void **state) {
     assert_non_null(strstr(text.data,
                            " a batch of 10: 0.98 KiB a sample, 9.77 KiB\n"
                            " that don't grow with it\n"));
+    kn__text_release(&text);
+    /* Memory of the pool beyond one segment that was never live. */
+    r.memory.n_pools = 1;
+    r.memory.pools[0].live_max = 20000;
+    r.memory.pools[0].reserved_max = 20000 + (32 << 20) + 5000;
+    kn__roles_add(&text, &r, 48000, 0);
+    assert_non_null(strstr(text.data, " a batch of about 20 would fit\n"));
+    kn__text_release(&text);
+    r.memory.pools[0].is_heap = true; /* of another allocator */
+    kn__roles_add(&text, &r, 48000, 0);
+    assert_non_null(strstr(text.data, " a batch of about 23 would fit\n"));
+    kn__text_release(&text);
+    kn__roles_add(&text, &r, 1000000, 0); /* of 633 */
+    assert_non_null(strstr(text.data, " a batch of about 630 would fit\n"));
+    kn__text_release(&text);
+    kn__roles_add(&text, &r, 11000, 0);
+    assert_non_null(strstr(text.data, " a batch of about 0 would fit\n"));
     kn__text_release(&text);
     r.run.notes = "rebatch=10";
     kn__roles_add(&text, &r, 48000, 0);

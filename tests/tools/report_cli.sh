@@ -31,7 +31,15 @@ want 0 "$knet" report a.json --flatten --sort calls;    out_has '^ linear '
 want 0 "$knet" report a.json --memory;                  out_has 'high-water mark [0-9.]+ MiB, [0-9.]+m?s after the start'
 out_has 'owned then by'; out_has '█'; out_has '└─+\^'
 want 0 "$knet" report a.json --memory --fits 1GiB;      out_has '^ live then, by role and layer'
-out_has '^ +[0-9.]+KiB +[0-9.]+%  weights$'; out_has '^ in 1.00 GiB a batch of [0-9]{4,} would fit$'
+out_has '^ +[0-9.]+KiB +[0-9.]+%  weights$'; out_has '^ in 1.00 GiB a batch of about [0-9]{4,} would fit$'
+# The batch that it names fits.
+want 0 env KNET_TIMER=1,out=lenet.txt,json=lenet.json "$knet" train lenet --synthetic --epochs 1 --batch 64 --quiet
+for limit in 20MiB 100MiB; do
+    want 0 "$knet" report lenet.json --memory --fits "$limit"
+    fits=$(sed -n 's/.* a batch of about \([0-9]*\) would fit$/\1/p' out)
+    [ "$fits" -ge 64 ] || fail "$limit: a batch of $fits"
+    want 0 "$knet" train lenet --synthetic --epochs 1 --batch "$fits" --limit "$limit" --quiet
+done
 sed 's/, batch=128//' a.json >other.json
 want 1 "$knet" report other.json --memory --fits 1GiB;  err_has '^knet report: other.json has no batch size, which --fits needs: '
 [ ! -s out ] || fail 'half a report'

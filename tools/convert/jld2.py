@@ -164,10 +164,8 @@ def main():
     options = parse()
     try:
         tensors = read(options)
-    except OSError as error:
-        sys.exit(f"jld2.py: {options.file}: {error.strerror or error}")
-    except (KeyError, RuntimeError, ValueError) as error:  # h5py's, of a damaged file
-        sys.exit(f"jld2.py: {options.file}: {error}")
+    except (OSError, KeyError, RuntimeError, ValueError) as error:  # h5py's, of a damaged file
+        sys.exit(f"jld2.py: {options.file}: {getattr(error, 'strerror', None) or error}")
     if not tensors:
         sys.exit(f"jld2.py: {options.file} has no arrays of numbers")
     if options.list:

@@ -94,7 +94,7 @@ static const kn__opt table[] = {
     {"memory", KN__OPT_FLAG, AT(memory), .only_with = "format=table", .not_with = "json",
      .help = "show the high-water mark by owner and purpose, and live bytes over time"},
     {"fits", KN__OPT_BYTES, AT(fits), .value_name = "BYTES", .only_with = "memory",
-     .help = "what batch would fit into so much memory",
+     .help = "about what batch would fit into so much memory",
      .remark = "of a profile with the note batch=N, as of knet train and kn_train"},
     {"format", KN__OPT_CHOICE, AT(format), .value_name = "FORMAT", .choices = formats,
      .initial = "table", .not_with = "json", .help = "form of the output",

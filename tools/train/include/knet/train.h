@@ -5,10 +5,10 @@
  *                     &(kn_train_options){.epochs = 3}));
  *
  * Under the timer a step is load, forward (with a scope per layer), backward and update; testing is
- * evaluate; it notes the loader's batch (kn_prof_note), so that knet report --memory tells what
- * batch would fit. The loss stays on the device: it is summed there and read once an epoch, and
- * whenever a callback asks for it. Threads: one at a time for model, optimiser and loaders
- * together.
+ * evaluate; it notes the loader's batch (kn_prof_note), so that knet report --memory --fits tells
+ * about what batch would fit. The loss stays on the device: it is summed there and read once an
+ * epoch, and whenever a callback asks for it. Threads: one at a time for model, optimiser and
+ * loaders together.
  */
 #ifndef KNET_TRAIN_H
 #define KNET_TRAIN_H
