@@ -48,21 +48,26 @@ static void paths_say_role_and_layer(void **state) {
     kn__report_release(&r);
 }
 
+/* A training that held 20000 bytes. */
+static void report_init(kn__report *r) {
+    kn__report_init(r);
+    row_of(r, "weights/uniform", 4000);
+    row_of(r, "backward/gradients/fill", 4000);
+    row_of(r, "load", 1000);
+    row_of(r, "forward/fc2/linear", 2000);
+    row_of(r, "forward/fc1/linear", 3000);
+    row_of(r, "backward/fc2/linear  d x/matmul", 2000);
+    row_of(r, "other", 1000);
+    row_of(r, "forward/fc1/linear/work space", 1000);
+    r->memory.live_max += 2000; /* of blocks that no scope holds */
+}
+
 static void the_table_sums_up_roles_and_says_what_fits(void **state) {
     (void)state;
     kn__report r;
     kn__text text = {0};
-    kn__report_init(&r);
-    row_of(&r, "weights/uniform", 4000);
-    row_of(&r, "backward/gradients/fill", 4000);
-    row_of(&r, "load", 1000);
-    row_of(&r, "forward/fc2/linear", 2000);
-    row_of(&r, "forward/fc1/linear", 3000);
-    row_of(&r, "backward/fc2/linear  d x/matmul", 2000);
-    row_of(&r, "other", 1000);
-    row_of(&r, "forward/fc1/linear/work space", 1000);
+    report_init(&r);
     assert_string_equal(kn__fit_lacks(&r), "batch size");
-    r.memory.live_max += 2000; /* of blocks that no scope holds */
     r.run.notes = "data=x, batch=10";
     assert_null(kn__fit_lacks(&r));
     kn__roles_add(&text, &r, 48000, 0);
@@ -89,27 +94,45 @@ static void the_table_sums_up_roles_and_says_what_fits(void **state) {
                            " a batch of 10: 0.98 KiB a sample, 9.77 KiB\n"
                            " that don't grow with it\n"));
     kn__text_release(&text);
-    /* Memory of the pool beyond one segment that was never live. */
-    r.memory.n_pools = 1;
-    r.memory.pools[0].live_max = 20000;
-    r.memory.pools[0].reserved_max = 20000 + (32 << 20) + 5000;
-    kn__roles_add(&text, &r, 48000, 0);
-    assert_non_null(strstr(text.data, " a batch of about 20 would fit\n"));
-    kn__text_release(&text);
-    r.memory.pools[0].is_heap = true; /* of another allocator */
-    kn__roles_add(&text, &r, 48000, 0);
-    assert_non_null(strstr(text.data, " a batch of about 23 would fit\n"));
-    kn__text_release(&text);
-    kn__roles_add(&text, &r, 1000000, 0); /* of 633 */
-    assert_non_null(strstr(text.data, " a batch of about 630 would fit\n"));
-    kn__text_release(&text);
-    kn__roles_add(&text, &r, 11000, 0);
-    assert_non_null(strstr(text.data, " a batch of about 0 would fit\n"));
-    kn__text_release(&text);
     r.run.notes = "rebatch=10";
     kn__roles_add(&text, &r, 48000, 0);
     assert_null(strstr(text.data, "would fit"));
     kn__text_release(&text);
+    kn__report_release(&r);
+}
+
+static void assert_fits(const kn__report *r, uint64_t limit, int batch) {
+    kn__text text = {0};
+    char wanted[64];
+    snprintf(wanted, sizeof wanted, " a batch of about %d would fit\n", batch);
+    kn__roles_add(&text, r, limit, 0);
+    if (!strstr(text.data, wanted)) fail_msg("no%s in: %s", wanted, text.data);
+    kn__text_release(&text);
+}
+
+/* Of the limit a sixth is left, and for each sample a share of the largest block, 3000 bytes, or of
+ * what the pool reserved and never used. */
+static void what_fits_leaves_room_for_unused_memory(void **state) {
+    (void)state;
+    kn__report r;
+    report_init(&r);
+    r.run.notes = "batch=10";
+    assert_fits(&r, 48000, 23);
+    assert_fits(&r, 1000000, 630); /* 633 */
+    assert_fits(&r, 11000, 0);
+    r.memory.n_pools = 1;
+    r.memory.pools[0].live_max = 20000;
+    r.memory.pools[0].reserved_max = 20000 + (32 << 20); /* one segment */
+    assert_fits(&r, 48000, 23);
+    r.memory.pools[0].reserved_max += 5000;
+    assert_fits(&r, 48000, 20);
+    r.memory.pools[0].is_heap = true; /* of another allocator */
+    assert_fits(&r, 48000, 23);
+    kn__row *row = row_of(&r, "forward/fc3/linear", 6000); /* of six blocks */
+    row->alloc_bytes = 60000, row->n_allocs = 60;
+    assert_fits(&r, 48000, 15);
+    row->n_allocs = 10;
+    assert_fits(&r, 48000, 13);
     kn__report_release(&r);
 }
 
@@ -129,5 +152,6 @@ static void programs_that_train_nothing_have_no_roles(void **state) {
 int main(void) {
     return RUN_TESTS(TEST(paths_say_role_and_layer),
                      TEST(the_table_sums_up_roles_and_says_what_fits),
+                     TEST(what_fits_leaves_room_for_unused_memory),
                      TEST(programs_that_train_nothing_have_no_roles));
 }

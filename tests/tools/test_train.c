@@ -6,35 +6,9 @@
 
 #include "files.h"
 #include "test.h"
+#include "train_fixture.h"
 
 static const char *const models[] = {"lenet", "mlp"};
-
-typedef struct fixture {
-    kn_params *params;
-    kn_model *model;
-    kn_optim *optim;
-    kn_loader *train, *test;
-} fixture;
-
-static void fixture_init(fixture *f, const char *model, int64_t n_images) {
-    kn_loader_options options = {.batch = 50, .seed = 1};
-    *f = (fixture){0};
-    assert_ok(kn_params_create(&f->params, &(kn_params_options){.seed = 1}));
-    assert_ok(kn_model_create(&f->model, model, f->params));
-    assert_ok(kn_adam_create(&f->optim, f->params, 1e-3, NULL));
-    assert_ok(kn_loader_create_synthetic(&f->train, n_images, &options));
-    options.split = KN_TEST;
-    options.partial = 1;
-    assert_ok(kn_loader_create_synthetic(&f->test, 220, &options));
-}
-
-static void fixture_release(fixture *f) {
-    kn_loader_destroy(f->train);
-    kn_loader_destroy(f->test);
-    kn_optim_destroy(f->optim);
-    kn_model_destroy(f->model);
-    kn_params_destroy(f->params);
-}
 
 static void models_have_the_parameters_of_their_papers(void **state) {
     (void)state;
@@ -260,79 +234,6 @@ static void evaluating_counts_each_image_once(void **state) {
     assert_close(accuracy, (double)right / 220, 0, 1e-12);
     assert_ok(kn_evaluate(&again, f.model, f.test));
     assert_close(again, accuracy, 0, 0);
-    fixture_release(&f);
-}
-
-/* 100 training and 50 test images; label i of the split's file is i % 12 when it is `split`. */
-static void labels_beyond(const char *split, const char *text) {
-    char dir[FILES_PATH_MAX], name[64];
-    size_t size_bytes = 0;
-    uint32_t n = split[0] == 't' && split[1] == 'r' ? 100 : 50;
-    files_dataset(files_dir_make(dir), 100, false);
-    uint8_t *labels = files_idx(&size_bytes, 0x801, 1, &n);
-    for (uint32_t i = 0; i < n; i++) labels[8 + i] = (uint8_t)(i % 12);
-    snprintf(name, sizeof name, "%s-labels-idx1-ubyte", split);
-    files_write(dir, name, labels, size_bytes, true);
-    free(labels);
-    fixture f;
-    fixture_init(&f, "mlp", 100);
-    kn_loader_destroy(f.train);
-    kn_loader_destroy(f.test);
-    kn_loader_options options = {.batch = 50};
-    assert_ok(kn_loader_create(&f.train, dir, &options));
-    options.split = KN_TEST;
-    assert_ok(kn_loader_create(&f.test, dir, &options));
-    kn_train_result result;
-    memset(&result, 0xff, sizeof result);
-    assert_fails(kn_train(&result, sizeof result, f.model, f.optim, f.train, f.test, NULL),
-                 KN_ERR_INVALID, text);
-    assert_int_equal(result.n_steps, 0);
-    kn_test_result tested;
-    if (n == 50)
-        assert_fails(kn_test(&tested, f.model, f.test), KN_ERR_INVALID, text);
-    else
-        assert_ok(kn_test(&tested, f.model, f.test));
-    fixture_release(&f);
-    files_remove(dir);
-}
-
-static void labels_beyond_the_classes_are_errors_in_both_splits(void **state) {
-    (void)state;
-    labels_beyond("train", "training labels go up to 11, but the model mlp has 10 classes");
-    labels_beyond("t10k", "test labels go up to 11, but the model mlp has 10 classes");
-}
-
-static void an_optimiser_of_other_parameters_is_an_error(void **state) {
-    (void)state;
-    fixture f;
-    kn_params *others = NULL;
-    kn_optim *optim = NULL;
-    kn_train_result result;
-    fixture_init(&f, "mlp", 100);
-    assert_ok(kn_params_create(&others, NULL));
-    (void)kn_param(others, KN_SHAPE(2), (kn_init){0}, "z");
-    assert_ok(kn_sgd_create(&optim, others, 0.1, NULL));
-    assert_fails(kn_train(&result, sizeof result, f.model, optim, f.train, NULL, NULL),
-                 KN_ERR_INVALID, "it begins with z, that of the model mlp with fc1.weight");
-    kn_optim_destroy(optim);
-    kn_params_destroy(others);
-    fixture_release(&f);
-}
-
-/* Other errors are no sign of a rate that is too large. */
-static void a_loss_that_is_no_number_is_told_from_other_errors(void **state) {
-    (void)state;
-    fixture f;
-    kn_train_result result;
-    fixture_init(&f, "mlp", 200);
-    assert_ok(kn_optim_lr(f.optim, 1e38));
-    assert_fails(kn_train(&result, sizeof result, f.model, f.optim, f.train, NULL,
-                          &(kn_train_options){.epochs = 3}),
-                 KN_ERR_INVALID, "try a smaller learning rate");
-    assert_true(result.diverged);
-    assert_fails(kn_train(&result, sizeof result, f.model, f.optim, NULL, NULL, NULL),
-                 KN_ERR_INVALID, "train is NULL");
-    assert_false(result.diverged);
     fixture_release(&f);
 }
 
@@ -571,10 +472,7 @@ int main(void) {
         TEST(a_callback_stops_the_training_at_its_step),
         TEST(a_callback_stops_the_test_between_batches), TEST(a_mean_of_many_losses_is_exact),
         TEST(a_failed_model_leaves_no_parameters), TEST(evaluating_counts_each_image_once),
-        TEST(labels_beyond_the_classes_are_errors_in_both_splits),
-        TEST(an_optimiser_of_other_parameters_is_an_error), TEST(missing_objects_are_errors),
-        TEST(a_loss_that_is_no_number_is_told_from_other_errors),
-        TEST(the_result_is_filled_when_the_options_are_wrong_too),
+        TEST(missing_objects_are_errors), TEST(the_result_is_filled_when_the_options_are_wrong_too),
         TEST_LONG(the_bits_do_not_depend_on_the_number_of_threads),
         TEST(a_schedule_sets_the_rate_of_every_step), TEST(a_resumed_run_goes_on_in_its_schedule),
         TEST(a_schedule_that_lacks_a_number_is_an_error_before_the_first_step),

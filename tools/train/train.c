@@ -102,9 +102,38 @@ kn_status kn_evaluate(double *accuracy, const kn_model *model, kn_loader *loader
 
 /* --- a loss that is no number --- */
 
+/* *name: the first weight with such values; NULL: none has them. */
+static kn_status weights_not_finite(const char **name, const run *r) {
+    kn_params *params = kn_model_params(r->model);
+    for (int i = 0; i < kn_params_count(params); i++) {
+        KN_FRAME(.record = KN_OFF);
+        double finite = 0;
+        kn_tensor *w = kn_params_at(params, i, name);
+        KN_TRY(kn_item(&finite, kn_all(kn_isfinite(w), KN_ALL, false)));
+        if (finite == 0) return KN_OK;
+    }
+    *name = NULL;
+    return KN_OK;
+}
+
+/* From such weights the forward pass would name the first op that reads them. */
+static kn_status weights_fail(const run *r, const char *name, const char *loss) {
+    return KN_FAIL(KN_ERR_INVALID,
+                   "the loss of step %" PRId64
+                   " is %s; try a smaller learning rate: the weight %s "
+                   "is infinite or NaN already, from %s",
+                   r->result.n_steps + 1, loss, name,
+                   r->more.capture ? "this step or an earlier one; train without capture to find "
+                                     "the op"
+                                   : "an earlier step");
+}
+
 /* The forward pass again, which stops at the op that made the first value of that kind. */
 static kn_status not_finite(run *r, const kn_batch *b, double loss) {
+    const char *name = NULL, *what = isnan(loss) ? "NaN" : "infinite";
     r->result.diverged = true;
+    KN_TRY(weights_not_finite(&name, r));
+    if (name) return weights_fail(r, name, what);
     bool before = kn_anomaly_get();
     kn_status status = KN_OK;
     kn_anomaly_set(true);
@@ -115,10 +144,9 @@ static kn_status not_finite(run *r, const kn_batch *b, double loss) {
     kn_frame_end(&tape);
     kn_anomaly_set(before);
     kn_error why = *kn_last_error();
-    return KN_FAIL(KN_ERR_INVALID,
-                   "the loss of step %" PRId64 " is %s; try a smaller learning rate%s%s",
-                   r->result.n_steps + 1, isnan(loss) ? "NaN" : "infinite", status < 0 ? ": " : "",
-                   status < 0 ? why.message : "");
+    return KN_FAIL(
+        KN_ERR_INVALID, "the loss of step %" PRId64 " is %s; try a smaller learning rate%s%s",
+        r->result.n_steps + 1, what, status < 0 ? ": " : "", status < 0 ? why.message : "");
 }
 
 /* Where it costs no wait for a device. */
@@ -395,6 +423,34 @@ static kn_status turns_check(const run *r) {
     return kn__model_turns_fit(r->model, r->optim);
 }
 
+static bool same_shape(kn_shape a, kn_shape b) {
+    bool same = a.n_dims == b.n_dims;
+    for (int i = 0; same && i < a.n_dims; i++) same = a.dim[i] == b.dim[i];
+    return same;
+}
+
+/* A test of another size than the training is an error before the first step, not after an epoch,
+ * unless the model takes any size: predicts a batch to see. */
+static kn_status test_shape_check(run *r) {
+    char test[128], train[128];
+    kn_batch b;
+    if (!r->test || r->test->data->offset) return KN_OK;
+    kn_shape shape = r->test->data->x_shape, trained = r->train->data->x_shape;
+    if (same_shape(shape, trained)) return KN_OK;
+    KN_SCOPE("evaluate");
+    KN_FRAME(.record = KN_OFF);
+    kn_loader_rewind(r->test);
+    if (!kn_loader_next(r->test, &b)) return kn_check();
+    (void)(kn_model_is_classifier(r->model) ? kn_model_predict(r->model, &b)
+                                            : kn_model_loss(r->model, &b));
+    kn_status status = kn_check();
+    if (status != KN_ERR_SHAPE) return status;
+    kn_error why = *kn_last_error();
+    return KN_FAIL(KN_ERR_SHAPE, "test samples are %s, training samples %s: %s",
+                   kn_shape_text(test, sizeof test, shape),
+                   kn_shape_text(train, sizeof train, trained), why.message);
+}
+
 /* Ranks that differ here would make other calls later, or train from other weights: a checkpoint
  * that only some of them see. */
 static kn_status ranks_check(const run *r, int64_t first) {
@@ -456,6 +512,7 @@ kn_status kn_train(kn_train_result *out, size_t out_bytes, const kn_model *model
     if (status == KN_OK) status = options_check(&r, options);
     if (status == KN_OK) status = turns_check(&r);
     if (status == KN_OK) status = schedule_check(&r);
+    if (status == KN_OK) status = test_shape_check(&r);
     if (status == KN_OK) status = epochs_run(&r);
     r.result.seconds = now_seconds() - begin;
     kn_unhold(&r.losses);

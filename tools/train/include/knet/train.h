@@ -118,9 +118,11 @@ typedef struct kn_train_result {
 /* Trains on the batches of `train` by the model's loss, and tests on `test` after every epoch
  * (NULL: no test). Fills `out` (of out_bytes = sizeof *out), also on failure, with the results so
  * far. A resumed run continues bit for bit, whatever the number of threads. Errors: those of the
- * ops; INVALID if a label exceeds the model's classes, if optim is of another parameter set, and
- * for a loss that is NaN or infinite, with the op and the layer that made it: on the host at its
- * step, elsewhere at the end of its epoch. */
+ * ops; SHAPE before the first step if the test's samples have another shape, which the model
+ * doesn't take; INVALID if a label exceeds the model's classes, if optim is of another parameter
+ * set, and for a loss that is NaN or infinite: on the host at its step, elsewhere at the end of its
+ * epoch. The error names the op and the layer that made it, or a weight that was NaN or infinite
+ * before. */
 KN_API KN_MUST_CHECK kn_status kn_train(kn_train_result *out, size_t out_bytes,
                                         const kn_model *model, kn_optim *optim, kn_loader *train,
                                         kn_loader *test, const kn_train_options *options);
