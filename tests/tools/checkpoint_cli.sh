@@ -122,10 +122,11 @@ scheduled) # a run that is killed goes on in its schedule; every rule of an upda
     json weights_fnv1a >>seen
   }
   updates --optimizer record
-  for rule in sgd momentum nesterov adam lamb rmsprop adagrad; do
+  for rule in sgd momentum nesterov adam lamb rmsprop adagrad adadelta; do
     updates --optimizer "$rule"
     updates --optimizer "$rule" --weight-decay 0.01
     updates --optimizer "$rule" --clip-norm 0.5
+    updates --optimizer "$rule" --clip-each 0.3
   done
   want 0 "$knet" train softmax --synthetic --epochs 2 --schedule one-cycle --json --optimizer adamw
   json weights_fnv1a >whole
@@ -408,6 +409,8 @@ averages) # of the weights, and the scale of the loss
   err_has 'with momentum 0.95; .* is 0.9: resume with the momentum of the first run \(--optimizer\)$'
   want 1 "$knet" train mlp --synthetic --epochs 2 --json --checkpoint plain.st --resume --clip-norm 2
   err_has 'with clip_norm 0; .* is 2: resume with the clip_norm of the first run \(--clip-norm or --optimizer\)$'
+  want 1 "$knet" train mlp --synthetic --epochs 2 --json --checkpoint plain.st --resume --clip-each 2
+  err_has 'with clip_each 0; .* is 2: resume with the clip_each of the first run \(--clip-each or --optimizer\)$'
   want 2 "$knet" train mlp --synthetic --ema 1
   err_has 'the decay is in'
   ;;

@@ -51,6 +51,7 @@ case $case in
     want 2 "$knet" train mlp --schedule one-cycle --warmup 3; err_has '--warmup does not apply to --schedule one-cycle'
     want 2 "$knet" train mlp --synthetic --schedule linear --warmup 300; err_has '--warmup 300: the training has 300 steps'
     want 2 "$knet" train mlp --optimizer record --clip-norm 1; err_has '--clip-norm does not apply to --optimizer record'
+    want 2 "$knet" train mlp --optimizer record --clip-each 1; err_has '--clip-each does not apply to --optimizer record'
     want 2 "$knet" train mlp --lr nan;         err_has 'must be a number above 0'
     want 2 "$knet" train mlp --seed -1;        err_has 'must be a whole number from 0 to 18446744073709551615'
     want 2 "$knet" train mlp --seed 18446744073709551616; err_has "is '18446744073709551616', but must be a whole number from 0 to"

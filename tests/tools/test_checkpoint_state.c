@@ -209,7 +209,7 @@ static void other_settings_are_refused(void **state) {
     settings_refused(momentum, 0, "momentum", "--optimizer");
     settings_refused(momentum, 1, "weight_decay", "--weight-decay or --optimizer");
     settings_refused(momentum, 2, "clip_norm", "--clip-norm or --optimizer");
-    settings_refused(momentum, 3, "clip_each", "--optimizer");
+    settings_refused(momentum, 3, "clip_each", "--clip-each or --optimizer");
     settings_refused(rmsprop, 0, "rho", "--optimizer");
     settings_refused(adam, 1, "beta2", "--optimizer");
     settings_refused(adam, 2, "eps", "--optimizer");

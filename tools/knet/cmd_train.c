@@ -36,8 +36,8 @@ static const kn__opt table[] = {
     {"batch", KN__OPT_COUNT, AT(batch), .value_name = "N", .max = 1 << 24,
      .initial_shown = "128; of large models the record's", .help = "samples per step"},
     {"lr", KN__OPT_NUMBER, AT(update.lr), .value_name = "RATE",
-     .initial_shown = "sgd 0.1, momentum and nesterov 0.02, adagrad 0.05, lamb 0.01, record the "
-                      "model's, others 0.001",
+     .initial_shown = "sgd 0.1, momentum and nesterov 0.02, adagrad 0.05, lamb and rmsprop 0.01, "
+                      "adadelta 1, record the model's, others 0.001",
      .help = "learning rate",
      .remark = "of a resumed run: the checkpoint's unless given, or with a schedule"},
     {"schedule", KN__OPT_CHOICE, AT(update.schedule), .value_name = "NAME",
@@ -59,6 +59,9 @@ static const kn__opt table[] = {
      .remark = "adam, adamw and lamb: apart from the gradient; others: added to it"},
     {"clip-norm", KN__OPT_NUMBER, AT(update.clip_norm), .value_name = "NORM",
      .help = "scale the gradients of a step down to this norm where theirs is larger"},
+    {"clip-each", KN__OPT_NUMBER, AT(update.clip_each), .value_name = "NORM",
+     .help = "scale the gradient of each weight down to this norm where its own is larger",
+     .remark = "Knet.jl's gclip"},
     {"seed", KN__OPT_SEED, AT(seed), .value_name = "N", .initial = "1",
      .help = "seed of weights and shuffles"},
     {"device", KN__OPT_TEXT, AT(device), .value_name = "NAME", .initial = "cpu",

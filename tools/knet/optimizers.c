@@ -7,7 +7,7 @@
 #include "fail.h"
 #include "model_data.h"
 
-enum { N_OPTIMIZERS = 9 };
+enum { N_OPTIMIZERS = 10 };
 
 typedef struct optimizer {
     double lr; /* default rate */
@@ -15,11 +15,18 @@ typedef struct optimizer {
 } optimizer;
 
 static kn_sgd_options sgd_options(const kn__update *u) {
-    return (kn_sgd_options){.weight_decay = u->weight_decay, .clip_norm = u->clip_norm};
+    return (kn_sgd_options){
+        .weight_decay = u->weight_decay, .clip_norm = u->clip_norm, .clip_each = u->clip_each};
 }
 
 static kn_adam_options adam_options(const kn__update *u) {
-    return (kn_adam_options){.weight_decay = u->weight_decay, .clip_norm = u->clip_norm};
+    return (kn_adam_options){
+        .weight_decay = u->weight_decay, .clip_norm = u->clip_norm, .clip_each = u->clip_each};
+}
+
+static kn_adaptive_options adaptive_options(const kn__update *u) {
+    return (kn_adaptive_options){
+        .weight_decay = u->weight_decay, .clip_norm = u->clip_norm, .clip_each = u->clip_each};
 }
 
 static kn_status sgd_create(kn_optim **out, kn_params *params, const kn__update *u) {
@@ -54,25 +61,30 @@ static kn_status lamb_create(kn_optim **out, kn_params *params, const kn__update
 }
 
 static kn_status rmsprop_create(kn_optim **out, kn_params *params, const kn__update *u) {
-    return kn_rmsprop_create(
-        out, params, u->lr,
-        &(kn_adaptive_options){.weight_decay = u->weight_decay, .clip_norm = u->clip_norm});
+    const kn_adaptive_options options = adaptive_options(u);
+    return kn_rmsprop_create(out, params, u->lr, &options);
 }
 
 static kn_status adagrad_create(kn_optim **out, kn_params *params, const kn__update *u) {
-    return kn_adagrad_create(
-        out, params, u->lr,
-        &(kn_adaptive_options){.weight_decay = u->weight_decay, .clip_norm = u->clip_norm});
+    const kn_adaptive_options options = adaptive_options(u);
+    return kn_adagrad_create(out, params, u->lr, &options);
+}
+
+static kn_status adadelta_create(kn_optim **out, kn_params *params, const kn__update *u) {
+    const kn_adaptive_options options = adaptive_options(u);
+    return kn_adadelta_create(out, params, u->lr, &options);
 }
 
 /* Rates as Knet.jl's defaults where it has the method; momentum's there is for sums of gradients,
  * here they are means. */
-static const optimizer optimizers[N_OPTIMIZERS] = {
-    {0.1, sgd_create},       {0.02, momentum_create}, {0.02, nesterov_create},
-    {0.001, adam_create},    {0.001, adamw_create},   {0.01, lamb_create},
-    {0.001, rmsprop_create}, {0.05, adagrad_create},  {0, NULL}};
-const char *const kn__optimizer_names[] = {"sgd",  "momentum", "nesterov", "adam",   "adamw",
-                                           "lamb", "rmsprop",  "adagrad",  "record", NULL};
+static const optimizer optimizers[N_OPTIMIZERS] = {{0.1, sgd_create},       {0.02, momentum_create},
+                                                   {0.02, nesterov_create}, {0.001, adam_create},
+                                                   {0.001, adamw_create},   {0.01, lamb_create},
+                                                   {0.01, rmsprop_create},  {0.05, adagrad_create},
+                                                   {1, adadelta_create},    {0, NULL}};
+const char *const kn__optimizer_names[] = {"sgd",      "momentum", "nesterov", "adam",
+                                           "adamw",    "lamb",     "rmsprop",  "adagrad",
+                                           "adadelta", "record",   NULL};
 
 const char *const kn__schedule_names[] = {"constant", "step",      "linear",
                                           "cosine",   "one-cycle", NULL};
@@ -90,9 +102,11 @@ static kn_schedule_kind kind_of(const kn__update *u) {
 int kn__update_check(const char *name, const kn__update *u) {
     kn_schedule_kind kind = kind_of(u);
     bool own = optimizers[index_of(kn__optimizer_names, name)].create == NULL;
-    if (own && (u->weight_decay > 0 || u->clip_norm > 0))
+    if (own && (u->weight_decay > 0 || u->clip_norm > 0 || u->clip_each > 0))
         return kn__fail_usage("--%s does not apply to --optimizer record, which has the model's",
-                              u->weight_decay > 0 ? "weight-decay" : "clip-norm");
+                              u->weight_decay > 0 ? "weight-decay"
+                              : u->clip_norm > 0  ? "clip-norm"
+                                                  : "clip-each");
     if (kind == KN_SCHEDULE_STEP && u->lr_every == 0)
         return kn__fail_usage("--schedule step needs --lr-every: the epochs of each rate");
     if (kind != KN_SCHEDULE_STEP && u->lr_every)
@@ -139,6 +153,7 @@ void kn__update_options(char *out, size_t out_bytes, const kn__update *u) {
     option_add(out, out_bytes, "lr-every", (double)u->lr_every);
     option_add(out, out_bytes, "weight-decay", u->weight_decay);
     option_add(out, out_bytes, "clip-norm", u->clip_norm);
+    option_add(out, out_bytes, "clip-each", u->clip_each);
 }
 
 void kn__update_text(char *out, size_t out_bytes, const kn__update *u) {

@@ -6,7 +6,7 @@
 #include <knet/optim.h>
 
 typedef struct kn__update {
-    double lr, lr_end, weight_decay, clip_norm; /* weight_decay, clip_norm: 0: not given */
+    double lr, lr_end, weight_decay, clip_norm, clip_each; /* 0: not given, but lr_end */
     const char *schedule;
     int64_t warmup, lr_every; /* steps; epochs */
 } kn__update;

@@ -15,7 +15,7 @@ static const char *const setting_names[N_SETTINGS] = {
     "momentum", "beta1", "beta2", "eps", "weight_decay", "clip_norm", "clip_each"};
 /* Options of knet train that set one alone, besides --optimizer. */
 static const char *const setting_options[N_SETTINGS] = {
-    "", "", "", "", "--weight-decay or ", "--clip-norm or ", ""};
+    "", "", "", "", "--weight-decay or ", "--clip-norm or ", "--clip-each or "};
 
 static void settings_get(double out[N_SETTINGS], const kn_optim *optim) {
     kn_optim_settings s = kn_optim_settings_get(optim);
