@@ -211,6 +211,13 @@ static int depth_of(const kn__row *row) {
     return depth;
 }
 
+static void add_title(kn__text *text, const char *notes) {
+    if (!notes) return;
+    kn__text_puts(text, "<title>run: ");
+    add_xml(text, notes, PATH_BYTES);
+    kn__text_puts(text, "</title>\n");
+}
+
 void kn__flame_add(kn__text *text, const kn__report *report, kn__weight weight) {
     static const char *const titles[] = {"Time", "GPU time", "Bytes allocated"};
     uint64_t total = weight_inside(&report->root, weight);
@@ -220,12 +227,14 @@ void kn__flame_add(kn__text *text, const kn__report *report, kn__weight weight) 
     kn__text_printf(text,
                     "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
                     "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "
-                    "width=\"%d\" height=\"%d\">\n"
+                    "width=\"%d\" height=\"%d\">\n",
+                    FLAME_WIDTH, height, FLAME_WIDTH, height);
+    add_title(text, report->run.notes);
+    kn__text_printf(text,
                     "<style>text{font:12px monospace}rect:hover{stroke:#000}</style>\n"
                     "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n"
                     "<text x=\"10\" y=\"22\">%s: %s</text>\n",
-                    FLAME_WIDTH, height, FLAME_WIDTH, height, FLAME_WIDTH, height, titles[weight],
-                    cell.text);
+                    FLAME_WIDTH, height, titles[weight], cell.text);
     flame f = {text, weight, total ? (FLAME_WIDTH - 20) / (double)total : 0};
     add_boxes(&f, report->root.first, 10);
     kn__text_puts(text, "</svg>\n");

@@ -5,6 +5,8 @@
 
 #include "counters.h"
 
+enum { NOTES_MAX = 16 }; /* as kn_prof_note takes */
+
 /* How a number is shown: as it is, or nanoseconds as seconds. */
 typedef enum unit { PLAIN, SECONDS } unit;
 
@@ -224,6 +226,66 @@ static void add_gpus(kn__text *text, const kn__gpu_use *gpu) {
     }
 }
 
+static bool is_word(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+}
+
+/* As the name of a label: what can't be in one is "__2D", and so is a '_' that is not between
+ * letters and digits: keys that differ stay different. */
+static void add_note_name(kn__text *text, const char *key, size_t n) {
+    kn__text_puts(text, "note_");
+    for (size_t i = 0; i < n; i++) {
+        bool is_inside = i > 0 && i + 1 < n && is_word(key[i - 1]) && is_word(key[i + 1]);
+        if (is_word(key[i]) || (key[i] == '_' && is_inside)) {
+            kn__text_add(text, &key[i], 1);
+        } else {
+            kn__text_printf(text, "__%02X", (unsigned char)key[i]);
+        }
+    }
+}
+
+/* Where the note's value ends: before the next ", key=". */
+static const char *note_end(const char *value) {
+    for (const char *at = strstr(value, ", "); at; at = strstr(at + 1, ", ")) {
+        size_t n = strcspn(at + 2, "=,");
+        if (n && at[2 + n] == '=') return at;
+    }
+    return value + strlen(value);
+}
+
+/* One "key=value" of the notes; not where a value made it look like a key that was there before:
+ * a label may not come twice. */
+static void add_note(kn__text *labels, const char *key, const char *value, const char *end) {
+    kn__text name = {0}, shown = {0};
+    kn__text_puts(&name, ",");
+    add_note_name(&name, key, (size_t)(value - key) - 1);
+    kn__text_puts(&name, "=\"");
+    kn__text_add(&shown, value, (size_t)(end - value));
+    bool is_new = name.data && !(labels->data && strstr(labels->data, name.data));
+    if (is_new) {
+        kn__text_puts(labels, name.data);
+        add_escaped(labels, shown.data ? shown.data : "");
+        kn__text_puts(labels, "\"");
+    }
+    labels->failed |= name.failed || shown.failed;
+    kn__text_release(&name);
+    kn__text_release(&shown);
+}
+
+static void add_notes(kn__text *text, const char *notes) {
+    kn__text labels = {0};
+    for (int i = 0; notes && *notes && i < NOTES_MAX; i++) {
+        const char *equals = strchr(notes, '=');
+        if (!equals) break;
+        const char *end = note_end(equals + 1);
+        add_note(&labels, notes, equals + 1, end);
+        notes = *end ? end + 2 : end;
+    }
+    if (labels.length) kn__text_add(text, labels.data, labels.length);
+    text->failed |= labels.failed;
+    kn__text_release(&labels);
+}
+
 static void add_run(kn__text *text, const kn__report *report) {
     const kn__run_info *run = &report->run;
     add_head(text, "knet_run_info", "gauge", "What runs; always 1.");
@@ -233,6 +295,7 @@ static void add_run(kn__text *text, const kn__report *report) {
     add_label(text, "host", run->host ? run->host : "");
     kn__text_puts(text, ",");
     add_label(text, "version", run->version ? run->version : "");
+    add_notes(text, run->notes);
     kn__text_puts(text, "} 1\n");
     add_head(text, "knet_measured_seconds_total", "counter", "Time that was measured.");
     kn__text_puts(text, "knet_measured_seconds_total");

@@ -1,6 +1,7 @@
 #include "notes.h"
 
 #include <limits.h>
+#include <string.h>
 
 #include "counters.h"
 #include "utf8.h"
@@ -44,6 +45,15 @@ static void add_run(kn__text *text, const kn__report *r, bool ascii) {
         kn__text_printf(text, ", %llu scopes not recorded (too deep or too many)",
                         (unsigned long long)r->n_unrecorded);
     }
+    kn__text_puts(text, "\n");
+}
+
+/* Strict math alone is the default: a run without other notes has no line. */
+static void add_noted(kn__text *text, const kn__report *r) {
+    const char *notes = r->run.notes;
+    if (!notes || !*notes || strcmp(notes, "math=strict") == 0) return;
+    kn__text_puts(text, r->n_runs > 1 ? " first run: " : " run: ");
+    kn__text_shown(text, notes, INT_MAX);
     kn__text_puts(text, "\n");
 }
 
@@ -136,6 +146,7 @@ void kn__notes_add_head(kn__text *text, const kn__report *report,
     kn__text lines = {0};
     add_balance(&lines, &report->balance);
     add_run(&lines, report, options->ascii);
+    add_noted(&lines, report);
     add_gpus(&lines, report, options->ascii);
     add_full(&lines, report);
     add_skipped(&lines, report);

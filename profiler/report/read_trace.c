@@ -221,8 +221,18 @@ static void read_end(reader *r, const cJSON *event) {
 
 /* --- the rest --- */
 
+/* The notes of a run of ours; a profile has told them already. */
+static void read_labels(reader *r, const cJSON *event) {
+    kn__report *report = r->line->report;
+    const char *labels = text_of(get(event, "args"), "labels");
+    if (r->is_ours && *labels && !report->run.notes)
+        report->run.notes = kn__report_keep(report, labels);
+}
+
 static void read_name(reader *r, const cJSON *event) {
-    if (strcmp(text_of(event, "name"), "thread_name") != 0) return;
+    const char *kind = text_of(event, "name");
+    if (strcmp(kind, "process_labels") == 0) read_labels(r, event);
+    if (strcmp(kind, "thread_name") != 0) return;
     const char *name = text_of(get(event, "args"), "name");
     r->status = kn__timeline_name_thread(r->line, thread_of(r, event), name);
 }

@@ -121,7 +121,13 @@ void kn__speedscope_add(kn__text *text, const kn__report *report) {
     kn__hash frames = {0};
     kn__text_puts(text,
                   "{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\","
-                  "\"exporter\":\"Knet.c\",\"shared\":{\"frames\":[");
+                  "\"exporter\":\"Knet.c\",");
+    if (report->run.notes) {
+        kn__text_puts(text, "\"name\":");
+        kn__text_json(text, report->run.notes);
+        kn__text_puts(text, ",");
+    }
+    kn__text_puts(text, "\"shared\":{\"frames\":[");
     add_frames(text, &frames, report->root.first);
     kn__text_puts(text, "]},\n\"profiles\":[");
     const uint64_t all[] = {1, report->root.gpu_ns, report->root.alloc_bytes};

@@ -115,6 +115,7 @@ kn_status kn__timeline_add(kn__text *text, const kn__timeline *line,
     format->start(w);
     put_threads(w, line, all, n, batch);
     put_works(w, line, later);
+    w->notes = line->report->run.notes;
     kn__trace_end(w, line->report->n_events_skipped);
     *text = w->out;
     free(all);

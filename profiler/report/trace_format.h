@@ -3,6 +3,8 @@
 #ifndef KN_REPORT_TRACE_FORMAT_H
 #define KN_REPORT_TRACE_FORMAT_H
 
+#include <string.h>
+
 #include "hash.h"
 #include "record.h"
 #include "text.h"
@@ -108,10 +110,14 @@ typedef struct kn__trace_format {
     /* A piece of GPU work; `launch` is the id of its launch, 0: not known. */
     void (*record)(kn__trace_writer *w, kn__trace_stream *stream, const kn__record *record,
                    uint32_t launch);
-    void (*finish)(kn__trace_writer *w, uint64_t n_skipped); /* adds KN__TRACE_TAIL_BYTES at most */
+    /* Adds KN__TRACE_TAIL_BYTES at most, and of notes kn__trace_notes_bytes. */
+    void (*finish)(kn__trace_writer *w, uint64_t n_skipped);
 } kn__trace_format;
 
 enum { KN__TRACE_TAIL_BYTES = 256 };
+static inline size_t kn__trace_notes_bytes(const char *notes) {
+    return notes ? 128 + 6 * strlen(notes) : 0; /* "\u001b" is the longest escape */
+}
 /* How a trace in JSON begins; the number of events that it lacks ends it. */
 #define KN__TRACE_JSON_HEAD                                                                        \
     "{\"schemaVersion\":1,\"deviceProperties\":[],\"displayTimeUnit\":\"ms\","                     \
@@ -130,6 +136,7 @@ struct kn__trace_writer {
     kn__hash streams; /* of kn__trace_stream; its devices are streams number UINT32_MAX */
     uint32_t n_threads;
     uint64_t n_ranges;
+    const char *notes; /* of the run: labels of its process, at the end; NULL: none; borrowed */
 
     /* Perfetto's. */
     kn__hash names; /* their numbers in each sequence */

@@ -289,8 +289,19 @@ static void put_record(kn__trace_writer *w, kn__trace_stream *stream, const kn__
     PUT("}");
 }
 
+static void put_notes(kn__trace_writer *w) {
+    kn__text *out = &w->out;
+    if (!w->notes) return;
+    PUT(",\n{\"ph\":\"M\",\"name\":\"process_labels\"");
+    PUT_KEY("pid", w->pid);
+    PUT(",\"args\":{\"labels\":");
+    kn__text_json(out, w->notes);
+    PUT("}}");
+}
+
 static void finish(kn__trace_writer *w, uint64_t n_skipped) {
     kn__text *out = &w->out;
+    put_notes(w);
     PUT(KN__TRACE_JSON_END);
     put_number(out, n_skipped);
     PUT("}\n");

@@ -177,6 +177,16 @@ static void forget_names(kn__trace_writer *w) {
 
 /* --- tracks --- */
 
+/* Told again with the notes at the end. */
+static void put_process(kn__trace_writer *w) {
+    kn__pb_add_number(&w->inner, 1, (uint64_t)w->pid);
+    kn__pb_add_text(&w->inner, 6, "knet");
+    if (w->notes) kn__pb_add_text(&w->inner, 8, w->notes); /* process_labels */
+    kn__pb_add_number(&w->part, 1, PROCESS_TRACK);
+    kn__pb_add_message(&w->part, 3, &w->inner);
+    put_track(w, GPU_SEQUENCE);
+}
+
 static void start(kn__trace_writer *w) {
     w->base_ns = w->clock.start_boot_ns - LEAD_NS;
     add_clock(w, BOOTTIME, w->base_ns, false);
@@ -186,12 +196,7 @@ static void start(kn__trace_writer *w) {
     put_packet(w);
     w->gpu_last_ns = start_sequence(w, GPU_SEQUENCE, 0);
 
-    kn__pb_add_number(&w->inner, 1, (uint64_t)w->pid);
-    kn__pb_add_text(&w->inner, 6, "knet");
-    kn__pb_add_number(&w->part, 1, PROCESS_TRACK);
-    kn__pb_add_message(&w->part, 3, &w->inner);
-    put_track(w, GPU_SEQUENCE);
-
+    put_process(w);
     kn__pb_add_number(&w->inner, 3, 3); /* bytes */
     kn__pb_add_number(&w->part, 1, MEMORY_TRACK);
     kn__pb_add_text(&w->part, 2, "live bytes");
@@ -448,6 +453,7 @@ static void finish(kn__trace_writer *w, uint64_t n_skipped) {
         add_number(w, "events skipped", n_skipped);
         put_gpu_event(w, 0);
     }
+    if (w->notes) put_process(w);
     forget_names(w);
     memset(w->counters_seen, 0, sizeof w->counters_seen);
     free(w->heads);

@@ -48,9 +48,10 @@ static const char *words_of(kn__report *report, const kn__config *config) {
 
 /* --- notes --- */
 
-enum { N_NOTES = 16, KEY_BYTES = 32, NOTE_BYTES = 128 };
+enum { N_NOTES = 16, KEY_BYTES = 32, VALUE_BYTES = 128 };
+_Static_assert(KN__NOTES_BYTES >= N_NOTES * (KEY_BYTES + VALUE_BYTES + 3), "all notes fit");
 typedef struct note {
-    char key[KEY_BYTES], value[NOTE_BYTES];
+    char key[KEY_BYTES], value[VALUE_BYTES];
 } note;
 static pthread_mutex_t notes_lock = PTHREAD_MUTEX_INITIALIZER;
 static note notes[N_NOTES];
@@ -92,7 +93,7 @@ kn_status kn_prof_note(const char *key, const char *value) {
         return KN_FAIL(KN_ERR_INVALID, "kn_prof_note: the key %s is %s", shown,
                        "not of 1 to 31 bytes without '=', ',' and control characters");
     }
-    if (value && strlen(value) >= NOTE_BYTES) {
+    if (value && strlen(value) >= VALUE_BYTES) {
         return KN_FAIL(KN_ERR_INVALID, "kn_prof_note: the value of %s has %zu bytes, at most 127",
                        key, strlen(value));
     }
@@ -103,15 +104,19 @@ kn_status kn_prof_note(const char *key, const char *value) {
     return KN_FAIL(KN_ERR_INVALID, "kn_prof_note: %s is one key more than 16", key);
 }
 
-static const char *read_notes(kn__report *report) {
-    char text[N_NOTES * (KEY_BYTES + NOTE_BYTES + 3)] = "";
+bool kn__notes_read(char out[KN__NOTES_BYTES]) {
     size_t at = 0;
     pthread_mutex_lock(&notes_lock);
     for (int i = 0; i < n_notes; i++)
-        at += (size_t)snprintf(text + at, sizeof text - at, "%s%s=%s", i ? ", " : "", notes[i].key,
-                               notes[i].value);
+        at += (size_t)snprintf(out + at, KN__NOTES_BYTES - at, "%s%s=%s", i ? ", " : "",
+                               notes[i].key, notes[i].value);
     pthread_mutex_unlock(&notes_lock);
-    return at ? kn__report_keep(report, text) : NULL;
+    return at > 0;
+}
+
+static const char *keep_notes(kn__report *report) {
+    char text[KN__NOTES_BYTES];
+    return kn__notes_read(text) ? kn__report_keep(report, text) : NULL;
 }
 
 void kn__run_info_read(kn__report *report, const kn__config *config) {
@@ -120,5 +125,5 @@ void kn__run_info_read(kn__report *report, const kn__config *config) {
                                  .host = read_host(report),
                                  .version = KNET_VERSION,
                                  .words = words_of(report, config),
-                                 .notes = read_notes(report)};
+                                 .notes = keep_notes(report)};
 }

@@ -8,4 +8,8 @@
 /* Fills in the known fields; texts live as long as the report. */
 void kn__run_info_read(kn__report *report, const kn__config *config);
 
+/* The program's notes now, "key=value, key=value"; false: it has none, and `out` is not written. */
+enum { KN__NOTES_BYTES = 2624 };
+bool kn__notes_read(char out[KN__NOTES_BYTES]);
+
 #endif

@@ -3,8 +3,15 @@
 /* An event takes as many bytes, most take less. */
 enum { OUT_BYTES = 1 << 16, EVENT_BYTES = 512 };
 
+/* With the file's end, which always has room. */
 static uint64_t bytes_of(const kn__trace_file *f) {
-    return f->bytes + f->writer.out.length + KN__TRACE_TAIL_BYTES;
+    return f->bytes + f->writer.out.length + KN__TRACE_TAIL_BYTES +
+           kn__trace_notes_bytes(f->writer.notes);
+}
+
+/* Those of a file that is full had to fit. */
+static void read_notes(kn__trace_file *f) {
+    if (!f->is_full) f->writer.notes = kn__notes_read(f->notes) ? f->notes : NULL;
 }
 
 /* Beyond the bound, or after a failure, the text is dropped: what comes after may build on it. */
@@ -23,6 +30,7 @@ void kn__trace_file_start(kn__trace_file *f, uint64_t bytes_max) {
     f->bytes = f->n_put = f->n_skipped = 0;
     f->error = 0;
     f->is_full = false;
+    f->writer.notes = NULL;
     f->writer.format->start(&f->writer);
     kn__trace_file_flush(f);
     f->bytes_max = bytes_max;
@@ -51,6 +59,7 @@ static size_t batch_of(const kn__trace_file *f, const kn__trace_event *e, size_t
 
 void kn__trace_file_events(kn__trace_file *f, kn__trace_thread *thread, const kn__trace_event *e,
                            size_t n) {
+    read_notes(f);
     for (size_t k; n; e += k, n -= k) {
         size_t before = f->writer.out.length;
         k = f->is_full ? n : batch_of(f, e, n);
@@ -69,6 +78,8 @@ void kn__trace_file_record(kn__trace_file *f, const kn__record *record, uint32_t
 
 void kn__trace_file_end(kn__trace_file *f, uint64_t n_skipped) {
     kn__trace_file_flush(f);
+    read_notes(f);
+    if (bytes_of(f) > f->bytes_max) f->writer.notes = NULL;
     f->is_full = false;
     kn__trace_end(&f->writer, n_skipped);
     kn__trace_file_flush(f);

@@ -145,6 +145,7 @@ def main():
         if knet:
             with open(os.path.join(folder, "p.json"), encoding="utf-8") as file:
                 profile = json.load(file)
+            profile["run"]["notes"] = 'math=tf32, a.b =x, "y" λ, command=none'
             row = profile["scopes"][0]
             row.update(label='a/b "c"\\d λ', n_calls=41, n_ended=40, times=[[1000, 40]], p50_ns=1000, p99_ns=1000,
                        min_ns=900, max_ns=1100)
@@ -152,7 +153,10 @@ def main():
                 json.dump(profile, file)
             text = subprocess.run([knet, "report", odd, "--format", "metrics"], check=True, stdout=subprocess.PIPE,
                                   encoding="utf-8").stdout
-            check(text, profile, 1)
+            samples, n = check(text, profile, 1)
+            info = [dict(labels) for name, labels in samples["knet_run_info"]]
+            notes = {k: v for k, v in info[0].items() if k.startswith("note_")}
+            assert notes == {"note_math": "tf32", "note_a__2Eb__20": 'x, "y" λ', "note_command": "none"}, info
             assert "knet_counter" not in text
             check_profile_with_counters(knet, profile, folder)
             print("and knet report")

@@ -26,7 +26,7 @@ MESSAGES = {
     "InternedData": "event_names:2:*EventName source_locations:4:*SourceLocation",
     "TrackEventDefaults": "track_uuid:11:u64",
     "TracePacketDefaults": "track_event_defaults:11:TrackEventDefaults timestamp_clock_id:58:u32",
-    "Process": "pid:1:i32 process_name:6:text",
+    "Process": "pid:1:i32 process_name:6:text process_labels:8:*text",
     "Thread": "pid:1:i32 tid:2:i64 thread_name:5:text",
     "Counter": "unit:3:u32 unit_name:6:text",
     "TrackDescriptor": "uuid:1:u64 name:2:text process:3:Process thread:4:Thread parent_uuid:5:u64 counter:8:Counter",
@@ -107,7 +107,8 @@ class Replay:
             for place in packet.interned_data.source_locations:
                 sequence.places[place.iid] = (place.file_name, place.line_number)
             if packet.HasField("track_descriptor"):
-                assert packet.track_descriptor.uuid not in self.tracks
+                uuid, labels = packet.track_descriptor.uuid, packet.track_descriptor.process.process_labels
+                assert (uuid in self.tracks) == bool(labels), uuid   # the process comes again, with its labels
                 self.tracks[packet.track_descriptor.uuid] = packet.track_descriptor
             if packet.HasField("track_event"):
                 self.add(sequence, packet)
@@ -157,6 +158,12 @@ def check_places(replay):
             label = line.split('KN_SCOPE("')[1].split('")')[0].replace('\\"', '"')
             want[label] = ("pftrace_maker.c", number)
     assert replay.places == want, (replay.places, want)
+
+
+def check_labels(replay):
+    """The notes of the run."""
+    labels = [list(t.process.process_labels) for t in replay.tracks.values() if t.HasField("process")]
+    assert labels == [['math=tf32, data=a "b"']], labels
 
 
 def check_threads(replay):
@@ -301,6 +308,7 @@ def check_converted(Trace, maker, knet, folder):
     check_chrome_ranges(source)
     subprocess.run([knet, "report", source, "--format", "pftrace", "--output", path], check=True)
     replay, _ = read_file(Trace, path)
+    check_labels(replay)
     check_threads(replay)
     check_places(replay)
     check_gpu(replay)
@@ -361,6 +369,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "t.pftrace")
         replay, size = read(Trace, sys.argv[1], path)
+        check_labels(replay)
         check_threads(replay)
         check_places(replay)
         check_gpu(replay)
@@ -373,6 +382,7 @@ def main():
         print(f"{n} events, {size / n:.1f} bytes each, {fixed / n:.1f} beside their times")
         replay, size = read(Trace, sys.argv[1], path, "1000000")  # as whole as a longer one
         assert size <= 1000000 + 256
+        check_labels(replay)
         skipped = [e for events in replay.events.values() for at, e, name in events if name == "the trace is not complete"]
         if len(sys.argv) > 2:
             check_same_start(Trace, sys.argv[2], folder)

@@ -138,6 +138,7 @@ int main(int argc, char **argv) {
     static char names[3][16] = {"loader", "trainer", "writer"};
     pthread_t threads[3];
     if (argc < 2 || kn_prof_owners_on() < 0) return 1;
+    if (kn_prof_note("math", "tf32") < 0 || kn_prof_note("data", "a \"b\"") < 0) return 1;
     atomic_fetch_or(&kn__prof_extras, KN__PROF_TRACE);
     if (kn__trace_start(argv[1], argc > 2 ? (uint64_t)strtoull(argv[2], NULL, 10) : 0) < 0)
         return 1;

@@ -301,6 +301,41 @@ static void labels_that_differ_have_metrics_of_their_own(void **state) {
     kn__report_release(&report);
 }
 
+static void notes_of_the_run_are_labels_of_the_metrics(void **state) {
+    (void)state;
+    kn__text text = {0};
+    kn__report_init(&report);
+    kn__report_finish(&report);
+    kn__metrics_add(&text, &report);
+    assert_null(strstr(text.data, "note_"));
+    kn__text_release(&text);
+    report.run.notes = "math=tf32, my-key=a \"b\", a_b=1, a__b=2, 9=, data=x, y, =z, p, math=z";
+    kn__metrics_add(&text, &report);
+    assert_non_null(strstr(text.data,
+                           ",note_math=\"tf32\",note_my__2Dkey=\"a \\\"b\\\"\",note_a_b=\"1\","
+                           "note_a__5F__5Fb=\"2\",note_9=\"\",note_data=\"x, y, =z, p\"} 1\n"));
+    kn__text_release(&text);
+    kn__report_release(&report);
+}
+
+static void notes_of_the_run_are_the_title_of_the_flame_graph(void **state) {
+    (void)state;
+    kn__text text = {0};
+    kn__report_init(&report);
+    add_row(&report, NULL, "a", 1, 7, 0);
+    kn__report_finish(&report);
+    report.run.notes = "math=tf32, data=<a & b>";
+    kn__flame_add(&text, &report, KN__WEIGHT_TIME);
+    assert_int_equal(check_xml(text.data), 1);
+    assert_non_null(
+        strstr(text.data, ">\n<title>run: math=tf32, data=&lt;a &amp; b&gt;</title>\n<style>"));
+    kn__text_release(&text);
+    kn__speedscope_add(&text, &report);
+    assert_non_null(strstr(text.data, "\"name\":\"math=tf32, data=<a & b>\",\"shared\":{"));
+    kn__text_release(&text);
+    kn__report_release(&report);
+}
+
 /* Texts with numbers that have a fraction. */
 static void add_every_format(kn__text *text) {
     kn__csv_add(text, &report);
@@ -335,6 +370,8 @@ int main(void) {
         TEST(paths_in_csv_have_one_reading),
         TEST(labels_that_are_not_utf8_are_repaired),
         TEST(labels_that_differ_have_metrics_of_their_own),
+        TEST(notes_of_the_run_are_labels_of_the_metrics),
+        TEST(notes_of_the_run_are_the_title_of_the_flame_graph),
         TEST(any_label_makes_a_valid_flame_graph),
         TEST(an_empty_report_has_empty_exports),
     };

@@ -134,6 +134,50 @@ static void a_report_can_be_written_before_the_end(void **state) {
     assert_string_equal(o.err, "");
 }
 
+static void every_output_but_csv_and_stacks_has_the_notes(void **state) {
+    (void)state;
+    outcome o = run("report",
+                    "out=table.txt,json=data.json,flame=data.svg,html=data.html,metrics=data.prom,"
+                    "trace=trace.json,csv=data.csv,folded=data.folded");
+    assert_int_equal(o.code, 0);
+    o.out[strcspn(o.out, "\n")] = '\0';
+    remove_file(o.out);
+    assert_non_null(strstr(written("table.txt"), "\n run: data=new, commit=a \"b\"\n"));
+    assert_non_null(strstr(written("data.json"), "\"notes\":\"data=new, commit=a \\\"b\\\"\""));
+    assert_non_null(strstr(written("data.html"), "\"notes\":\"data=new, commit=a \\\"b\\\"\""));
+    assert_non_null(strstr(written("data.svg"), "<title>run: data=new, commit=a \"b\"</title>"));
+    assert_non_null(
+        strstr(written("data.prom"), ",note_data=\"new\",note_commit=\"a \\\"b\\\"\"} 1\n"));
+    assert_non_null(strstr(written("trace.json"),
+                           "\"args\":{\"labels\":\"data=new, commit=a \\\"b\\\"\"}}\n],"));
+    assert_null(strstr(written("data.csv"), "commit"));
+    assert_null(strstr(written("data.folded"), "commit"));
+    o = run("plain", "out=table.txt,trace=trace.json");
+    assert_null(strstr(written("table.txt"), " run: "));
+    assert_null(strstr(written("trace.json"), "process_labels"));
+}
+
+/* A trace is JSON, and within its bound, whether its notes fit or not. */
+static void notes_that_exceed_the_bound_of_a_trace_are_left_out(void **state) {
+    (void)state;
+    int n_noted = 0, n_without = 0;
+    for (int bound = 500; bound <= 2000; bound += 100) {
+        char words[64];
+        snprintf(words, sizeof words, "out=/dev/null,trace=trace.json,trace_max=%d", bound);
+        outcome o = run("report", words);
+        assert_int_equal(o.code, 0);
+        o.out[strcspn(o.out, "\n")] = '\0';
+        remove_file(o.out);
+        const char *text = written("trace.json");
+        assert_true(strlen(text) <= (size_t)bound);
+        *(strstr(text, "process_labels") ? &n_noted : &n_without) += 1;
+        cJSON *json = cJSON_Parse(text);
+        assert_non_null(json);
+        cJSON_Delete(json);
+    }
+    assert_true(n_noted > 5 && n_without > 0);
+}
+
 static void reports_come_every_so_many_steps_and_at_exit(void **state) {
     (void)state;
     outcome o = run("steps", "every=4steps");
@@ -375,6 +419,8 @@ int main(int argc, char **argv) {
         TEST(files_are_where_the_program_was_started),
         TEST(only_the_last_report_goes_to_stderr_and_earlier_ones_say_why_once),
         TEST(steps_that_never_come_are_told_of), TEST(a_report_can_be_written_before_the_end),
+        TEST(every_output_but_csv_and_stacks_has_the_notes),
+        TEST(notes_that_exceed_the_bound_of_a_trace_are_left_out),
         TEST(reports_come_every_so_many_steps_and_at_exit),
         TEST(a_report_is_written_after_an_interval), TEST(a_signal_asks_for_a_report),
         TEST(a_signal_that_ends_the_program_ends_it_after_the_report),

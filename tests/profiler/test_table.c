@@ -247,6 +247,36 @@ static void short_notes_of_an_operation_have_no_line(void **state) {
     kn__report_release(&report);
 }
 
+static char *table_of(const kn__report *report) {
+    kn__text text = {0};
+    kn__table_add(&text, report, &(kn__table_options){0});
+    assert_false(text.failed);
+    return text.data;
+}
+
+static void notes_of_the_run_have_a_line_unless_its_math_is_strict_alone(void **state) {
+    (void)state;
+    kn__report report;
+    kn__report_init(&report);
+    add_row(&report, NULL, "fc1", 100, 900000000, 800000);
+    kn__report_finish(&report);
+    char *without = table_of(&report);
+    report.run.notes = "math=strict";
+    char *strict = table_of(&report);
+    assert_string_equal(strict, without);
+    report.run.notes = "math=tf32, commit=abc\ndef9";
+    char *with = table_of(&report);
+    assert_non_null(strstr(with, "\n run: math=tf32, commit=abc?def9\n"));
+    report.n_runs = 2;
+    char *merged = table_of(&report);
+    assert_non_null(strstr(merged, "\n first run: math=tf32, commit=abc?def9\n"));
+    free(without);
+    free(strict);
+    free(with);
+    free(merged);
+    kn__report_release(&report);
+}
+
 /* Every row is in one line, as itself or in a sum, and own times add up to the whole. */
 static void lines_show_each_row_once(void **state) {
     (void)state;
@@ -379,7 +409,8 @@ int main(int argc, char **argv) {
         TEST(narrow_tables_lose_averages_before_labels), TEST(odd_rows_keep_the_columns),
         TEST(small_rows_are_folded_and_sole_children_joined),
         TEST(narrow_tables_of_several_runs_lose_the_spread_of_the_runs),
-        TEST(short_notes_of_an_operation_have_no_line), TEST(lines_show_each_row_once),
-        TEST(an_ascii_table_is_ascii), TEST(an_empty_report_is_one_line),
-        TEST(every_line_of_rows_is_as_wide_as_the_rule));
+        TEST(short_notes_of_an_operation_have_no_line),
+        TEST(notes_of_the_run_have_a_line_unless_its_math_is_strict_alone),
+        TEST(lines_show_each_row_once), TEST(an_ascii_table_is_ascii),
+        TEST(an_empty_report_is_one_line), TEST(every_line_of_rows_is_as_wide_as_the_rule));
 }

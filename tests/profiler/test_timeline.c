@@ -527,6 +527,22 @@ static void a_trace_of_ours_that_is_cut_has_its_complete_events(void **state) {
                  "without spans: its program was killed before it wrote any");
 }
 
+#define LABELS                                                                                     \
+    "{\"ph\":\"M\",\"name\":\"process_labels\",\"pid\":1,\"args\":{\"labels\":\"math=tf32\"}}"
+
+static void notes_of_a_trace_of_ours_are_read_and_written_again(void **state) {
+    (void)state;
+    kn__text trace = {0};
+    read_trace("{\"traceEvents\":[" SPAN("a", 1, 10, 5) "," LABELS "],\"knetEventsSkipped\":0}");
+    assert_string_equal(report.run.notes, "math=tf32");
+    assert_ok(kn__timeline_add(&trace, report.timeline, &kn__trace_json));
+    assert_non_null(strstr(trace.data, "\"args\":{\"labels\":\"math=tf32\"}}\n],"));
+    kn__text_release(&trace);
+    kn__report_release(&report);
+    read_trace("{\"traceEvents\":[" SPAN("a", 1, 10, 5) "," LABELS "]}"); /* another tool's */
+    assert_null(report.run.notes);
+}
+
 static void a_profile_whose_trace_kept_nothing_is_read(void **state) {
     (void)state;
     read_trace(
@@ -546,6 +562,7 @@ int main(void) {
                      TEST_WITH(arrows_of_our_traces_join_launch_and_work, NULL, teardown),
                      TEST_WITH(the_longer_of_two_that_start_together_is_outside, NULL, teardown),
                      TEST_WITH(a_trace_of_ours_that_is_cut_has_its_complete_events, NULL, teardown),
+                     TEST_WITH(notes_of_a_trace_of_ours_are_read_and_written_again, NULL, teardown),
                      TEST_WITH(a_profile_whose_trace_kept_nothing_is_read, NULL, teardown),
                      TEST_WITH(spans_in_each_other_are_a_path, NULL, teardown),
                      TEST_WITH(a_row_stands_in_the_line_of_its_first_span, NULL, teardown),

@@ -14,6 +14,8 @@ want 0 env KNET_TIMER=1,out=table.txt,json=a.json "$knet" train mlp --synthetic 
 # It says in which math mode; knet diff warns about another one.
 grep -q '"notes":"math=strict, batch=128"' a.json || fail 'no math mode in a.json'
 sed 's/math=strict/math=tf32/' a.json >tf32.json
+grep -q '^ run: math=strict, batch=128$' table.txt || fail 'no math mode in the table'
+want 0 "$knet" report tf32.json;                        out_has '^ run: math=tf32, batch=128$'
 want 0 "$knet" diff a.json tf32.json;                   out_has "unlike runs: the program's notes are math=strict, batch=128, then math=tf32"
 
 # What a profile shows is what the timer printed.

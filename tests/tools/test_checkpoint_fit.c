@@ -71,6 +71,26 @@ static void numbers_that_a_file_lacks_are_zero(void **state) {
     pair_close(&p);
 }
 
+/* Which does not have to be the program's, or in the file at all. */
+static void a_file_has_the_math_mode(void **state) {
+    (void)state;
+    static const kn_math_mode modes[] = {KN_MATH_STRICT, KN_MATH_TF32, KN_MATH_BF16};
+    pair p;
+    kn_file *f = NULL;
+    kn_checkpoint c = pair_open(&p);
+    for (int i = 0; i < 3; i++) {
+        KN_FRAME(.math = modes[i]);
+        assert_ok(kn_checkpoint_save(path, &c, NULL));
+        assert_ok(kn_file_open(&f, path));
+        assert_string_equal(kn_file_metadata(f, "knet.math"), kn_math_mode_name(modes[i]));
+        kn_file_close(f);
+    }
+    assert_ok(kn_checkpoint_load(&c, path));
+    file_change("knet.math", "else.math");
+    assert_ok(kn_checkpoint_load(&c, path));
+    pair_close(&p);
+}
+
 /* A backward that meets w[first] first; factor: of the loss. */
 static void pair_backward(pair *p, int first, double factor) {
     KN_TAPE();
@@ -517,6 +537,7 @@ int main(void) {
         TEST(a_scale_that_none_has_is_refused_before_anything_changes),
         TEST(a_file_without_a_scale_is_refused_where_one_is_wanted),
         TEST(numbers_that_a_file_lacks_are_zero),
+        TEST(a_file_has_the_math_mode),
         TEST(a_refused_file_leaves_the_order_of_gradients_open),
         TEST(an_empty_gradient_may_have_another_place),
         TEST(a_run_whose_first_steps_are_skipped_continues),

@@ -16,7 +16,7 @@
 #include "replace.h"
 #include "text.h"
 
-enum { NAME_BYTES = 320, KEYS_MAX = 12, LINKS_MAX = 40 };
+enum { NAME_BYTES = 320, KEYS_MAX = 13, LINKS_MAX = 40 };
 #define OPTIMIZER "optimizer/"
 #define AVERAGE "ema/"
 #define VOCAB "knet.vocab"
@@ -199,6 +199,7 @@ static kn_status metadata_fill(metadata *m, kn_checkpoint *c) {
     kn_loader_place place = {0};
     uint64_t seed = 0, offset = 0;
     kn__text_puts(key_add(m, "format"), "pt"); /* what readers of PyTorch's world look for */
+    kn__text_puts(key_add(m, "knet.math"), kn_math_mode_name(kn_frame_math()));
     if (c->optim) {
         kn__text_puts(key_add(m, KN__METHOD), kn_optim_name(c->optim));
         KN_TRY(kn__order_put(key_add(m, KN__ORDER), c->params));
