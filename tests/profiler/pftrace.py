@@ -163,7 +163,8 @@ def check_places(replay):
 def check_labels(replay):
     """The notes of the run."""
     labels = [list(t.process.process_labels) for t in replay.tracks.values() if t.HasField("process")]
-    assert labels == [['math=tf32, data=a "b"']], labels
+    want = "".join(f"k{i}={'x' * 120}, " for i in range(5)) + 'math=tf32, data=a "b"'
+    assert labels == [[want]], labels
 
 
 def check_threads(replay):

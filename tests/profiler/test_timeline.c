@@ -534,6 +534,7 @@ static void notes_of_a_trace_of_ours_are_read_and_written_again(void **state) {
     (void)state;
     kn__text trace = {0};
     read_trace("{\"traceEvents\":[" SPAN("a", 1, 10, 5) "," LABELS "],\"knetEventsSkipped\":0}");
+    assert_non_null(report.run.notes);
     assert_string_equal(report.run.notes, "math=tf32");
     assert_ok(kn__timeline_add(&trace, report.timeline, &kn__trace_json));
     assert_non_null(strstr(trace.data, "\"args\":{\"labels\":\"math=tf32\"}}\n],"));

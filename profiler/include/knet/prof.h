@@ -107,11 +107,16 @@ KN_API void kn_prof_resume(void);
  * which is a trace. */
 KN_API KN_MUST_CHECK kn_status kn_prof_report(const char *path);
 
-/* Adds "key=value" to what every report says of the run ("run" in JSON): a commit, a data set, an
- * option; knet diff warns about runs that differ there. A second value of a key replaces the first;
- * NULL removes it. The texts are copied. May be called from any thread, with the timer off too.
- * Errors: INVALID for a key that is NULL, empty, longer than 31 bytes or has '=', ',' or a control
- * character in it, for a value longer than 127 bytes, and for a 17th key. */
+/* Adds "key=value" to what reports say of the run: a commit, a data set, an option. Ops note their
+ * math mode as "math", loaders "batch". Notes are the line "run:" of the table (unless
+ * "math=strict" is the only one), "notes" of "run" in JSON and HTML, labels "note_KEY" of
+ * knet_run_info in metrics (in KEY "__2D" is the byte 0x2d, which a label's name can't have), the
+ * title of a flame graph, and labels of the process in traces, written at their end if trace_max=
+ * leaves room. CSV, folded stacks and tables of columns=2018 have no place for them. knet diff
+ * warns about runs that differ there. A second value of a key replaces the first; NULL removes it.
+ * The texts are copied. May be called from any thread, with the timer off too. Errors: INVALID for
+ * a key that is NULL, empty, longer than 31 bytes or has '=', ',' or a control character in it, for
+ * a value longer than 127 bytes, and for a 17th key. */
 KN_API KN_MUST_CHECK kn_status kn_prof_note(const char *key, const char *value);
 
 /* Records scopes and the owner of each block of memory, without a report at exit, so that

@@ -8,8 +8,9 @@
  *
  * Weights have the names of their parameters, "conv1.weight", so any reader of safetensors finds
  * them; optimiser state is "optimizer/m/conv1.weight" and so on; all else is metadata, such as the
- * vocabulary of a text, which kn_vocab_parse reads from "knet.vocab". With params
- * alone a file holds weights alone.
+ * vocabulary of a text, which kn_vocab_parse reads from "knet.vocab", and the math mode of the
+ * frame that saved, "knet.math", which loading ignores. With params alone a file holds weights
+ * alone.
  * Weights load from any safetensors file that has them, whatever else it has. For a file of PyTorch
  * set params and state, and nothing else: without state the running means and variances of batch
  * norms stay as they are. Floats of another width, as the f16 or bf16 of many published files, are
