@@ -196,7 +196,7 @@ static kn_status check_saved(kn__back *b, const kn_call *call) {
         if (!t->storage || t->storage->version != call->saved[i].version) {
             return KN_FAIL(KN_ERR_INVALID, "the gradient of %s needs saved value %d, which was %s",
                            kn__node_text(text, sizeof text, b->node), i,
-                           t->storage ? "written after it was saved" : "consumed by kn_backward");
+                           t->storage ? "written after it was saved" : KN__CONSUMED);
         }
         /* A value made inside forward looks like a constant: its share would be lost silently. */
         if (b->pass->again && kn__dtype_is_float(t->dtype) && !(call->own >> i & 1)) {

@@ -174,7 +174,7 @@ static kn_tensor *fail_changed(kn__node *n, const kn__saved *saved) {
     kn__node_text(text, sizeof text, n);
     return KN_FAIL_NULL(KN_ERR_INVALID,
                         "the result of %s, which .recompute makes again, needs a value that was %s",
-                        text, saved->t->storage ? "written since" : "consumed by kn_backward");
+                        text, saved->t->storage ? "written since" : KN__CONSUMED);
 }
 
 /* (x - mean)·(rstd·weight) + bias, as the host's kernel computes it, but in one pass with what
@@ -507,8 +507,7 @@ static kn_status check_loss(const kn_tensor *loss) {
                        kn_shape_text(text, sizeof text, kn_tensor_shape(loss)));
     }
     if (loss->spent) {
-        return KN_FAIL(KN_ERR_INVALID,
-                       "kn_backward: an earlier kn_backward consumed the tape of this loss");
+        return KN_FAIL(KN_ERR_INVALID, "kn_backward: the tape of this loss was " KN__CONSUMED);
     }
     if (kn__edge_param(loss->grad)) {
         return KN_FAIL(KN_ERR_INVALID, "kn_backward: the loss is itself a parameter");

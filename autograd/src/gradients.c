@@ -64,6 +64,9 @@ static kn_status check_targets(const char *name, kn_tensor *const x[], int n_x) 
         const char *problem = kn_tensor_problem(x[i]);
         if (problem) return KN_FAIL(KN_ERR_INVALID, "%s: x[%d] %s", name, i, problem);
         const kn__node *n = kn__edge_node(x[i]->grad);
+        if (x[i]->spent && !x[i]->grad)
+            return KN_FAIL(KN_ERR_INVALID,
+                           "%s: the tape of x[%d] was " KN__CONSUMED "; see kn_watch", name, i);
         if (!x[i]->grad || (n && n->tape != kn_frame_tape())) {
             return KN_FAIL(KN_ERR_INVALID,
                            "%s: x[%d] is neither a parameter nor a value of this tape; "
@@ -93,7 +96,7 @@ static kn_status check_call(const char *name, kn_tensor *dx[], kn_tensor *y, kn_
     if (!kn_frame_tape()) return KN_FAIL(KN_ERR_INVALID, "%s: no tape is open", name);
     KN_TRY(kn__tape_idle(name, kn_frame_tape()));
     if (y->spent && !y->grad) {
-        return KN_FAIL(KN_ERR_INVALID, "%s: the tape of y was consumed", name);
+        return KN_FAIL(KN_ERR_INVALID, "%s: the tape of y was " KN__CONSUMED, name);
     }
     const kn__node *n = kn__edge_node(y->grad);
     if (n && n->tape != kn_frame_tape()) {

@@ -215,7 +215,7 @@ static kn_status leaves_make(kn_tensor *leaf[], kn__back *b, const part *p) {
         if (!x->storage || x->storage->version != p->x[i].version)
             return KN_FAIL(KN_ERR_INVALID, "the gradient of %s needs x[%d], which was %s",
                            kn__node_text(text, sizeof text, b->node), i,
-                           x->storage ? "written since" : "consumed by kn_backward");
+                           x->storage ? "written since" : KN__CONSUMED);
         leaf[i] = kn_tensor_alias(x);
         if (!leaf[i]) return kn_check();
         if (kn__back_wants(b, i) && !kn__tape_node(b->pass->tape, KN__OP_WATCH, leaf[i], 0, 0))

@@ -25,6 +25,9 @@ typedef struct kn__place kn__place;
 /* Nodes that are no op of the table. */
 enum { KN__OP_WATCH = KN_OP_COUNT, KN__OP_APPLY, KN__OP_SPECIAL };
 
+/* In messages: what an earlier pass did with a value or a tape. */
+#define KN__CONSUMED "consumed by kn_backward or kn_gradients"
+
 /* --- places --- */
 /* Where in the model a call was made: the innermost kn_tape_scope, in the tape's arena. */
 struct kn__place {

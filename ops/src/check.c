@@ -184,6 +184,16 @@ bool kn__broadcast_shape(kn_shape *out, const kn_tensor *t) {
     return true;
 }
 
+bool kn__spatial_fits(const kn_op_call *call, const char *name, int n) {
+    int n_spatial = call->in[0]->n_dims - 2;
+    if (n_spatial < 1 || n_spatial > 3)
+        return kn_op_call_fail(call, KN_ERR_SHAPE,
+                               "x must be [B,C,spatial…] with one to three spatial dimensions");
+    if (n == n_spatial) return true;
+    return kn_op_call_fail(call, KN_ERR_SHAPE, "%s has %d entries, x has %d spatial dimensions",
+                           name, n, n_spatial);
+}
+
 bool kn__axis(int *out, const kn_op_call *call, const kn_tensor *x, int64_t axis) {
     int64_t i = axis < 0 ? axis + x->n_dims : axis;
     if (i < 0 || i >= x->n_dims) {

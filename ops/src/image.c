@@ -51,25 +51,34 @@ static bool set_axis(kn_attr_resize *attr, const kn_op_call *call, int i, const 
     return true;
 }
 
+/* n: of x's spatial dimensions. Exactly one of size and scale is given. */
+static bool scale_fits(const kn_op_call *call, const kn_shape *size, const double scale[3], int n) {
+    bool has_scale = false;
+    for (int i = 0; i < 3; i++) {
+        if (scale[i] == 0) continue;
+        has_scale = true;
+        if (size->n_dims)
+            return kn_op_call_fail(call, KN_ERR_INVALID,
+                                   "both a size and a scale are given: scale[%d] is %g", i,
+                                   scale[i]);
+        if (i >= n)
+            return kn_op_call_fail(call, KN_ERR_INVALID,
+                                   "scale[%d] is %g, but x has %d spatial dimensions", i, scale[i],
+                                   n);
+    }
+    if (size->n_dims || has_scale) return true;
+    return kn_op_call_fail(call, KN_ERR_INVALID, "neither a size nor a scale is given");
+}
+
 static bool set_axes(kn_attr_resize *attr, const kn_op_call *call, const kn_shape *size,
                      const kn_resize_options *o) {
     int n = call->in[0]->n_dims - 2;
-    if (n < 1 || n > 3 || (size->n_dims && size->n_dims != n)) {
-        return kn_op_call_fail(call, KN_ERR_SHAPE,
-                               "x must be [B,C,spatial…] with one to three spatial dimensions; "
-                               "size has %d",
-                               size->n_dims);
-    }
+    if (!kn__spatial_fits(call, "size", size->n_dims ? size->n_dims : n)) return false;
     *attr = (kn_attr_resize){.n_spatial = n, .mode = (int32_t)o->mode};
     if (attr->mode < 0 || attr->mode > KN_RESIZE_CORNERS)
         return kn_op_call_fail(call, KN_ERR_INVALID, "invalid mode %d", attr->mode);
     if (!kn__reserved_fit((kn_op)call->op, o->unused, o->reserved, 4)) return false;
-    for (int i = 0; i < 3; i++) {
-        if (o->scale[i] != 0 && (size->n_dims || i >= n)) {
-            return kn_op_call_fail(call, KN_ERR_INVALID, "scale[%d] is %g beside a size of %d", i,
-                                   o->scale[i], size->n_dims);
-        }
-    }
+    if (!scale_fits(call, size, o->scale, n)) return false;
     for (int i = 0; i < n; i++)
         if (!set_axis(attr, call, i, size, o->scale[i])) return false;
     return true;

@@ -17,7 +17,7 @@ static bool rows_full(const kn_op_call *call, bool is_mean) {
     if (scores->n || (!is_mean && !labels->n)) return true;
     return kn_op_call_fail(
         call, KN_ERR_SHAPE,
-        is_mean ? "there are no elements to take the mean of" : "there are no classes");
+        labels->n ? "there are no classes" : "there are no elements to take the mean of");
 }
 
 bool kn__infer_labelled(kn_op_call *call) {

@@ -15,7 +15,8 @@ static bool counts(const kn_op_call *call, int i, int64_t window, const kn_pooli
         int64_t least = k == 0;
         if (value[k] >= least && value[k] <= most[k]) continue;
         return kn_op_call_fail(
-            call, KN_ERR_SHAPE, "%s[%d] is %lld; it must be %s", names[k], i, (long long)value[k],
+            call, k ? KN_ERR_INVALID : KN_ERR_SHAPE, "%s[%d] is %lld; it must be %s", names[k], i,
+            (long long)value[k],
             value[k] < least ? (least ? "at least 1" : "at least 0") : "below 2^31");
     }
     int64_t reach = (window - 1) * or_one(o->dilation[i]) + 1;
@@ -68,12 +69,7 @@ static bool options_fit(const kn_op_call *call, const kn_pooling_options *o, int
 static bool set_windows(kn_attr_pool *attr, const kn_op_call *call, const kn_shape *window,
                         const kn_pooling_options *o) {
     int n_spatial = call->in[0]->n_dims - 2;
-    if (n_spatial < 1 || n_spatial > 3 || window->n_dims != n_spatial) {
-        return kn_op_call_fail(call, KN_ERR_SHAPE,
-                               "x must be [B,C,spatial…] with one to three spatial dimensions; "
-                               "window has %d",
-                               window->n_dims);
-    }
+    if (!kn__spatial_fits(call, "window", window->n_dims)) return false;
     *attr = (kn_attr_pool){{1, 1, 1}, {1, 1, 1}, {0}, {1, 1, 1}, {0}, n_spatial, 0, 0, 0};
     attr->inside = o->inside != 0;
     attr->ceil = o->ceil != 0;
@@ -219,11 +215,9 @@ static kn_tensor *inverse(kn_op op, kn_tensor *const in[], int n_in, const kn_sh
     kn_op_call_init(&call, op, &attr, in, n_in);
     if (!kn__check_inputs(&call)) return NULL;
     int n = attr.n_spatial = in[0]->n_dims - 2;
-    if (n < 1 || n > 3 || window->n_dims != n || (size->n_dims && size->n_dims != n)) {
-        kn_op_call_fail(&call, KN_ERR_SHAPE, "x must be [B,C,spatial…]; window has %d, size %d",
-                        window->n_dims, size->n_dims);
+    if (!kn__spatial_fits(&call, "window", window->n_dims) ||
+        !kn__spatial_fits(&call, "size", size->n_dims ? size->n_dims : n))
         return NULL;
-    }
     attr.ceil = o->ceil != 0;
     attr.inside = op == KN_OP_avgpool_back ? 2 : 0;
     if (!options_fit(&call, o, n)) return NULL;

@@ -1,20 +1,7 @@
 /* Pooling to a given size, and over everything. */
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "run.h"
-
-/* False after an error. n_sizes: how many sizes are asked for; -1: none. */
-static bool is_image(kn_op op, const kn_tensor *x, int n_sizes) {
-    int n = x->n_dims - 2;
-    char text[96], sizes[32] = "";
-    if (n >= 1 && n <= 3 && (n_sizes < 0 || n_sizes == n)) return true;
-    if (n_sizes >= 0) snprintf(sizes, sizeof sizes, "; size has %d", n_sizes);
-    kn_op_fail(op, KN_ERR_SHAPE,
-               "x is %s; it must be [B,C,spatial…] with one to three spatial dimensions%s",
-               kn_shape_text(text, sizeof text, kn_tensor_shape(x)), sizes);
-    return false;
-}
 
 /* --- to a size: window i of n is from ⌊i·S/n⌋ to ⌈(i + 1)·S/n⌉ --- */
 
@@ -59,15 +46,15 @@ static kn_tensor *max_even(kn_tensor *x, const kn_shape *size) {
     return kn_max(kn_reshape(x, split), axes, false);
 }
 
-static bool sizes_fit(kn_op op, const kn_tensor *x, const kn_shape *size) {
-    if (!is_image(op, x, size->n_dims)) return false;
+static bool sizes_fit(const kn_op_call *call, const kn_shape *size) {
+    const kn_tensor *x = call->in[0];
+    if (!kn__spatial_fits(call, "size", size->n_dims)) return false;
     for (int i = 0; i < size->n_dims; i++) {
         int64_t in = x->dim[2 + i], out = size->dim[i];
         if (out >= 1 && in >= 1 && in <= INT32_MAX && out <= INT32_MAX) continue;
-        kn_op_fail(op, KN_ERR_SHAPE,
-                   "size[%d] is %lld of %lld elements; both must be in 1 … 2^31 - 1", i,
-                   (long long)out, (long long)in);
-        return false;
+        return kn_op_call_fail(call, KN_ERR_SHAPE,
+                               "size[%d] is %lld of %lld elements; both must be in 1 … 2^31 - 1", i,
+                               (long long)out, (long long)in);
     }
     return true;
 }
@@ -79,7 +66,7 @@ static kn_tensor *adaptive(kn_op op, kn_tensor *x, kn_shape size) {
     int64_t elements = 1;
     bool even = true;
     kn_op_call_init(&call, op, &attr, &x, 1);
-    if (!kn__check_inputs(&call) || !sizes_fit(op, x, &size)) return NULL;
+    if (!kn__check_inputs(&call) || !sizes_fit(&call, &size)) return NULL;
     for (int i = 0; i < 3; i++) {
         bool used = i < size.n_dims;
         int64_t in = used ? x->dim[2 + i] : 1, out = used ? size.dim[i] : 1;
@@ -107,7 +94,7 @@ kn_tensor *kn_adaptive_maxpool(kn_tensor *x, kn_shape size) {
 static bool spatial_axes(kn_shape *axes, kn_op op, kn_tensor *x) {
     kn_op_call call;
     kn_op_call_init(&call, op, NULL, &x, 1);
-    if (!kn__check_inputs(&call) || !is_image(op, x, -1)) return false;
+    if (!kn__check_inputs(&call) || !kn__spatial_fits(&call, NULL, x->n_dims - 2)) return false;
     axes->n_dims = x->n_dims - 2;
     for (int i = 0; i < axes->n_dims; i++) axes->dim[i] = 2 + i;
     return true;

@@ -67,6 +67,7 @@ static bool network(kn_attr_rnn *attr, int64_t inputs, const kn_rnn_options *o) 
 }
 
 int64_t kn_rnn_params(int64_t inputs, const kn_rnn_options *options) {
+    KN__AS("rnn_params");
     kn_attr_rnn attr;
     return network(&attr, inputs, options) ? params_of(&attr) : -1;
 }

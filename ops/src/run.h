@@ -64,6 +64,9 @@ bool kn__fuse_begin(void);
 void kn__fuse_end(bool before);
 /* Σ a·b over the axes of the mask. On the host the products are not stored: the sum makes them. */
 kn_tensor *kn__sum_of_products(kn_tensor *a, kn_tensor *b, uint32_t mask);
+/* Whether x is [B,C,spatial…] with one to three spatial dimensions, and the argument `name` has n
+ * entries, as many; else a SHAPE error is pending. */
+bool kn__spatial_fits(const kn_op_call *call, const char *name, int n);
 /* INVALID: "NAME [2,3] (file:line) has ended …", of a tensor that can't be read. */
 kn_status kn__fail_unreadable(const char *name, const kn_tensor *t);
 /* The largest finite number of a float dtype. */

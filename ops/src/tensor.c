@@ -333,7 +333,7 @@ const char *kn_tensor_problem(const kn_tensor *t) {
     if (t == &kn__none) return "is KN_NONE";
     if (t->storage) return NULL;
     return t->state == KN_TENSOR_CONSUMED
-               ? "was consumed by kn_backward; a slot (kn_hold) keeps it"
+               ? "was consumed by kn_backward or kn_gradients; a slot (kn_hold) keeps it"
                : "has ended with its frame or by kn_drop; kn_keep or a slot (kn_hold) keeps it";
 }
 

@@ -45,14 +45,14 @@ static bool axis_read(axis *a, const kn_op_call *call, int i, const kn_unfold_op
     a->dilation = o->dilation[i] ? o->dilation[i] : 1;
     a->padding = o->padding[i];
     if (a->in < 0 || a->in > INT32_MAX)
-        return kn_op_call_fail(call, KN_ERR_SHAPE, "dimension %d is %lld", i, (long long)a->in);
+        return kn_op_call_fail(call, KN_ERR_SHAPE, "dimension %d is %lld", 2 + i, (long long)a->in);
     a->whole = a->in + 2 * a->padding;
     bool fits = a->window >= 1 && a->window <= INT32_MAX;
     int64_t reach = fits ? (a->window - 1) * a->dilation + 1 : 0;
     if (!fits || reach > a->whole)
         return kn_op_call_fail(call, KN_ERR_SHAPE,
                                "a window of %lld does not fit in %lld elements of dimension %d",
-                               (long long)(fits ? reach : a->window), (long long)a->whole, i);
+                               (long long)(fits ? reach : a->window), (long long)a->whole, 2 + i);
     a->count = (a->whole - reach) / a->stride + 1;
     return true;
 }

@@ -22,6 +22,21 @@ static void gradients_leave_those_of_parameters_alone(void **state) {
     kn_params_destroy(set);
 }
 
+static void values_of_a_used_tape_are_reported_as_such(void **state) {
+    (void)state;
+    KN_TAPE();
+    kn_tensor *x = kn_watch(F32(KN_SHAPE(2), 3, 4)), *z = kn_sigm(x), *dx[1];
+    assert_ok(kn_gradients(dx, sum_all(z), &x, 1, NULL));
+    assert_op_fails(kn_exp(z), KN_ERR_INVALID, "was consumed by kn_backward or kn_gradients");
+    kn_tensor *y = sum_all(kn_mul(x, x));
+    assert_fails(kn_gradients(dx, y, &x, 1, NULL), KN_ERR_INVALID,
+                 "kn_gradients: the tape of x[0] was consumed by kn_backward or kn_gradients; see "
+                 "kn_watch");
+    kn_tensor *other = F32(KN_SHAPE(1), 1);
+    assert_fails(kn_gradients(dx, y, &other, 1, NULL), KN_ERR_INVALID,
+                 "x[0] is neither a parameter nor a value of this tape; see kn_watch");
+}
+
 static void gradients_by_values_in_the_middle(void **state) {
     (void)state;
     KN_TAPE();
@@ -548,6 +563,7 @@ int main(void) {
         OPS_TEST(gradients_of_sorted_elements_go_to_their_places),
         OPS_TEST(a_large_gradient_is_zero_where_nothing_was_read),
         OPS_TEST(gradients_leave_those_of_parameters_alone),
+        OPS_TEST(values_of_a_used_tape_are_reported_as_such),
         OPS_TEST(gradients_by_values_in_the_middle),
         OPS_TEST(gradients_walk_only_towards_their_targets),
         OPS_TEST(a_watched_value_survives_backward),

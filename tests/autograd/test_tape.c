@@ -225,7 +225,7 @@ static void losses_that_cannot_be_differentiated_say_why(void **state) {
                  "kn_gradients");
     kn_tensor *loss = sum_all(kn_mul(w, w));
     assert_ok(kn_backward(loss));
-    assert_fails(kn_backward(loss), KN_ERR_INVALID, "earlier kn_backward");
+    assert_fails(kn_backward(loss), KN_ERR_INVALID, "the tape of this loss was consumed");
     kn_params_destroy(set);
 }
 
@@ -257,7 +257,7 @@ static void a_saved_value_that_was_written_is_an_error_that_names_the_op(void **
     assert_fails(kn_backward(loss), KN_ERR_INVALID, "mul");
     assert_fails(KN_ERR_INVALID, KN_ERR_INVALID, site);
     /* The tape can be left, and used again. */
-    assert_fails(kn_backward(loss), KN_ERR_INVALID, "earlier kn_backward");
+    assert_fails(kn_backward(loss), KN_ERR_INVALID, "the tape of this loss was consumed");
     assert_ok(kn_backward(sum_all(kn_mul(x, w))));
     assert_values(kn_grad(w), 7, 4);
     kn_params_destroy(set);

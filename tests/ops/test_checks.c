@@ -226,11 +226,11 @@ static void pooling_checks_windows(void **state) {
                     KN_ERR_SHAPE,
                     "a window of 9 with stride 3 does not fit in dimension 2, dilated");
     assert_op_fails(kn_maxpool(x, KN_SHAPE(2, 2), &(kn_pooling_options){.stride = {-1, 1}}),
-                    KN_ERR_SHAPE, "kn_maxpool: stride[0] is -1; it must be at least 0");
+                    KN_ERR_INVALID, "kn_maxpool: stride[0] is -1; it must be at least 0");
     assert_op_fails(kn_avgpool(x, KN_SHAPE(3, 3), &(kn_pooling_options){.padding = {0, -1}}),
-                    KN_ERR_SHAPE, "padding[1] is -1; it must be at least 0");
+                    KN_ERR_INVALID, "padding[1] is -1; it must be at least 0");
     assert_op_fails(kn_maxpool(x, KN_SHAPE(3, 3), &(kn_pooling_options){.dilation = {-2}}),
-                    KN_ERR_SHAPE, "dilation[0] is -2; it must be at least 0");
+                    KN_ERR_INVALID, "dilation[0] is -2; it must be at least 0");
     kn_pooling_options o = {.padding = {1, 1}, .stride = {2, 2}};
     assert_shape(kn_maxpool(x, KN_SHAPE(3, 3), &o), KN_SHAPE(2, 3, 4, 5));
     o.ceil = 1;
@@ -450,11 +450,10 @@ static void functions_made_of_ops_have_their_own_names_in_errors(void **state) {
     assert_op_fails(kn_adaptive_avgpool(i, KN_SHAPE(2)), KN_ERR_DTYPE, "kn_adaptive_avgpool: x is");
     assert_op_fails(
         kn_adaptive_maxpool(cube, KN_SHAPE(2, 2)), KN_ERR_SHAPE,
-        "kn_adaptive_maxpool: x is [2,2,2]; it must be [B,C,spatial…] with one to three "
-        "spatial dimensions; size has 2");
+        "kn_adaptive_maxpool: size has 2 entries, x has 1 spatial dimensions (x [2,2,2])");
     assert_op_fails(kn_adaptive_maxpool(cube, KN_SHAPE(0)), KN_ERR_SHAPE,
                     "kn_adaptive_maxpool: size[0] is 0 of 2 elements");
-    assert_op_fails(kn_global_avgpool(x), KN_ERR_SHAPE, "kn_global_avgpool: x is [2,3]");
+    assert_op_fails(kn_global_avgpool(x), KN_ERR_SHAPE, "kn_global_avgpool: x must be [B,C");
     assert_op_fails(kn_outer(x, v), KN_ERR_SHAPE, "kn_outer: a and b must have one dimension");
     assert_op_fails(kn_einsum("i", &x, 1), KN_ERR_SHAPE, "kn_einsum: \"i\": operand 0");
     assert_fails(kn_lq(&l, &q, v), KN_ERR_SHAPE, "kn_lq: a must be [...,M,N] (a [4])");

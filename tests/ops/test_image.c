@@ -141,11 +141,11 @@ static void bad_arguments_are_errors_with_the_values(void **state) {
     assert_op_fails(kn_resize(flat, KN_SHAPE(4), NULL), KN_ERR_SHAPE, "[B,C,spatial…]");
     assert_op_fails(kn_resize(x, KN_SHAPE(4, 0), NULL), KN_ERR_SHAPE,
                     "dimension 3 has 5 elements; it can't have 0 (x");
-    assert_op_fails(kn_resize(x, KN_SCALAR, NULL), KN_ERR_SHAPE, "scaled by 0 (x");
+    assert_op_fails(kn_resize(x, KN_SCALAR, NULL), KN_ERR_INVALID, "neither a size");
     assert_op_fails(RESIZED(x, KN_SCALAR, .scale = {0.1, 1}), KN_ERR_SHAPE, "scaled by 0.1");
     assert_op_fails(RESIZED(x, KN_SCALAR, .scale = {1e300, NAN}), KN_ERR_SHAPE, "scaled by 1e+300");
     assert_op_fails(RESIZED(x, KN_SHAPE(2, 2), .scale = {2}), KN_ERR_INVALID,
-                    "scale[0] is 2 beside a size");
+                    "both a size and a scale are given: scale[0] is 2");
     assert_op_fails(RESIZED(x, KN_SHAPE(2, 2), .mode = (kn_resize_mode)9), KN_ERR_INVALID,
                     "invalid mode 9");
     assert_op_fails(RESIZED(x, KN_SHAPE(2, 2), .reserved = {1}), KN_ERR_INVALID, "reserved[0]");
@@ -176,7 +176,7 @@ static void bad_windows_and_maps_are_errors(void **state) {
     KN_FRAME();
     kn_tensor *x = kn_ones(KN_SHAPE(2, 3, 3, 4)), *flat = kn_ones(KN_SHAPE(3, 4));
     assert_op_fails(kn_unfold(x, KN_SHAPE(4, 1), NULL), KN_ERR_SHAPE,
-                    "kn_unfold: a window of 4 does not fit in 3 elements of dimension 0");
+                    "kn_unfold: a window of 4 does not fit in 3 elements of dimension 2");
     assert_op_fails(kn_unfold(x, KN_SHAPE(0, 1), NULL), KN_ERR_SHAPE, "a window of 0");
     assert_op_fails(kn_unfold(x, KN_SHAPE(1), NULL), KN_ERR_SHAPE, "the window has 1 dimensions");
     assert_op_fails(kn_unfold(flat, KN_SHAPE(1), NULL), KN_ERR_SHAPE, "x must be [B,C,spatial…]");

@@ -154,7 +154,7 @@ static void bad_input_gives_a_message(void **state) {
     assert_op_fails(kn_adaptive_maxpool(kn_zeros(KN_SHAPE(1, 1, 0)), KN_SHAPE(2)), KN_ERR_SHAPE,
                     "size[0] is 2 of 0 elements");
     assert_op_fails(kn_global_avgpool(flat), KN_ERR_SHAPE,
-                    "kn_global_avgpool: x is [3,4]; it must be [B,C,spatial…]");
+                    "kn_global_avgpool: x must be [B,C,spatial…]");
     kn_tensor *vast = kn_zeros(KN_SHAPE(0, 1, 12884901889)); /* its product by the size wraps */
     assert_op_fails(kn_adaptive_avgpool(vast, KN_SHAPE(5726623061)), KN_ERR_SHAPE,
                     "size[0] is 5726623061 of 12884901889 elements");

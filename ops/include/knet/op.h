@@ -340,7 +340,7 @@ struct kn_tensor {
 };
 
 /* What keeps t from being read, to follow its name in a message: "is NULL", "was consumed by
- * kn_backward; …"; NULL if t can be read. Detects a tensor that ended until its record is
+ * kn_backward or …"; NULL if t can be read. Detects a tensor that ended until its record is
  * reused: see tensor.h. */
 KN_API const char *kn_tensor_problem(const kn_tensor *t);
 /* Adds a reference; returns t. Each needs one release; the last one frees the data
