@@ -242,8 +242,7 @@ static __attribute__((noinline)) kn_status saved_bad(kn__node *n, const kn__save
     char text[256];
     kn__node_text(text, sizeof text, n);
     if (!saved->t->storage) {
-        return KN_FAIL(KN_ERR_INVALID,
-                       "the gradient of %s needs a value that an earlier kn_backward consumed",
+        return KN_FAIL(KN_ERR_INVALID, "the gradient of %s needs a value that was " KN__CONSUMED,
                        text);
     }
     return KN_FAIL(KN_ERR_INVALID,

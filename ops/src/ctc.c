@@ -47,6 +47,10 @@ kn_tensor *kn_ctc_loss(kn_tensor *log_probs, kn_tensor *targets, const kn_ctc_op
                         (long long)o->blank, (long long)log_probs->dim[2]);
         return NULL;
     }
+    if (o->reduction == KN_REDUCE_MEAN && !targets->dim[0]) {
+        kn_op_call_fail(&call, KN_ERR_SHAPE, "there are no elements to take the mean of");
+        return NULL;
+    }
     kn_tensor *losses = kn_op_run(&call);
     if (o->reduction == KN_REDUCE_MEAN) losses = by_length(losses, targets, call.in[3]);
     return kn__loss_reduced(losses, (kn_reduction)o->reduction);

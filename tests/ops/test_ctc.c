@@ -109,6 +109,12 @@ static void bad_arguments_are_errors_with_the_values(void **state) {
     assert_op_fails(kn_ctc_loss(x, labels, &(kn_ctc_options){.reduction = 9}), KN_ERR_INVALID,
                     "invalid reduction 9");
     assert_op_fails(kn_ctc_loss(x, x, NULL), KN_ERR_DTYPE, "targets is f32");
+    kn_tensor *no_batch = kn_zeros(KN_SHAPE(3, 0, 3)), *no_labels = I64(KN_SHAPE(0, 2), 0);
+    assert_op_fails(kn_ctc_loss(no_batch, no_labels, NULL), KN_ERR_SHAPE,
+                    "kn_ctc_loss: there are no elements to take the mean of (log_probs [3,0,3], "
+                    "targets [0,2])");
+    assert_values(kn_ctc_loss(no_batch, no_labels, &(kn_ctc_options){.reduction = KN_REDUCE_SUM}),
+                  0);
     kn_tensor *none = kn_zeros(KN_SHAPE(0, 2, 3));
     kn_tensor *y = kn_ctc_loss(none, ctc_integers((int32_t[]){1, 2}, KN_I32, KN_SHAPE(2, 1)),
                                &(kn_ctc_options){.reduction = KN_REDUCE_NONE});

@@ -115,7 +115,7 @@ typedef struct kn_ctc_options {
     int64_t blank;             /* the class that is no label */
     int zero_infinity;         /* 1: a loss of infinity becomes 0, and its gradient 0 */
     /* a kn_reduction; KN_REDUCE_MEAN (0): of the losses, each divided by its target's length (at
-     * least 1) */
+     * least 1); of no sequences: a SHAPE error */
     int reduction;
     uint64_t reserved[4]; /* zero */
 } kn_ctc_options;
