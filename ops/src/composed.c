@@ -98,8 +98,7 @@ COMPOSED_WIDE(log_cosh, log_cosh(x))
 
 kn_tensor *kn_softshrink(kn_tensor *x, double p) {
     KN__AS("softshrink", "x");
-    if (!(p >= 0))
-        return kn_op_fail(KN_OP_clamp, KN_ERR_INVALID, "p is %g; it must be at least 0", p);
+    if (!(p >= 0)) return kn__fail_invalid(KN_OP_clamp, x, "p is %g; it must be at least 0", p);
     KN__FRAME_INSIDE();
     return kn__given(kn_sub(x, kn_clamp(x, -p, p)));
 }

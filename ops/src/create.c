@@ -22,7 +22,12 @@ kn_tensor *kn_arange(double start, double stop, double step, kn_dtype dtype) {
     int64_t n = step == 0 ? -1 : count_of(start, stop, step);
     if (dtype == 0) dtype = kn_frame_dtype();
     if (n < 0) {
-        return kn_op_fail(op, KN_ERR_INVALID, "start is %g, stop %g, step %g", start, stop, step);
+        bool finite = isfinite(start) && isfinite(stop) && isfinite(step);
+        return kn_op_fail(op, KN_ERR_INVALID, "start is %g, stop %g, step %g: %s", start, stop,
+                          step,
+                          !finite     ? "they must be finite"
+                          : step == 0 ? "step must not be 0"
+                                      : "too many elements");
     }
     if (!kn_dtype_bytes(dtype) || dtype == KN_BOOL) {
         return kn_op_fail(op, KN_ERR_DTYPE, "%d is no dtype of numbers", (int)dtype);
@@ -32,7 +37,8 @@ kn_tensor *kn_arange(double start, double stop, double step, kn_dtype dtype) {
 
 kn_tensor *kn_linspace(double first, double last, int64_t n) {
     const kn_op op = KN_OP_linspace;
-    if (n < 0) return kn_op_fail(op, KN_ERR_INVALID, "n is %lld", (long long)n);
+    if (n < 0)
+        return kn_op_fail(op, KN_ERR_INVALID, "n is %lld; it must be at least 0", (long long)n);
     if (!isfinite(first) || !isfinite(last)) {
         return kn_op_fail(op, KN_ERR_INVALID, "first is %g, last %g; they must be finite", first,
                           last);
@@ -108,15 +114,16 @@ kn_status kn_meshgrid(kn_tensor *out[], kn_tensor *const x[], int n) {
 }
 
 kn_tensor *kn_one_hot(kn_tensor *index, int64_t n) {
-    KN__AS("one_hot");
+    KN__AS("one_hot", "index");
     const kn_op op = KN_OP_arange;
-    if (kn_pending()) return NULL;
-    if (!kn__is_whole(index))
-        return kn_error_defer(kn__fail_unreadable("kn_one_hot: index", index));
-    if (n < 0) return kn_op_fail(op, KN_ERR_INVALID, "n is %lld", (long long)n);
+    kn_op_call given;
+    kn_op_call_init(&given, op, NULL, &index, 1);
+    if (!kn__check_readable(op, &index, 1)) return NULL;
+    if (n < 0) return kn__fail_invalid(op, index, "n is %lld; it must be at least 0", (long long)n);
     if (!(KN_CLASS_INDEX >> index->dtype & 1)) {
-        return kn_op_fail(op, KN_ERR_DTYPE, "index is %s; it must be i64, i32 or u8",
-                          kn_dtype_name((kn_dtype)index->dtype));
+        kn_op_call_fail(&given, KN_ERR_DTYPE, "index is %s; it must be i64, i32 or u8",
+                        kn_dtype_name((kn_dtype)index->dtype));
+        return NULL;
     }
     kn_dtype dtype = kn_frame_dtype();
     if (index->dtype == KN_U8) index = kn_cast(index, KN_I32); /* n may be above 255 */

@@ -28,39 +28,44 @@ static void append(term *t, char letter) {
 
 static int64_t size_of(const term *t, char letter) { return t->t->dim[find(t, letter)]; }
 
+/* What is summed. The call is for messages: it has the operands. */
+typedef struct sum {
+    kn_op_call call;
+    const char *spec;
+} sum;
+
 /* Quotes n bytes, and more to the end of a character. */
-static bool fail(const char *spec, const char *why, const char *at, int n) {
+static bool fail(const sum *s, const char *why, const char *at, int n) {
     const char *end = memchr(at, 0, (size_t)n);
     if (end) n = (int)(end - at);
     while (((unsigned char)at[n] & 0xC0) == 0x80) n++;
-    kn_op_fail(KN_OP_matmul, KN_ERR_INVALID, "\"%s\": %s%.*s", spec, why, n, at);
-    return false;
+    return kn_op_call_fail(&s->call, KN_ERR_INVALID, "\"%s\": %s%.*s", s->spec, why, n, at);
 }
 
 /* --- reading the letters --- */
 
 /* Letters up to ',' or "->" or the end. */
-static bool read_term(term *out, const char **at, const char *spec) {
+static bool read_term(term *out, const char **at, const sum *s) {
     out->n = out->dots = 0;
     for (; **at && **at != ',' && **at != '-'; ++*at) {
         if (**at == ' ') continue;
         if (strncmp(*at, "...", 3) == 0) {
-            if (out->dots) return fail(spec, "a term has ... twice", "", 0);
+            if (out->dots) return fail(s, "a term has ... twice", "", 0);
             out->dots = out->n + 1;
             *at += 2;
             continue;
         }
-        if (!isalpha((unsigned char)**at)) return fail(spec, "a letter is expected, not ", *at, 1);
-        if (out->n == KN_DIMS_MAX) return fail(spec, "more than 8 letters", "", 0);
+        if (!isalpha((unsigned char)**at)) return fail(s, "a letter is expected, not ", *at, 1);
+        if (out->n == KN_DIMS_MAX) return fail(s, "more than 8 letters", "", 0);
         out->letter[out->n++] = **at;
     }
     return true;
 }
 
 /* Puts n digits in the place of "...". */
-static bool expand_dots(term *t, int n, const char *spec) {
+static bool expand_dots(term *t, int n, const sum *s) {
     if (!t->dots) return true;
-    if (t->n + n > KN_DIMS_MAX) return fail(spec, "... makes more than 8 dimensions", "", 0);
+    if (t->n + n > KN_DIMS_MAX) return fail(s, "... makes more than 8 dimensions", "", 0);
     char *at = t->letter + t->dots - 1;
     memmove(at + n, at, (size_t)(t->n - (t->dots - 1)));
     for (int i = 0; i < n; i++) at[i] = (char)('0' + n - 1 - i);
@@ -69,33 +74,32 @@ static bool expand_dots(term *t, int n, const char *spec) {
 }
 
 /* Without "->": "..." and the letters that occur once, sorted. */
-static void implicit(term *out, const char *spec) {
+static void implicit(term *out, const sum *s) {
     int count[128] = {0};
-    for (const char *c = spec; *c; c++) {
+    for (const char *c = s->spec; *c; c++) {
         if (isalpha((unsigned char)*c)) count[(unsigned char)*c]++;
     }
     out->n = 0;
-    out->dots = strchr(spec, '.') ? 1 : 0;
+    out->dots = strchr(s->spec, '.') ? 1 : 0;
     for (int c = 0; c < 128; c++) {
         if (count[c] == 1) append(out, (char)c);
     }
 }
 
-static bool read_result(term *out, const char *at, const char *spec) {
+static bool read_result(term *out, const char *at, const sum *s) {
     if (!*at) {
-        implicit(out, spec);
+        implicit(out, s);
         return true;
     }
-    if (strncmp(at, "->", 2) != 0) return fail(spec, "-> is expected at ", at, 8);
+    if (strncmp(at, "->", 2) != 0) return fail(s, "-> is expected at ", at, 8);
     at += 2;
-    if (!read_term(out, &at, spec)) return false;
-    if (*at) return fail(spec, "one result is expected, not ", at, 8);
+    if (!read_term(out, &at, s)) return false;
+    if (*at) return fail(s, "one result is expected, not ", at, 8);
     for (int i = 0; i < out->n; i++) {
-        const char *arrow = strchr(spec, '-'), *used = strchr(spec, out->letter[i]);
-        if (used > arrow) return fail(spec, "no operand has the result's ", used, 1);
+        const char *arrow = strchr(s->spec, '-'), *used = strchr(s->spec, out->letter[i]);
+        if (used > arrow) return fail(s, "no operand has the result's ", used, 1);
         for (int j = 0; j < i; j++) {
-            if (out->letter[j] == out->letter[i])
-                return fail(spec, "the result has twice ", used, 1);
+            if (out->letter[j] == out->letter[i]) return fail(s, "the result has twice ", used, 1);
         }
     }
     return true;
@@ -122,7 +126,7 @@ static bool broadcast(term terms[], int n, char c) {
 }
 
 /* Letters of one size throughout. */
-static bool sizes_fit(const term *terms, int n, const char *spec) {
+static bool sizes_fit(const term *terms, int n, const sum *s) {
     int64_t size[128];
     memset(size, -1, sizeof size);
     for (int i = 0; i < n; i++) {
@@ -130,10 +134,10 @@ static bool sizes_fit(const term *terms, int n, const char *spec) {
             unsigned char c = (unsigned char)terms[i].letter[d];
             if (size[c] >= 0 && size[c] != terms[i].t->dim[d]) {
                 bool dots = isdigit(c);
-                kn_op_fail(KN_OP_matmul, KN_ERR_SHAPE, "\"%s\": %s%c is %lld and %lld", spec,
-                           dots ? "from the last one on, dimension of ... number " : "", c,
-                           (long long)size[c], (long long)terms[i].t->dim[d]);
-                return false;
+                return kn_op_call_fail(&s->call, KN_ERR_SHAPE, "\"%s\": %s%c is %lld and %lld",
+                                       s->spec,
+                                       dots ? "from the last one on, dimension of ... number " : "",
+                                       c, (long long)size[c], (long long)terms[i].t->dim[d]);
             }
             size[c] = terms[i].t->dim[d];
         }
@@ -141,38 +145,39 @@ static bool sizes_fit(const term *terms, int n, const char *spec) {
     return true;
 }
 
-static bool fail_terms(const char *spec, int n_x) {
-    const char *end = strchr(spec, '>');
+static bool fail_terms(const sum *s) {
+    const char *end = strchr(s->spec, '>');
     int n = 1;
-    for (const char *c = spec; *c && c != end; c++) n += *c == ',';
-    kn_op_fail(KN_OP_matmul, KN_ERR_INVALID, "\"%s\": %d terms, %d operands", spec, n, n_x);
-    return false;
+    for (const char *c = s->spec; *c && c != end; c++) n += *c == ',';
+    return kn_op_call_fail(&s->call, KN_ERR_INVALID, "\"%s\": %d terms, %d operands", s->spec, n,
+                           s->call.n_in);
 }
 
-static bool read_all(term terms[], term *result, const char *spec, kn_tensor *const x[], int n_x) {
-    const char *at = spec;
+static bool read_all(term terms[], term *result, const sum *s) {
+    const char *at = s->spec;
+    kn_tensor *const *x = s->call.in;
+    const int n_x = s->call.n_in;
     int n_dots = 0;
     for (int i = 0; i < n_x; i++) {
-        if (!read_term(&terms[i], &at, spec)) return false;
-        if (*at == '-' && at[1] != '>') return fail(spec, "-> is expected at ", at, 8);
-        if ((*at == ',') != (i < n_x - 1)) return fail_terms(spec, n_x);
+        if (!read_term(&terms[i], &at, s)) return false;
+        if (*at == '-' && at[1] != '>') return fail(s, "-> is expected at ", at, 8);
+        if ((*at == ',') != (i < n_x - 1)) return fail_terms(s);
         if (*at == ',') at++;
         terms[i].t = x[i];
         int dots = terms[i].dots && x[i]->n_dims > terms[i].n ? x[i]->n_dims - terms[i].n : 0;
-        if (!expand_dots(&terms[i], dots, spec)) return false;
+        if (!expand_dots(&terms[i], dots, s)) return false;
         n_dots = dots > n_dots ? dots : n_dots;
         if (terms[i].n != x[i]->n_dims) {
-            kn_op_fail(KN_OP_matmul, KN_ERR_SHAPE,
-                       "\"%s\": operand %d has %d dimensions and %d letters", spec, i, x[i]->n_dims,
-                       terms[i].n);
-            return false;
+            return kn_op_call_fail(&s->call, KN_ERR_SHAPE,
+                                   "\"%s\": operand %d has %d dimensions and %d letters", s->spec,
+                                   i, x[i]->n_dims, terms[i].n);
         }
-        if (!sizes_fit(&terms[i], 1, spec)) return false;
+        if (!sizes_fit(&terms[i], 1, s)) return false;
     }
-    if (!read_result(result, at, spec) || !expand_dots(result, n_dots, spec)) return false;
+    if (!read_result(result, at, s) || !expand_dots(result, n_dots, s)) return false;
     for (int c = '0'; c <= 'z'; c++)
         if (!broadcast(terms, n_x, (char)c)) return false;
-    return sizes_fit(terms, n_x, spec);
+    return sizes_fit(terms, n_x, s);
 }
 
 /* --- one operand --- */
@@ -282,6 +287,15 @@ static kn_tensor *as_matrices(term *t, const roles *r, const term *rows, const t
     return t->t ? kn_reshape(t->t, KN_SHAPE(n_batch, n_rows, n_columns)) : NULL;
 }
 
+static bool is_matmul(const roles *r) { return r->summed.n && (r->a_only.n || r->b_only.n); }
+
+/* The checks of the op that multiplies them, before they get another shape. */
+static bool factors_fit(kn_tensor *a, kn_tensor *b, bool by_matmul) {
+    kn_op_call call;
+    kn_op_call_init(&call, by_matmul ? KN_OP_matmul : KN_OP_mul, NULL, KN_LIST_(a, b), 2);
+    return kn__check_inputs(&call);
+}
+
 /* a's letters (+) b's that the result or a later operand wants: [batch, a only, b only]. */
 static void join(term *a, term *b, const term *result) {
     sum_out(a, b, result);
@@ -291,6 +305,10 @@ static void join(term *a, term *b, const term *result) {
         return;
     }
     roles r = roles_of(a, b, result);
+    if (!factors_fit(a->t, b->t, is_matmul(&r))) {
+        a->t = NULL;
+        return;
+    }
     if (comes_first(&r.b_only, &r.a_only, result)) { /* then the result needs less moving */
         term t = *a;
         *a = *b, *b = t;
@@ -317,7 +335,7 @@ static void join(term *a, term *b, const term *result) {
         p = kn_reshape(p, KN_SHAPE(p->dim[0], p->n / (p->dim[0] ? p->dim[0] : 1), 1));
         q = kn_reshape(q, KN_SHAPE(q->dim[0], 1, q->n / (q->dim[0] ? q->dim[0] : 1)));
         c = kn_mul(p, q);
-    } else if (q && r.a_only.n == 0 && r.b_only.n == 0) { /* faster than products of one element */
+    } else if (q && !is_matmul(&r)) { /* faster than products of one element */
         kn_shape rows = KN_SHAPE(p->dim[0], p->n / (p->dim[0] ? p->dim[0] : 1));
         c = kn__sum_of_products(kn_reshape(p, rows), kn_reshape(q, rows), 2);
     } else if (q) {
@@ -351,8 +369,9 @@ kn_tensor *kn_einsum(const char *spec, kn_tensor *const x[], int n_x) {
         return kn_op_fail(KN_OP_matmul, KN_ERR_INVALID, "n_x is %d; it must be 1 to %d", n_x,
                           OPERANDS_MAX);
     }
-    if (!kn__check_readable(KN_OP_matmul, x, n_x)) return NULL;
-    if (!read_all(terms, &result, spec, x, n_x)) return NULL;
+    sum s = {.spec = spec};
+    kn_op_call_init(&s.call, KN_OP_concat, NULL, x, n_x);
+    if (!kn__check_inputs(&s.call) || !read_all(terms, &result, &s)) return NULL;
     for (int i = 0; i < n_x; i++) {
         while (take_diagonal(&terms[i])) continue;
         if (!terms[i].t) return NULL;

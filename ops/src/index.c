@@ -164,7 +164,10 @@ static kn_tensor *join(kn_tensor *index[], const int64_t size[], int n) {
     kn_shape shape = kn_tensor_shape(index[0]);
     for (int i = 1; i < n; i++) {
         if (kn__broadcast_shape(&shape, index[i])) continue;
-        return kn_op_fail(KN_OP_index_join, KN_ERR_SHAPE, "shapes of indices don't broadcast");
+        kn_op_call call;
+        kn_op_call_init(&call, KN_OP_index_join, NULL, index, n);
+        kn_op_call_fail(&call, KN_ERR_SHAPE, "shapes of indices don't broadcast");
+        return NULL;
     }
     for (int i = 0; i < n; i++) {
         index[i] = kn_broadcast(index[i], shape);

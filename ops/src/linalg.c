@@ -222,10 +222,10 @@ kn_tensor *kn_lstsq(kn_tensor *a, kn_tensor *b) {
 }
 
 /* Where the singular values s [...,K] of a count. */
-static kn_tensor *counting(kn_tensor *s, const kn_tensor *a, double rtol) {
+static kn_tensor *counting(kn_tensor *s, kn_tensor *a, double rtol) {
     int64_t m = a->dim[a->n_dims - 2], n = a->dim[a->n_dims - 1];
     double epsilon = a->dtype == KN_F64 ? DBL_EPSILON : FLT_EPSILON;
-    if (isnan(rtol)) return kn_op_fail(KN_OP_svd, KN_ERR_INVALID, "rtol is nan");
+    if (isnan(rtol)) return kn__fail_invalid(KN_OP_svd, a, "rtol is nan; it must be a number");
     if (rtol < 0) rtol = (double)(m > n ? m : n) * epsilon;
     if (s->dim[s->n_dims - 1] == 0) return kn_ne(s, s);
     kn_tensor *largest = kn_max(s, KN_SHAPE(-1), true);

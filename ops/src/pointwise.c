@@ -20,9 +20,10 @@ static inline kn_op shortest(kn_op op, double p) {
     if (p == -0.5) return KN_OP_rsqrt;
     return p == -1 ? KN_OP_reciprocal : op;
 }
-#define SHORTEST_0(op) op
-#define SHORTEST_1(op) shortest(op, p)
-#define SHORTEST_2(op) op
+static kn_tensor *power(kn_op op, kn_tensor *x, double p) {
+    KN__AS("pow_scalar");
+    return kn__row1(op, x, ATTR_1);
+}
 
 /* Of the rows whose parameter is an order: an integer, of polygamma not negative. Their kernels
  * round it. */
@@ -41,14 +42,15 @@ static inline bool has_limits(kn_op op) { return op == KN_OP_clamp || op == KN_O
 /* Orders are checked. NaN means no limit; integers have no NaN, so it becomes an infinity. */
 #define LIMITS_0(op)
 #define LIMITS_1(op)                                                                               \
-    if (has_order(op) && !order_fits(op, p)) return NULL;
+    if (has_order(op) && !order_fits(op, p)) return NULL;                                          \
+    if (shortest(op, p) != op) return power(shortest(op, p), x, p);
 #define LIMITS_2(op)                                                                               \
     if (has_limits(op) && p != p) p = -INFINITY;                                                   \
     if (has_limits(op) && q != q) q = INFINITY;
 
 #define KN_ROW1(name, s, ...)                                                                      \
     kn_tensor *kn_##name(kn_tensor *x PARAMS_##s) {                                                \
-        LIMITS_##s(KN_OP_##name) return kn__row1(SHORTEST_##s(KN_OP_##name), x, ATTR_##s);         \
+        LIMITS_##s(KN_OP_##name) return kn__row1(KN_OP_##name, x, ATTR_##s);                       \
     }
 #define KN_ROW2(name, s, ...)                                                                      \
     kn_tensor *kn_##name(kn_tensor *x, kn_tensor *y PARAMS_##s) {                                  \

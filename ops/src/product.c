@@ -69,11 +69,11 @@ kn_tensor *kn_mv(kn_tensor *a, kn_tensor *x) {
     KN__AS("mv", "a", "x");
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_matmul, NULL, KN_LIST_(a, x), 2);
-    if (!kn__check_readable(KN_OP_matmul, call.in, 2)) return NULL;
+    if (!kn__check_inputs(&call)) return NULL;
     kn_shape shape = kn_tensor_shape(x);
     if (shape.n_dims < 1 || shape.n_dims == KN_DIMS_MAX) {
-        return kn_op_fail(KN_OP_matmul, KN_ERR_SHAPE, "x must have 1 to %d dimensions",
-                          KN_DIMS_MAX - 1);
+        kn_op_call_fail(&call, KN_ERR_SHAPE, "x must have 1 to %d dimensions", KN_DIMS_MAX - 1);
+        return NULL;
     }
     if (a->n_dims < 2) {
         kn_op_call_fail(&call, KN_ERR_SHAPE, "a must be [...,M,N]");
@@ -132,10 +132,12 @@ kn_tensor *kn_dot(kn_tensor *a, kn_tensor *b) {
 
 kn_tensor *kn_outer(kn_tensor *a, kn_tensor *b) {
     KN__AS("outer");
-    if (!kn__check_readable(KN_OP_matmul, KN_LIST_(a, b), 2)) return NULL;
+    kn_op_call call;
+    kn_op_call_init(&call, KN_OP_matmul, NULL, KN_LIST_(a, b), 2);
+    if (!kn__check_inputs(&call)) return NULL;
     if (a->n_dims != 1 || b->n_dims != 1) {
-        return kn_op_fail(KN_OP_matmul, KN_ERR_SHAPE,
-                          "a and b must have one dimension, not %d and %d", a->n_dims, b->n_dims);
+        kn_op_call_fail(&call, KN_ERR_SHAPE, "a and b must have one dimension");
+        return NULL;
     }
     return kn_matmul(kn_reshape(a, KN_SHAPE(a->n, 1)), kn_reshape(b, KN_SHAPE(1, b->n)), NULL);
 }
@@ -150,14 +152,25 @@ static kn_tensor *swapped(kn_tensor *x, bool swaps) {
 
 kn_tensor *kn_geam(kn_tensor *a, kn_tensor *b, double alpha, double beta,
                    const kn_matmul_options *options) {
-    KN__AS("geam");
-    if (!kn__check_readable(KN_OP_axpby, KN_LIST_(a, b), 2)) return NULL;
+    KN__AS("geam", "a", "b");
+    kn_op_call call;
+    kn_op_call_init(&call, KN_OP_axpby, NULL, KN_LIST_(a, b), 2);
+    if (!kn__check_inputs(&call)) return NULL;
     if (options && !kn__reserved_fit(KN_OP_axpby, 0, options->reserved, 4)) return NULL;
     if (a->n_dims < 2 || b->n_dims < 2) {
-        return kn_op_fail(KN_OP_axpby, KN_ERR_SHAPE, "a and b must be matrices");
+        kn_op_call_fail(&call, KN_ERR_SHAPE, "a and b must be matrices");
+        return NULL;
     }
-    return kn_axpby(swapped(a, options && options->trans_a),
-                    swapped(b, options && options->trans_b), alpha, beta);
+    bool trans_a = options && options->trans_a, trans_b = options && options->trans_b;
+    kn_tensor *p = swapped(a, trans_a), *q = swapped(b, trans_b);
+    if (!p || !q) return NULL;
+    kn_shape both = kn_tensor_shape(p);
+    if (!kn__broadcast_shape(&both, q)) {
+        kn_op_call_fail(&call, KN_ERR_SHAPE, "a%s and b%s don't broadcast",
+                        trans_a ? " transposed" : "", trans_b ? " transposed" : "");
+        return NULL;
+    }
+    return kn_axpby(p, q, alpha, beta);
 }
 
 /* affine's gradient alpha·x, added to y */

@@ -239,12 +239,11 @@ kn_tensor *kn_permutation(int64_t n, kn_rng *rng) {
 }
 
 kn_tensor *kn_shuffle(kn_tensor *x, int axis, kn_rng *rng) {
-    KN__AS("shuffle");
+    KN__AS("shuffle", "x");
     if (!kn__check_readable(KN_OP_index_select, &x, 1)) return NULL;
-    if (axis < -x->n_dims || axis >= x->n_dims) {
-        return kn_op_fail(KN_OP_index_select, KN_ERR_INVALID, "axis is %d, x has %d dimensions",
-                          axis, x->n_dims);
-    }
+    if (axis < -x->n_dims || axis >= x->n_dims)
+        return kn__fail_invalid(KN_OP_index_select, x, "axis is %d, x has %d dimensions", axis,
+                                x->n_dims);
     kn_tensor *order = kn_permutation(x->dim[axis < 0 ? axis + x->n_dims : axis], rng);
     return order ? kn_index_select(x, order, axis) : NULL;
 }

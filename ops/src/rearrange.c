@@ -78,15 +78,27 @@ bool kn__axis_of(int *axis, kn_op op, kn_tensor *x) {
     return kn__check_readable(op, &x, 1) && kn__axis(axis, &call, x, *axis);
 }
 
-void *kn__fail_shapes(kn_op op, kn_tensor *x, const char *fmt, ...) {
+static void fail_with(kn_op op, kn_tensor *x, kn_status status, const char *fmt, va_list args) {
     char text[512];
-    va_list args;
-    va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
     kn_op_call call;
     kn_op_call_init(&call, op, NULL, &x, 1);
-    kn_op_call_fail(&call, KN_ERR_SHAPE, "%s", text);
+    if (kn__check_readable(op, &x, 1)) kn_op_call_fail(&call, status, "%s", text);
+}
+
+void *kn__fail_shapes(kn_op op, kn_tensor *x, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    fail_with(op, x, KN_ERR_SHAPE, fmt, args);
+    va_end(args);
+    return NULL;
+}
+
+void *kn__fail_invalid(kn_op op, kn_tensor *x, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    fail_with(op, x, KN_ERR_INVALID, fmt, args);
+    va_end(args);
     return NULL;
 }
 
@@ -227,23 +239,30 @@ kn_tensor *kn_unsqueeze(kn_tensor *x, int axis) {
     return kn_reshape(x, with_axis(x, axis, 1));
 }
 
+/* The checks of the op that joins them, before they get another shape. */
+static bool stackable(kn_tensor *const x[], int n_x) {
+    kn_op_call call;
+    kn_op_call_init(&call, KN_OP_concat, NULL, x, n_x);
+    if (!kn__check_inputs(&call)) return false;
+    for (int i = 1; i < n_x; i++)
+        if (!kn__same_shape(x[i], x[0]))
+            return kn_op_call_fail(&call, KN_ERR_SHAPE, "x[%d] does not have the shape of x[0]", i);
+    return true;
+}
+
 kn_tensor *kn_stack(kn_tensor *const x[], int n_x, int axis) {
     KN__AS("stack");
     if (kn_pending()) return NULL;
-    if (n_x < 1) return kn_op_fail(KN_OP_concat, KN_ERR_INVALID, "n_x is %d", n_x);
+    if (n_x < 1 || n_x > UINT16_MAX)
+        return kn_op_fail(KN_OP_concat, KN_ERR_INVALID, "n_x is %d; it must be 1 … %d", n_x,
+                          UINT16_MAX);
     if (!x) return kn_op_fail(KN_OP_concat, KN_ERR_INVALID, "x is NULL");
-    if (!new_axis(&axis, KN_OP_concat, x[0])) return NULL;
+    if (!stackable(x, n_x) || !new_axis(&axis, KN_OP_concat, x[0])) return NULL;
     kn_tensor **with = calloc((size_t)n_x, sizeof *with), *y = NULL;
     if (!with) return kn_op_fail(KN_OP_concat, KN_ERR_OOM, "no host memory for %d inputs", n_x);
     int n = 0;
-    while (n < n_x && kn__check_readable(KN_OP_concat, &x[n], 1) && x[n]->n_dims < KN_DIMS_MAX &&
-           (with[n] = kn_reshape(x[n], with_axis(x[n], axis <= x[n]->n_dims ? axis : 0, 1)))) {
-        n++;
-    }
-    if (n == n_x)
-        y = kn_concat(with, n_x, axis);
-    else if (!kn_pending())
-        kn__fail_shapes(KN_OP_concat, x[n], "x[%d] does not fit x[0]", n);
+    while (n < n_x && (with[n] = kn_reshape(x[n], with_axis(x[n], axis, 1)))) n++;
+    if (n == n_x) y = kn_concat(with, n_x, axis);
     while (n--) kn_drop(with[n]);
     free(with);
     return y;
@@ -321,7 +340,7 @@ kn_status kn_chunk(kn_tensor *out[], kn_tensor *x, int n, int axis) {
     KN__AS("chunk");
     KN_TRY(cuttable(out, n, &axis, x));
     if (n >= 1) return cut(out, x, axis, NULL, n, range_of);
-    kn__fail_shapes(KN_OP_slice, x, "n is %d", n);
+    kn__fail_shapes(KN_OP_slice, x, "n is %d; it must be at least 1", n);
     return kn_check();
 }
 
@@ -340,7 +359,7 @@ kn_tensor *kn_repeat(kn_tensor *x, int64_t n, int axis) {
     KN__AS("repeat");
     const kn_op op = KN_OP_broadcast;
     if (!kn__axis_of(&axis, op, x)) return NULL;
-    if (n < 0) return kn__fail_shapes(op, x, "n is %lld", (long long)n);
+    if (n < 0) return kn__fail_shapes(op, x, "n is %lld; it must be at least 0", (long long)n);
     if (n == 1) return kn__op_copy(x);
     int64_t outer = 1, inner = 1, dim;
     for (int i = 0; i <= axis; i++) outer *= x->dim[i];

@@ -89,8 +89,9 @@ bool kn__axes(uint32_t *mask, const kn_op_call *call, const kn_shape *axes);
 /* The two, for functions that `op` stands for in messages: they check x as well. */
 bool kn__axis_of(int *axis, kn_op op, kn_tensor *x);
 bool kn__axes_of(uint32_t *mask, kn_op op, kn_tensor *x, const kn_shape *axes);
-/* SHAPE, with x's shape; returns NULL. */
+/* SHAPE, and INVALID, with x's shape; an x that can't be read is the error instead. Return NULL. */
 void *kn__fail_shapes(kn_op op, kn_tensor *x, const char *fmt, ...) KN_PRINTF(3, 4);
+void *kn__fail_invalid(kn_op op, kn_tensor *x, const char *fmt, ...) KN_PRINTF(3, 4);
 
 /* --- for infer: the header of result r, if it is wanted; false: the error is pending --- */
 bool kn__like(kn_op_call *call, int r, const kn_tensor *x);

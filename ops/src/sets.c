@@ -74,8 +74,8 @@ kn_tensor *kn_histogram(kn_tensor *x, int64_t bins, double lo, double hi) {
         if (isfinite((float)hi)) hi = (double)(float)hi;
     }
     if (bins < 1 || bins > INT32_MAX || !(lo < hi) || !isfinite(hi - lo))
-        return kn_op_fail(
-            op, KN_ERR_INVALID,
+        return kn__fail_invalid(
+            op, x,
             "bins is %lld, lo is %g, hi is %g; bins must be 1 … 2^31 - 1, lo below hi, "
             "both and hi - lo finite",
             (long long)bins, lo, hi);

@@ -77,8 +77,7 @@ static kn_tensor *quantile(kn_tensor *x, double q, const kn_shape *axes, bool ke
                            bool skip_nan) {
     const kn_op op = KN_OP_sort;
     uint32_t mask;
-    if (!(q >= 0 && q <= 1))
-        return kn_op_fail(op, KN_ERR_INVALID, "q is %g; it must be in 0 … 1", q);
+    if (!(q >= 0 && q <= 1)) return kn__fail_invalid(op, x, "q is %g; it must be in 0 … 1", q);
     if (!kn__axes_of(&mask, op, x, axes)) return NULL;
     int64_t n = 1;
     for (int i = 0; i < x->n_dims; i++)
@@ -303,7 +302,8 @@ static kn_tensor *difference(kn_tensor *x, int axis) {
 kn_tensor *kn_diff(kn_tensor *x, int64_t n, int axis) {
     KN__AS("diff", "x");
     if (!kn__axis_of(&axis, KN_OP_sub, x)) return NULL;
-    if (n < 0) return kn_op_fail(KN_OP_sub, KN_ERR_INVALID, "n is %lld", (long long)n);
+    if (n < 0)
+        return kn__fail_invalid(KN_OP_sub, x, "n is %lld; it must be at least 0", (long long)n);
     if (n == 0) return kn__op_copy(x);
     for (int64_t i = 0; x && i < n && (i == 0 || x->dim[axis] > 0); i++) {
         kn_tensor *before = x;

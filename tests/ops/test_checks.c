@@ -421,7 +421,8 @@ static void functions_made_of_ops_have_their_own_names_in_errors(void **state) {
     assert_op_fails(kn_eye(-1, 2), KN_ERR_SHAPE, "kn_eye: rows is -1, columns is 2");
     assert_op_fails(kn_block_diag(&(kn_tensor *){kn_full(KN_SCALAR, 1)}, 1), KN_ERR_SHAPE,
                     "kn_block_diag: x[0] has 0 dimensions, not 2");
-    assert_op_fails(kn_repeat(x, -1, 0), KN_ERR_SHAPE, "kn_repeat: n is -1 (x [2,3])");
+    assert_op_fails(kn_repeat(x, -1, 0), KN_ERR_SHAPE,
+                    "kn_repeat: n is -1; it must be at least 0 (x [2,3])");
     assert_op_fails(kn_index(x, KN_ITEMS(KN_AT(9))), KN_ERR_SHAPE, "kn_index: index 9 is outside");
     assert_op_fails(kn_set_at(x, v, KN_ITEMS(KN_AT(0))), KN_ERR_SHAPE,
                     "kn_set_at: y [4] can't be broadcast to the part [3] (x [2,3])");

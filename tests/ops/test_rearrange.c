@@ -89,8 +89,9 @@ static void stack_joins_along_a_new_axis(void **state) {
     assert_shape(kn_stack((kn_tensor *const[]){kn_zeros(KN_SCALAR)}, 1, 0), KN_SHAPE(1));
     kn_tensor *long_one = kn_zeros(KN_SHAPE(3)), *flat = kn_zeros(KN_SCALAR);
     assert_op_fails(kn_stack((kn_tensor *const[]){x, long_one}, 2, 0), KN_ERR_SHAPE,
-                    "does not fit");
-    assert_op_fails(kn_stack((kn_tensor *const[]){x, flat}, 2, 1), KN_ERR_SHAPE, "does not fit");
+                    "x[1] does not have the shape of x[0]");
+    assert_op_fails(kn_stack((kn_tensor *const[]){x, flat}, 2, 1), KN_ERR_SHAPE,
+                    "x[1] does not have the shape of x[0]");
     assert_op_fails(kn_stack((kn_tensor *const[]){x}, 0, 0), KN_ERR_INVALID, "n_x is 0");
     assert_op_fails(kn_stack((kn_tensor *const[]){x}, 1, 2), KN_ERR_SHAPE, "can't be at 2");
 }

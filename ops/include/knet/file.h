@@ -28,7 +28,8 @@ extern "C" {
 /* An open file. */
 typedef struct kn_file kn_file;
 
-/* Opens a file and reads its list of tensors, but no tensor. Errors: IO, FORMAT, OOM. */
+/* Opens a file and reads its list of tensors, but no tensor. Errors: IO, FORMAT, OOM;
+ * INVALID for a path that is NULL or empty. */
 KN_API KN_MUST_CHECK kn_status kn_file_open(kn_file **out, const char *path);
 /* The same for the bytes of a file in memory, borrowed until kn_file_close; `name` is for messages.
  */

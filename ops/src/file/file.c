@@ -130,9 +130,14 @@ static kn_status file_open(kn_file **out, const char *path, const kn__bytes *fro
     return status;
 }
 
+static kn_status path_check(const char *who, const char *path) {
+    if (path && *path) return KN_OK;
+    return KN_FAIL(KN_ERR_INVALID, "%s: path is %s", who, path ? "empty" : "NULL");
+}
+
 kn_status kn_file_open(kn_file **out, const char *path) {
-    if (!out || !path)
-        return KN_FAIL(KN_ERR_INVALID, "kn_file_open: %s is NULL", out ? "path" : "out");
+    if (!out) return KN_FAIL(KN_ERR_INVALID, "kn_file_open: out is NULL");
+    KN_TRY(path_check("kn_file_open", path));
     return file_open(out, path, NULL);
 }
 
@@ -278,7 +283,8 @@ kn_tensor *kn_file_read_bytes(kn_file *f, const char *name) {
 kn_tensor *kn_npy_load(const char *path) {
     kn_file *f = NULL;
     if (kn_pending()) return NULL;
-    kn_status status = kn_file_open(&f, path);
+    kn_status status = path_check("kn_npy_load", path);
+    if (status == KN_OK) status = kn_file_open(&f, path);
     if (status < 0) return kn_error_defer(status);
     kn_tensor *t = NULL;
     if (f->n == 1 && !f->entry[0].name[0])
