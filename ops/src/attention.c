@@ -94,11 +94,13 @@ kn_tensor *kn_attention(kn_tensor *q, kn_tensor *k, kn_tensor *v,
     const kn_attention_options *o = options ? options : &defaults;
     kn_tensor *in[5] = {q, k, v, KN_NONE, KN_NONE};
     kn_op_call call;
-    kn_attr_attention attr = {o->scale, o->causal != 0, o->causal ? o->offset : 0, o->dropout};
+    int causal = o->causal;
+    kn_attr_attention attr = {.scale = o->scale, .dropout = o->dropout};
     kn_op_call_init(&call, KN_OP_attention, &attr, in, 5);
     if (!kn__check_readable(KN_OP_attention, in, 3) || !kn__check_inputs(&call) || !fits(&call))
         return NULL;
-    if (!options_fit(o)) return NULL;
+    if (!options_fit(o) || !kn__flag_fit(KN_OP_attention, "causal", &causal)) return NULL;
+    if (causal) attr.causal = 1, attr.offset = o->offset;
     if (o->scale == 0) attr.scale = 1 / sqrt(q->dim[3] ? (double)q->dim[3] : 1);
     if (o->mask && o->mask != KN_NONE) {
         in[3] = o->mask;

@@ -34,6 +34,12 @@ bool kn__reserved_fit(kn_op op, uint32_t unused, const uint64_t reserved[], int 
     return true;
 }
 
+bool kn__flag_fit(kn_op op, const char *name, int *flag) {
+    if (kn__flag_read(flag)) return true;
+    kn_op_fail(op, KN_ERR_INVALID, "%s is %d; it must be 0, 1 or KN_OFF", name, *flag);
+    return false;
+}
+
 const char *kn__name_of_input(char out[KN__INPUT_NAME_BYTES], kn_op op, int i) {
     const char *const *as = kn__ops_self ? kn__ops_self->as : NULL;
     if (as && i < KN__AS_NAMES - 1 && as[1 + i]) return as[1 + i];

@@ -37,7 +37,7 @@ static bool options_fail(const kn_op_call *call, const kn_conv_options *o, int n
 static kn_attr_conv explicit_options(const kn_conv_options *o, int n_spatial) {
     kn_attr_conv attr = {.groups = o->groups ? o->groups : 1,
                          .n_spatial = n_spatial,
-                         .flip = o->flip != 0,
+                         .flip = o->flip,
                          .act = (int32_t)o->act};
     for (int i = 0; i < 3; i++) {
         attr.stride[i] = o->stride[i] ? o->stride[i] : 1;
@@ -150,6 +150,7 @@ kn_tensor *kn_conv_add(kn_tensor *x, kn_tensor *w, kn_tensor *b, kn_tensor *resi
     if (!options) options = &defaults;
     if (options_fail(&call, options, x->n_dims - 2)) return NULL;
     attr = explicit_options(options, x->n_dims - 2);
+    if (!kn__flag_fit((kn_op)call.op, "flip", &attr.flip)) return NULL;
     return run(&call, &attr);
 }
 
@@ -247,6 +248,7 @@ kn_tensor *kn_deconv(kn_tensor *x, kn_tensor *w, kn_tensor *b, const kn_conv_opt
         return deconv_fail(x, w, "x must be [B,O,spatial…], w [O,C/groups,window…] with as many");
     if (options_fail(&call, options, x->n_dims - 2)) return NULL;
     attr = explicit_options(options, x->n_dims - 2);
+    if (!kn__flag_fit((kn_op)call.op, "flip", &attr.flip)) return NULL;
     attr.act = KN_ACT_NONE;
     int64_t channels;
     if (x->dim[1] != w->dim[0] || w->dim[0] % attr.groups || w->dim[1] < 1 ||

@@ -34,7 +34,8 @@ kn_tensor *kn_ctc_loss(kn_tensor *log_probs, kn_tensor *targets, const kn_ctc_op
     KN__AS("ctc_loss");
     static const kn_ctc_options defaults = {.blank = 0};
     const kn_ctc_options *o = options ? options : &defaults;
-    kn_attr_ctc attr = {o->blank, o->zero_infinity != 0};
+    int zero_infinity = o->zero_infinity;
+    kn_attr_ctc attr = {.blank = o->blank};
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_ctc, &attr,
                     KN_LIST_(log_probs, targets, o->lengths ? o->lengths : KN_NONE,
@@ -42,6 +43,8 @@ kn_tensor *kn_ctc_loss(kn_tensor *log_probs, kn_tensor *targets, const kn_ctc_op
                     4);
     if (!kn__check_inputs(&call) || !fits(&call)) return NULL;
     if (!kn__reserved_fit(KN_OP_ctc, 0, o->reserved, 4)) return NULL;
+    if (!kn__flag_fit(KN_OP_ctc, "zero_infinity", &zero_infinity)) return NULL;
+    attr.zero_infinity = zero_infinity;
     if (o->blank < 0 || o->blank >= log_probs->dim[2]) {
         kn_op_call_fail(&call, KN_ERR_INVALID, "blank is %lld; there are %lld classes",
                         (long long)o->blank, (long long)log_probs->dim[2]);

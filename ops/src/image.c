@@ -182,10 +182,14 @@ bool kn__infer_grid_sample_back(kn_op_call *call) {
 kn_tensor *kn_grid_sample(kn_tensor *x, kn_tensor *grid, const kn_grid_options *options) {
     static const kn_grid_options defaults = {.nearest = 0};
     const kn_grid_options *o = options ? options : &defaults;
-    kn_attr_grid attr = {o->nearest != 0, o->border != 0, o->align_corners != 0, 0};
+    kn_attr_grid attr = {o->nearest, o->border, o->align_corners, 0};
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_grid_sample, &attr, KN_LIST_(x, grid), 2);
     if (!kn__check_readable(KN_OP_grid_sample, call.in, 2)) return NULL;
     if (!kn__reserved_fit(KN_OP_grid_sample, o->unused, o->reserved, 4)) return NULL;
+    if (!kn__flag_fit(KN_OP_grid_sample, "nearest", &attr.nearest) ||
+        !kn__flag_fit(KN_OP_grid_sample, "border", &attr.border) ||
+        !kn__flag_fit(KN_OP_grid_sample, "align_corners", &attr.align))
+        return NULL;
     return kn_op_run(&call);
 }

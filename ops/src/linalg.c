@@ -108,12 +108,15 @@ kn_tensor *kn_logdet(kn_tensor *a) {
 static bool solve_attr(kn_attr_solve *attr, kn_op op, const kn_solve_options *options) {
     *attr = (kn_attr_solve){0, 0, 0};
     if (!options) return true;
-    if (!kn__reserved_fit(op, 0, options->reserved, 4)) return false;
-    if (op == KN_OP_solve && (options->upper || options->unit)) {
+    kn_solve_options o = *options;
+    if (!kn__reserved_fit(op, 0, o.reserved, 4) || !kn__flag_fit(op, "trans", &o.trans) ||
+        !kn__flag_fit(op, "upper", &o.upper) || !kn__flag_fit(op, "unit", &o.unit))
+        return false;
+    if (op == KN_OP_solve && (o.upper || o.unit)) {
         kn_op_fail(op, KN_ERR_INVALID, "upper and unit are options of kn_triangular_solve");
         return false;
     }
-    *attr = (kn_attr_solve){options->trans != 0, options->upper != 0, options->unit != 0};
+    *attr = (kn_attr_solve){(uint32_t)o.trans, (uint32_t)o.upper, (uint32_t)o.unit};
     return true;
 }
 

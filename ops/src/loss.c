@@ -277,7 +277,9 @@ kn_tensor *kn_cross_entropy_with(kn_tensor *logits, kn_tensor *labels,
                                  const kn_cross_entropy_options *options) {
     KN__AS("cross_entropy_with");
     static const kn_cross_entropy_options defaults = {.ignores = 0};
-    const kn_cross_entropy_options *o = options ? options : &defaults;
+    kn_cross_entropy_options given = options ? *options : defaults;
+    const kn_cross_entropy_options *o = &given;
+    if (!kn__flag_fit(KN_OP_cross_entropy, "ignores", &given.ignores)) return NULL;
     bool is_mean = o->reduction == KN_REDUCE_MEAN;
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_cross_entropy, NULL, KN_LIST_(logits, labels), 2);

@@ -282,11 +282,14 @@ static bool batch_attr(kn_attr_normalize *attr, const kn_op_call *call,
 kn_tensor *kn_batchnorm(kn_tensor *x, kn_tensor *running_mean, kn_tensor *running_var,
                         kn_tensor *weight, kn_tensor *bias, const kn_batchnorm_options *options) {
     static const kn_batchnorm_options defaults = {.training = 0};
-    const kn_batchnorm_options *o = options ? options : &defaults;
+    kn_batchnorm_options given = options ? *options : defaults, *o = &given;
     kn_tensor *const in[] = {x, running_mean, running_var, weight, bias};
     kn_attr_normalize attr;
     kn_op_call call;
     if (!kn__check_readable(KN_OP_batchnorm, in, 1)) return NULL;
+    if (!kn__flag_fit(KN_OP_batchnorm, "training", &o->training) ||
+        !kn__flag_fit(KN_OP_batchnorm, "per_activation", &o->per_activation))
+        return NULL;
     if (kn__is_half(x->dtype)) {
         if (!half_inputs_fit(KN_OP_batchnorm, in, 5, 2)) return NULL;
         kn_tensor *y = kn_batchnorm(widened(x), running_mean, running_var, widened(weight),

@@ -34,7 +34,7 @@ static bool set_window(kn_attr_pool *attr, const kn_op_call *call, int i, int64_
             dilation = or_one(o->dilation[i]), padding = o->padding[i];
     if (!counts(call, i, window, o, INT64_MAX)) return false;
     int64_t reach = (window - 1) * dilation + 1;
-    int64_t beyond = o->ceil && in > 0 ? stride - 1 : 0; /* one window, as far as x goes */
+    int64_t beyond = attr->ceil && in > 0 ? stride - 1 : 0; /* one window, as far as x goes */
     if (reach - beyond > in + 2 * padding) {
         return kn_op_call_fail(
             call, KN_ERR_SHAPE, "a window of %lld with stride %lld does not fit in dimension %d%s",
@@ -55,7 +55,10 @@ static bool set_window(kn_attr_pool *attr, const kn_op_call *call, int i, int64_
     return true;
 }
 
-static bool options_fit(const kn_op_call *call, const kn_pooling_options *o, int n_spatial) {
+static bool options_fit(kn_attr_pool *attr, const kn_op_call *call, const kn_pooling_options *o,
+                        int n_spatial) {
+    const kn_op op = (kn_op)call->op;
+    attr->ceil = o->ceil, attr->inside = o->inside, attr->skip_nan = o->skip_nan;
     for (int i = n_spatial; i < 3; i++) {
         if (!o->stride[i] && !o->padding[i] && !o->dilation[i]) continue;
         return kn_op_call_fail(call, KN_ERR_INVALID,
@@ -63,7 +66,9 @@ static bool options_fit(const kn_op_call *call, const kn_pooling_options *o, int
                                "dimensions",
                                i, n_spatial);
     }
-    return kn__reserved_fit((kn_op)call->op, o->unused, o->reserved, 3);
+    return kn__reserved_fit(op, o->unused, o->reserved, 3) &&
+           kn__flag_fit(op, "ceil", &attr->ceil) && kn__flag_fit(op, "inside", &attr->inside) &&
+           kn__flag_fit(op, "skip_nan", &attr->skip_nan);
 }
 
 static bool set_windows(kn_attr_pool *attr, const kn_op_call *call, const kn_shape *window,
@@ -71,10 +76,8 @@ static bool set_windows(kn_attr_pool *attr, const kn_op_call *call, const kn_sha
     int n_spatial = call->in[0]->n_dims - 2;
     if (!kn__spatial_fits(call, "window", window->n_dims)) return false;
     *attr = (kn_attr_pool){{1, 1, 1}, {1, 1, 1}, {0}, {1, 1, 1}, {0}, n_spatial, 0, 0, 0};
-    attr->inside = o->inside != 0;
-    attr->ceil = o->ceil != 0;
-    attr->skip_nan = call->op == KN_OP_maxpool && o->skip_nan;
-    if (!options_fit(call, o, n_spatial)) return false;
+    if (!options_fit(attr, call, o, n_spatial)) return false;
+    if (call->op != KN_OP_maxpool) attr->skip_nan = 0;
     int64_t elements = 1;
     for (int i = 0; i < n_spatial; i++) {
         if (!set_window(attr, call, i, window->dim[i], o)) return false;
@@ -218,9 +221,9 @@ static kn_tensor *inverse(kn_op op, kn_tensor *const in[], int n_in, const kn_sh
     if (!kn__spatial_fits(&call, "window", window->n_dims) ||
         !kn__spatial_fits(&call, "size", size->n_dims ? size->n_dims : n))
         return NULL;
-    attr.ceil = o->ceil != 0;
+    if (!options_fit(&attr, &call, o, n)) return NULL;
     attr.inside = op == KN_OP_avgpool_back ? 2 : 0;
-    if (!options_fit(&call, o, n)) return NULL;
+    attr.skip_nan = 0;
     for (int i = 0; i < n; i++) {
         if (!counts(&call, i, window->dim[i], o, INT32_MAX)) return NULL;
         attr.window[i] = window->dim[i];

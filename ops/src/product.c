@@ -54,10 +54,18 @@ static kn_tensor *stacked_rows(kn_tensor *a, kn_tensor *b, kn_attr_matmul *attr)
     return c ? kn_reshape(c, shape) : NULL;
 }
 
+static bool options_read(kn_attr_matmul *attr, kn_op op, const kn_matmul_options *o) {
+    int trans_a = o->trans_a, trans_b = o->trans_b;
+    if (!kn__reserved_fit(op, 0, o->reserved, 4) || !kn__flag_fit(op, "trans_a", &trans_a) ||
+        !kn__flag_fit(op, "trans_b", &trans_b))
+        return false;
+    *attr = (kn_attr_matmul){(uint32_t)trans_a, (uint32_t)trans_b};
+    return true;
+}
+
 kn_tensor *kn_matmul(kn_tensor *a, kn_tensor *b, const kn_matmul_options *options) {
     kn_attr_matmul attr = {0, 0};
-    if (options && !kn__reserved_fit(KN_OP_matmul, 0, options->reserved, 4)) return NULL;
-    if (options) attr = (kn_attr_matmul){options->trans_a != 0, options->trans_b != 0};
+    if (options && !options_read(&attr, KN_OP_matmul, options)) return NULL;
     bool stacks = kn__is_whole(a) && kn__is_whole(b) && a->n_dims > 2 && b->n_dims == 2 &&
                   !attr.trans_a && a->dim[a->n_dims - 1] == b->dim[attr.trans_b ? 1 : 0];
     return stacks ? stacked_rows(a, b, &attr) : KN_CALL(matmul, &attr, a, b);
@@ -156,18 +164,18 @@ kn_tensor *kn_geam(kn_tensor *a, kn_tensor *b, double alpha, double beta,
     kn_op_call call;
     kn_op_call_init(&call, KN_OP_axpby, NULL, KN_LIST_(a, b), 2);
     if (!kn__check_inputs(&call)) return NULL;
-    if (options && !kn__reserved_fit(KN_OP_axpby, 0, options->reserved, 4)) return NULL;
+    kn_attr_matmul trans = {0, 0};
+    if (options && !options_read(&trans, KN_OP_axpby, options)) return NULL;
     if (a->n_dims < 2 || b->n_dims < 2) {
         kn_op_call_fail(&call, KN_ERR_SHAPE, "a and b must be matrices");
         return NULL;
     }
-    bool trans_a = options && options->trans_a, trans_b = options && options->trans_b;
-    kn_tensor *p = swapped(a, trans_a), *q = swapped(b, trans_b);
+    kn_tensor *p = swapped(a, trans.trans_a), *q = swapped(b, trans.trans_b);
     if (!p || !q) return NULL;
     kn_shape both = kn_tensor_shape(p);
     if (!kn__broadcast_shape(&both, q)) {
         kn_op_call_fail(&call, KN_ERR_SHAPE, "a%s and b%s don't broadcast",
-                        trans_a ? " transposed" : "", trans_b ? " transposed" : "");
+                        trans.trans_a ? " transposed" : "", trans.trans_b ? " transposed" : "");
         return NULL;
     }
     return kn_axpby(p, q, alpha, beta);

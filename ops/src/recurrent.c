@@ -48,11 +48,14 @@ static bool network(kn_attr_rnn *attr, int64_t inputs, const kn_rnn_options *o) 
         kn_op_fail(KN_OP_rnn, KN_ERR_INVALID, "options are NULL: hidden is required");
         return false;
     }
-    if (whole_options_fail(o)) return false;
+    int bidirectional = o->bidirectional, skip_input = o->skip_input;
+    if (whole_options_fail(o) || !kn__flag_fit(KN_OP_rnn, "bidirectional", &bidirectional) ||
+        !kn__flag_fit(KN_OP_rnn, "skip_input", &skip_input))
+        return false;
     memset(attr, 0, sizeof *attr);
     attr->mode = o->mode, attr->hidden = o->hidden, attr->input = inputs;
-    attr->layers = o->layers ? o->layers : 1, attr->directions = o->bidirectional ? 2 : 1;
-    attr->skip = o->skip_input != 0;
+    attr->layers = o->layers ? o->layers : 1, attr->directions = 1 + bidirectional;
+    attr->skip = skip_input;
     attr->dropout = attr->layers > 1 ? o->dropout : 0;
     if (inputs < 0 || inputs > INT32_MAX || params_of(attr) < 0) {
         kn_op_fail(KN_OP_rnn, KN_ERR_INVALID, "%lld inputs, %lld hidden, %lld layers are too large",

@@ -130,7 +130,8 @@ kn_tensor *kn_norm(kn_tensor *x, double p, kn_shape axes, bool keep_dims) {
 static kn_tensor *spread(kn_op op, kn_tensor *x, const kn_shape *axes, bool keep_dims,
                          const kn_var_options *options) {
     if (options && !kn__reserved_fit(op, options->unused, options->reserved, 4)) return NULL;
-    bool population = options && options->population;
+    int population = options ? options->population : 0;
+    if (!kn__flag_fit(op, "population", &population)) return NULL;
     kn_attr_var attr = {.keep_dims = keep_dims, .correction = population ? 0 : 1};
     kn_tensor *in[] = {x, options && options->mean ? options->mean : KN_NONE};
     return reduce_with(op, in, 2, axes, &attr);

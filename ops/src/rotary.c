@@ -9,7 +9,10 @@ bool kn__infer_rotary(kn_op_call *call) { return kn__like(call, 0, call->in[0]);
 
 static bool set(kn_attr_rotary *attr, const kn_op_call *call, const kn_rotary_options *o) {
     const kn_tensor *x = call->in[0];
-    if (!kn__reserved_fit(KN_OP_rotary, o->unused, o->reserved, 4)) return false;
+    int adjacent = o->adjacent;
+    if (!kn__reserved_fit(KN_OP_rotary, o->unused, o->reserved, 4) ||
+        !kn__flag_fit(KN_OP_rotary, "adjacent", &adjacent))
+        return false;
     if (x->n_dims < 2) return kn_op_call_fail(call, KN_ERR_SHAPE, "x must be [...,T,D]");
     int64_t width = x->dim[x->n_dims - 1], n = o->n ? o->n : width;
     if (n < 0 || n > width || n % 2) {
@@ -26,7 +29,7 @@ static bool set(kn_attr_rotary *attr, const kn_op_call *call, const kn_rotary_op
         return kn_op_call_fail(call, KN_ERR_INVALID, "offset is %lld; it must be at most 2^52",
                                (long long)o->offset);
     }
-    *attr = (kn_attr_rotary){base, o->offset, n, o->adjacent != 0, 0};
+    *attr = (kn_attr_rotary){base, o->offset, n, adjacent, 0};
     return true;
 }
 

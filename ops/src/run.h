@@ -58,6 +58,13 @@ bool kn__check_inputs(kn_op_call *call);
 bool kn__check_readable(kn_op op, kn_tensor *const in[], int n_in);
 /* Whether the fields of options that have no meaning yet are zero; else an error is pending. */
 bool kn__reserved_fit(kn_op op, uint32_t unused, const uint64_t reserved[], int n);
+/* A flag of options: KN_OFF becomes 0; true for that, 0 and 1. */
+static inline bool kn__flag_read(int *flag) {
+    if (*flag == KN_OFF) *flag = 0;
+    return *flag == 0 || *flag == 1;
+}
+/* The same; on false an INVALID error with the field's name and value is pending. */
+bool kn__flag_fit(kn_op op, const char *name, int *flag);
 /* Between the two, pointwise ops and slices are pending: what reads them computes them by tiles.
  * kn__fuse_end takes what kn__fuse_begin returned. */
 bool kn__fuse_begin(void);

@@ -122,6 +122,8 @@ static void what_is_written_is_read_back(void **state) {
     named_make(named);
     assert_ok(kn_npz_save(in_folder("a.npz"), named, 3, NULL));
     assert_reads_back(in_folder("a.npz"), named, 3);
+    assert_fails(kn_npz_save(in_folder("a.npz"), named, 3, &(kn_npz_options){.compress = 2}),
+                 KN_ERR_INVALID, "kn_npz_save: compress is 2; it must be 0, 1 or KN_OFF");
     assert_ok(kn_npz_save(in_folder("a.npz"), named, 3, &(kn_npz_options){.compress = 1}));
     assert_reads_back(in_folder("a.npz"), named, 3);
     assert_ok(kn_safetensors_save(in_folder("a.st"), named, 3, metadata, 1));

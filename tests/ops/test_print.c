@@ -145,6 +145,8 @@ static void options_below_their_least_are_errors(void **state) {
     const kn_print_options precision = {.precision = -2}, threshold = {.threshold = -2};
     assert_fails(kn_print(stdout, x, &edge), KN_ERR_INVALID, "kn_print: edge_items is -1");
     assert_fails(kn_print(stdout, x, &width), KN_ERR_INVALID, "kn_print: width is -1");
+    assert_fails(kn_print(stdout, x, &(kn_print_options){.bare = 2}), KN_ERR_INVALID,
+                 "kn_print: bare is 2; it must be 0, 1 or KN_OFF");
     assert_fails(kn_print_text(NULL, 0, NULL, x, &precision), KN_ERR_INVALID,
                  "kn_print_text: precision is -2");
     assert_fails(kn_print_text(NULL, 4, NULL, x, NULL), KN_ERR_INVALID,

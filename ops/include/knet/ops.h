@@ -7,7 +7,8 @@
  * shapes and call site. Ops follow their inputs' device; inputs on two devices are a DEVICE error,
  * two dtypes a DTYPE error, an op that a device lacks UNSUPPORTED. While an error is pending, ops
  * do nothing and return NULL. Dtypes are f32 and f64 unless an op says otherwise. Broadcasting is
- * NumPy's. Axes may be negative: -1 is the last.
+ * NumPy's. Axes may be negative: -1 is the last. Flags in options, whose comments say "1: …", take
+ * KN_OFF as 0; values other than 0, 1 and KN_OFF are an INVALID error.
  */
 #ifndef KNET_OPS_H
 #define KNET_OPS_H

@@ -281,7 +281,9 @@ static kn_status check_options(const char *who, const kn_print_options *o) {
     for (int i = 0; i < 4; i++)
         if (options[i].value < options[i].least)
             return KN_FAIL(KN_ERR_INVALID, "%s: %s is %d", who, options[i].name, options[i].value);
-    return KN_OK;
+    int bare = o->bare;
+    if (kn__flag_read(&bare)) return KN_OK;
+    return KN_FAIL(KN_ERR_INVALID, "%s: bare is %d; it must be 0, 1 or KN_OFF", who, bare);
 }
 
 static kn_status print(kn__text *out, const char *who, kn_tensor *t, const kn_print_options *o) {
@@ -300,7 +302,7 @@ static kn_status print(kn__text *out, const char *who, kn_tensor *t, const kn_pr
     p.edge = option(o->edge_items, 3);
     p.width = option(o->width, 75);
     p.shortened = o->threshold != KN_OFF && t->n > option(o->threshold, 1000);
-    add_tensor(&p, o->bare, t);
+    add_tensor(&p, o->bare == 1, t);
     free(copied);
     bool failed = p.text.failed || p.line.failed;
     kn__text_release(&p.line);

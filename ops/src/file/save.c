@@ -290,7 +290,11 @@ static int write_npz(void *ctx, int fd) {
 
 kn_status kn_npz_save(const char *path, const kn_named tensors[], int n,
                       const kn_npz_options *options) {
+    int compress = options ? options->compress : 0;
     KN_TRY(kn__named_check("kn_npz_save", tensors, n));
+    if (!kn__flag_read(&compress))
+        return KN_FAIL(KN_ERR_INVALID, "kn_npz_save: compress is %d; it must be 0, 1 or KN_OFF",
+                       compress);
     for (int i = 0; i < n; i++) {
         size_t length = strlen(tensors[i].name);
         if (length == 0 || length > 60000)
@@ -299,7 +303,7 @@ kn_status kn_npz_save(const char *path, const kn_named tensors[], int n,
         KN_TRY(npy_dtype("kn_npz_save", &tensors[i]));
     }
     return save("kn_npz_save", path, write_npz,
-                &(saving){.tensor = tensors, .n = n, .compress = options && options->compress});
+                &(saving){.tensor = tensors, .n = n, .compress = compress != 0});
 }
 
 /* --- safetensors --- */
