@@ -80,8 +80,9 @@ static void set_write(char *text, size_t bytes, int op, unsigned inputs, bool by
 }
 
 /* Labels are few: those of the sets of inputs that programs ask for. */
-static const char *set_text(int op, unsigned inputs, bool by_name) {
+const char *kn__derivatives_label(int op, unsigned inputs) {
     enum { BYTES = 128 };
+    const bool by_name = kn_prof_is_on_(KN_PROF_ALL_);
     set_label *first = atomic_load_explicit(&sets[op], memory_order_acquire);
     for (set_label *l = first; l; l = l->next)
         if (l->inputs == inputs && l->by_name == by_name) return l->text;
@@ -93,13 +94,4 @@ static const char *set_text(int op, unsigned inputs, bool by_name) {
     set_write(made->text, BYTES, op, inputs, by_name);
     while (!atomic_compare_exchange_weak(&sets[op], &made->next, made)) continue;
     return made->text;
-}
-
-kn_scope kn__derivatives_begin(const kn__back *b, const kn__rule *rule) {
-    const int op = b->node->op;
-    bool is_named = kn_op_table[op].row || op == KN_OP_linear_act || op == KN_OP_conv_act;
-    unsigned inputs = 0;
-    if (!rule->all || is_named || !kn_prof_is_on_(KN_PROF_GRAD_)) return (kn_scope){0};
-    for (int i = 0; i < b->node->n_in; i++) inputs |= (unsigned)kn__back_wants(b, i) << i;
-    return kn_scope_begin_grad(set_text(op, inputs, kn_prof_is_on_(KN_PROF_ALL_)));
 }

@@ -213,3 +213,14 @@ kn_tensor *kn__rule_scatter(kn__back *b, int i) {
     kn_tensor *zero = dy && last ? kn_filled_like(dy, 0) : NULL;
     return zero ? KN_GIVE(b, i, where, NULL, last, dy, zero) : NULL;
 }
+
+/* --- all derivatives at once --- */
+
+kn_scope kn__derivatives_begin(const kn__back *b, const kn__rule *rule) {
+    const int op = b->node->op;
+    bool is_named = kn_op_table[op].row || op == KN_OP_linear_act || op == KN_OP_conv_act;
+    unsigned inputs = 0;
+    if (!rule->all || is_named || !kn_prof_is_on_(KN_PROF_GRAD_)) return (kn_scope){0};
+    for (int i = 0; i < b->node->n_in; i++) inputs |= (unsigned)kn__back_wants(b, i) << i;
+    return kn_scope_begin_grad(kn__derivatives_label(op, inputs));
+}

@@ -43,6 +43,8 @@ char *kn__place_text(char *out, size_t out_bytes, const kn__place *place);
 /* The scope of the derivative by input i: "conv[2]" in Knet's table, "conv  d weight" in the tree.
  * Valid for ever. */
 const char *kn__derivative_label(int op, int i);
+/* Of several inputs, a bit each, in one call: "layernorm[1,2]", "layernorm  d x,weight". */
+const char *kn__derivatives_label(int op, unsigned inputs);
 /* Its scope, ended by kn_scope_end. */
 static inline kn_scope kn__derivative_begin(int op, int i) {
     kn_scope off = {0};
@@ -241,8 +243,8 @@ typedef struct kn__rule {
     bool nograd;
 } kn__rule;
 extern const kn__rule kn__rules[KN_OP_COUNT] __attribute__((visibility("hidden")));
-/* The scope of an ALL rule, unless it or its kernels name the derivatives themselves:
- * "layernorm[1,2]", "layernorm  d x,weight". Ended by kn_scope_end. */
+/* The scope of an ALL rule, unless it or its kernels name the derivatives themselves. Ended by
+ * kn_scope_end. */
 kn_scope kn__derivatives_begin(const kn__back *b, const kn__rule *rule);
 
 /* kn_gradients: where the gradient of a parameter goes; NULL: it was not asked for. */

@@ -226,7 +226,7 @@ succeed.
 COLUMNS = ["name", "formula", "shapes", "dtypes", "CUDA", "orders", "source", "tolerance"]
 MADE = ["name", "what", "dtypes", "orders"]
 # Without an input.
-NEW = "bilinear_filter exponential eye full logspace ones orthogonal zeros".split()
+NEW = "bilinear_filter eye full logspace ones orthogonal zeros".split()
 
 
 def table_text(title, columns, rows):

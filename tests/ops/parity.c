@@ -249,9 +249,9 @@ static void point_parts_at(kn_attr_optim *attr, kn_optim_part *part, const buffe
 
 /* Whether the op's results have their shape and dtype from its attribute alone. */
 static bool makes(kn_op op) {
-    return op == KN_OP_fill || op == KN_OP_uniform || op == KN_OP_normal || op == KN_OP_exponential || op == KN_OP_bernoulli ||
-           op == KN_OP_integers || op == KN_OP_permutation || op == KN_OP_arange ||
-           op == KN_OP_linspace;
+    return op == KN_OP_fill || op == KN_OP_uniform || op == KN_OP_normal ||
+           op == KN_OP_exponential || op == KN_OP_bernoulli || op == KN_OP_integers ||
+           op == KN_OP_permutation || op == KN_OP_arange || op == KN_OP_linspace;
 }
 
 #define SET_MADE(attr, out)                                                                        \

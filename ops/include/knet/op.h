@@ -57,9 +57,8 @@ typedef struct kn_attr_none {
 typedef struct kn_attr_scalars {
     double a, b;
 } kn_attr_scalars;
-/* fill: value a; uniform: a … b; normal: mean a, deviation b; exponential: rate a; bernoulli:
- * probability a; integers: a … b - 1; arange: first a, step b; linspace: first a, last b; bin:
- * dim[0] ranges of a … b */
+/* fill: value a; uniform: a … b; normal: mean a, deviation b; exponential: rate a; bernoulli: p a;
+ * integers: a … b - 1; arange: first a, step b; linspace: first a, last b; bin: dim[0] ranges */
 typedef struct kn_attr_make {
     double a, b;
     int64_t dim[KN_DIMS_MAX]; /* of the result */
