@@ -24,7 +24,34 @@ static kn_tensor *doubled(kn_tensor *x, kn_tensor *w) {
     return kn_deconv(x, w, KN_NONE, &(kn_conv_options){.padding = {1, 1}, .stride = {2, 2}});
 }
 
+static kn_tensor *line(kn_tensor *x, kn_tensor *w) {
+    return kn_conv(x, w, KN_NONE, &(kn_conv_options){.padding = {2}});
+}
+
+static kn_tensor *cube(kn_tensor *x, kn_tensor *w) {
+    return kn_conv(x, w, KN_NONE, &(kn_conv_options){.padding = {1, 1, 1}});
+}
+
+static kn_tensor *dilated(kn_tensor *x, kn_tensor *w) {
+    const kn_conv_options o = {.padding = {2, 2}, .dilation = {2, 2}};
+    return kn_conv(x, w, KN_NONE, &o);
+}
+
+static kn_tensor *residual(kn_tensor *x, kn_tensor *w, kn_tensor *r) {
+    return kn_conv_add(x, w, KN_NONE, r, &(kn_conv_options){.padding = {1, 1}, .act = KN_ACT_RELU});
+}
+
+/* Patches of a vision transformer. */
+static kn_tensor *patches(kn_tensor *x, kn_tensor *w) {
+    return kn_conv(x, w, KN_NONE, &(kn_conv_options){.stride = {16, 16}});
+}
+
 /* clang-format off */
+CASE(nn, conv_1d,       line(x[0], x[1]),    .in = {N(32, 64, 1000), N(64, 64, 5)}, .both = true)
+CASE(nn, conv_3d,       cube(x[0], x[1]),    .in = {N(4, 16, 16, 28, 28), N(32, 16, 3, 3, 3)}, .both = true)
+CASE(nn, conv_dilated,  dilated(x[0], x[1]), .in = {N(32, 64, 28, 28), N(64, 64, 3, 3)}, .both = true)
+CASE(nn, conv_add,      residual(x[0], x[1], x[2]), .in = {N(32, 64, 28, 28), N(64, 64, 3, 3), N(32, 64, 28, 28)}, .both = true)
+CASE(nn, conv_patches,  patches(x[0], x[1]), .in = {N(8, 3, 224, 224), N(192, 3, 16, 16)}, .both = true)
 CASE(nn, conv64,        same(x[0], x[1], 1), .in = {N(32, 64, 56, 56), N(64, 64, 3, 3)}, .both = true)
 CASE(nn, conv_group8,   same(x[0], x[1], 8), .in = {N(32, 64, 28, 28), N(64, 8, 3, 3)}, .both = true)
 CASE(nn, conv_512_7,    same(x[0], x[1], 1), .in = {N(32, 512, 7, 7), N(512, 512, 3, 3)}, .both = true)

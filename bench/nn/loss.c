@@ -6,6 +6,11 @@ static kn_tensor *smoothed(kn_tensor *x, kn_tensor *labels) {
     return kn_cross_entropy_with(x, labels, &o);
 }
 
+static kn_tensor *thirds(kn_tensor *x) {
+    return kn_avgpool(x, KN_SHAPE(3, 3),
+                      &(kn_pooling_options){.stride = {2, 2}, .padding = {1, 1}});
+}
+
 /* clang-format off */
 CASE(ops20, nll, kn_cross_entropy(x[0], x[1]), .in = {N(32, 1000), I(0, 1000, 32)}, .both = true)
 
@@ -28,6 +33,10 @@ CASE(nn, topk_accuracy,  kn_topk_accuracy(x[0], x[1], 5), .in = {N(256, 1000), I
 CASE(nn, adaptive_avgpool,  kn_adaptive_avgpool(x[0], KN_SHAPE(7, 7)), .in = {N(32, 64, 56, 56)}, .both = true)
 CASE(nn, adaptive_uneven,   kn_adaptive_avgpool(x[0], KN_SHAPE(6, 6)), .in = {N(32, 64, 56, 56)}, .both = true)
 CASE(nn, adaptive_maxpool,  kn_adaptive_maxpool(x[0], KN_SHAPE(7, 7)), .in = {N(32, 64, 56, 56)}, .both = true)
+CASE(nn, adaptive_maxpool_one, kn_adaptive_maxpool(x[0], KN_SHAPE(1, 1)), .in = {N(32, 64, 56, 56)}, .both = true)
+CASE(nn, global_maxpool,    kn_global_maxpool(x[0]),                   .in = {N(32, 64, 56, 56)}, .both = true)
+CASE(nn, avgpool_2x2,       kn_avgpool(x[0], KN_SHAPE(2, 2), NULL),    .in = {N(32, 64, 56, 56)}, .both = true)
+CASE(nn, avgpool_3x3_s2,    thirds(x[0]),                              .in = {N(32, 64, 56, 56)}, .both = true)
 CASE(nn, global_avgpool,    kn_global_avgpool(x[0]),                   .in = {N(32, 512, 7, 7)}, .both = true)
 CASE(nn, softmax_axis1,          kn_softmax(x[0], 1),           .in = {N(32, 256, 14, 14)}, .both = true)
 CASE(nn, logsoftmax_axis1,       kn_logsoftmax(x[0], 1),        .in = {N(32, 256, 14, 14)}, .both = true)

@@ -31,6 +31,12 @@ def recurrent(kind, hidden, gates, x, w):
     return kind(x, state, parts(w, x.shape[2], hidden, gates), True, 1, 0.0, False, False, False)[0]
 
 
+def both_ways(x, w):
+    h, half = torch.zeros(2, x.shape[1], 128), w.shape[0] // 2
+    weights = parts(w[:half], x.shape[2], 128, 4) + parts(w[half:], x.shape[2], 128, 4)
+    return torch.lstm(x, (h, h), weights, True, 1, 0.0, False, True, False)[0]
+
+
 def attention(q, k, v, causal=False):
     scores = q @ k.transpose(2, 3) * q.shape[3] ** -0.5
     if causal:
@@ -63,16 +69,34 @@ def rotary(x):
 
 
 arrays.CASES = {
+    # activation
+    "leaky_relu_1m": F.leaky_relu,
+    "hardsigmoid_1m": F.hardsigmoid,
+    "softsign_1m": F.softsign,
+    "hardtanh_1m": F.hardtanh,
+    "relu6_1m": F.relu6,
+    "hardshrink_1m": F.hardshrink,
+    "softshrink_1m": F.softshrink,
+    "tanhshrink_1m": F.tanhshrink,
+    "gate_1m": lambda a, b: a * torch.sigmoid(b),
     # sequence
     "lstm": lambda x, w: recurrent(torch.lstm, 128, 4, x, w),
     "gru_t150_b64_h100": lambda x, w: recurrent(torch.gru, 100, 3, x, w),
     "lstm_256": lambda x, w: recurrent(torch.lstm, 256, 4, x, w),
     "tanh_128": lambda x, w: recurrent(torch.rnn_tanh, 128, 1, x, w),
+    "relu_128": lambda x, w: recurrent(torch.rnn_relu, 128, 1, x, w),
+    "lstm_both_ways": both_ways,
+    "attention_grouped": lambda q, k, v: attention(q, k.repeat_interleave(4, 1), v.repeat_interleave(4, 1)),
     "transformer_block": block,
     "attention_t1024": attention,
     "attention_t1": attention,
     "attention_causal_t1024": lambda q, k, v: attention(q, k, v, True),
     # conv
+    "conv_1d": lambda x, w: F.conv1d(x, w, padding=2),
+    "conv_3d": lambda x, w: F.conv3d(x, w, padding=1),
+    "conv_dilated": lambda x, w: F.conv2d(x, w, padding=2, dilation=2),
+    "conv_add": lambda x, w, r: F.relu(F.conv2d(x, w, padding=1) + r),
+    "conv_patches": lambda x, w: F.conv2d(x, w, stride=16),
     "conv64": lambda x, w: F.conv2d(x, w, padding=1),
     "conv_group8": lambda x, w: F.conv2d(x, w, padding=1, groups=8),
     "conv_512_7": lambda x, w: F.conv2d(x, w, padding=1),
@@ -135,6 +159,10 @@ arrays.CASES = {
     "adaptive_avgpool": lambda x: F.adaptive_avg_pool2d(x, 7),
     "adaptive_uneven": lambda x: F.adaptive_avg_pool2d(x, 6),
     "adaptive_maxpool": lambda x: F.adaptive_max_pool2d(x, 7),
+    "adaptive_maxpool_one": lambda x: F.adaptive_max_pool2d(x, 1),
+    "global_maxpool": lambda x: F.adaptive_max_pool2d(x, 1),
+    "avgpool_2x2": lambda x: F.avg_pool2d(x, 2),
+    "avgpool_3x3_s2": lambda x: F.avg_pool2d(x, 3, 2, 1),
     "global_avgpool": lambda x: F.adaptive_avg_pool2d(x, 1),
     "softmax_axis1": lambda x: F.softmax(x, 1),
     "logsoftmax_axis1": lambda x: F.log_softmax(x, 1),

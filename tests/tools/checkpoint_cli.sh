@@ -404,9 +404,9 @@ averages) # of the weights, and the scale of the loss
   err_has 'plain.st has no averages of the weights: it is of a run without them \(--ema\)$'
   want 1 "$knet" train lenet --synthetic --epochs 2 --json --checkpoint plain.st --resume --ema 0.98
   err_has "plain.st has no tensor 'conv1.weight'"
-  want 0 "$knet" train cifar_bn --synthetic --epochs 1 --json --checkpoint momentum.st --optimizer momentum
-  want 1 "$knet" train cifar_bn --synthetic --epochs 2 --json --checkpoint momentum.st --resume --optimizer record
-  err_has 'with momentum 0.95; .* is 0.9: resume with the momentum of the first run \(--optimizer\)$'
+  want 0 "$knet" train char_lstm --synthetic --epochs 1 --json --checkpoint rmsprop.st --optimizer rmsprop
+  want 1 "$knet" train char_lstm --synthetic --epochs 2 --json --checkpoint rmsprop.st --resume --optimizer record
+  err_has 'with rho 0.9; .* is 0.95: resume with the rho of the first run \(--optimizer\)$'
   want 1 "$knet" train mlp --synthetic --epochs 2 --json --checkpoint plain.st --resume --clip-norm 2
   err_has 'with clip_norm 0; .* is 2: resume with the clip_norm of the first run \(--clip-norm or --optimizer\)$'
   want 1 "$knet" train mlp --synthetic --epochs 2 --json --checkpoint plain.st --resume --clip-each 2

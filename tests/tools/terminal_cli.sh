@@ -247,7 +247,7 @@ case $case in
     complete_words 'knet tr';                      out_has '^train$'
     complete_words 'knet train ';                  out_has '^linear softmax mlp lenet '
     complete_words 'knet train mlp --ep';          out_has '^--epochs$'
-    complete_words 'knet train mlp --optimizer a'; out_has '^adam adamw adagrad$'
+    complete_words 'knet train mlp --optimizer a'; out_has '^adam adamw adagrad adadelta$'
     complete_words 'knet train --optimizer = mo';  out_has '^momentum$'
     complete_words 'knet train --epochs ';         out_has '^$'
     mkdir folder
