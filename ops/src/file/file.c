@@ -285,7 +285,7 @@ kn_tensor *kn_npy_load(const char *path) {
     if (kn_pending()) return NULL;
     kn_status status = path_check("kn_npy_load", path);
     if (status == KN_OK) status = kn_file_open(&f, path);
-    if (status < 0) return kn_error_defer(status);
+    if (status != KN_OK) return kn_error_defer(status);
     kn_tensor *t = NULL;
     if (f->n == 1 && !f->entry[0].name[0])
         t = kn_file_read(f, "");
