@@ -3,32 +3,16 @@
  * OOM, nothing leaks, and the same objects train on to the same bits.
  *
  * The program's own kn_alloc stands before the library's. */
-#include <dlfcn.h>
 #include <knet/data.h>
 #include <knet/layer.h>
 #include <knet/models.h>
 #include <knet/scale.h>
 #include <knet/tape.h>
 
+#include "failing_alloc.h"
 #include "test.h"
 
 enum { WORDS = 30, WIDTH = 4, LENGTH = 5, BATCH = 6, PARTS_MAX = 32 };
-
-static int fail_at, n_allocs; /* fail_at 0: never */
-static bool once;
-
-KN_API kn_status kn_alloc(void **out, kn_pool *pool, size_t size_bytes, kn_stream stream) {
-    typedef kn_status (*alloc_fn)(void **out, kn_pool *pool, size_t size_bytes, kn_stream stream);
-    static alloc_fn real;
-    if (!real) {
-        void *symbol = dlsym(RTLD_NEXT, "kn_alloc");
-        memcpy(&real, &symbol, sizeof real); /* ISO C has no cast for it */
-    }
-    n_allocs++;
-    if (fail_at && (once ? n_allocs == fail_at : n_allocs >= fail_at))
-        return KN_FAIL(KN_ERR_OOM, "scripted failure of allocation %d", n_allocs);
-    return real(out, pool, size_bytes, stream);
-}
 
 static uint64_t live_bytes(void) {
     kn_pool_stats stats;

@@ -2,29 +2,13 @@
  * on: an error of status OOM is pending, nothing leaks, and the next prediction has the same bits.
  *
  * The program's own kn_alloc stands before the library's. */
-#include <dlfcn.h>
 #include <knet/train.h>
 
 #include "../ops/ops_test.h"
+#include "failing_alloc.h"
 #include "small_models.h"
 
 enum { BATCH = 2, SCORES_MAX = 1 << 16, TRIES_MAX = TEST_SANITIZED ? 8 : 40 };
-
-static int fail_at, n_allocs; /* fail_at 0: never */
-static bool once;
-
-KN_API kn_status kn_alloc(void **out, kn_pool *pool, size_t size_bytes, kn_stream stream) {
-    typedef kn_status (*alloc_fn)(void **out, kn_pool *pool, size_t size_bytes, kn_stream stream);
-    static alloc_fn real;
-    if (!real) {
-        void *symbol = dlsym(RTLD_NEXT, "kn_alloc");
-        memcpy(&real, &symbol, sizeof real); /* ISO C has no cast for it */
-    }
-    n_allocs++;
-    if (fail_at && (once ? n_allocs == fail_at : n_allocs >= fail_at))
-        return KN_FAIL(KN_ERR_OOM, "scripted failure of allocation %d", n_allocs);
-    return real(out, pool, size_bytes, stream);
-}
 
 typedef struct fixture {
     small_model small;

@@ -166,7 +166,7 @@ static const tree trees[] = {
     {{5, -1, -1, 6, -1, -1, -1, 0, 3},
      "tree_lstm: the right child 3 of node 2 of tree 1 is beyond the last node"},
     {{5, -1, -1, 6, -1, -1, -1, -2, -2},
-     "tree_lstm: the left child -2 of node 2 of tree 1 is no number of a node"},
+     "tree_lstm: the left child -2 of node 2 of tree 1 is not the number of a node"},
     {{5, -1, -1, -1, -1, -1, -1, 0, 1},
      "tree_lstm: the right child 1 of node 2 of tree 1 is padding"},
 };

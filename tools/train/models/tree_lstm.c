@@ -50,7 +50,7 @@ static kn_status children_check(const int64_t *level, const int64_t *x, int64_t 
     if (node[LEFT] < 0 && node[RIGHT] < 0 && node[LEFT] >= -1 && node[RIGHT] >= -1) return KN_OK;
     for (int side = LEFT; side <= RIGHT; side++) {
         const char *why = node[side] >= N   ? "beyond the last node"
-                          : node[side] < -1 ? "no number of a node"
+                          : node[side] < -1 ? "not the number of a node"
                           : node[side] < 0  ? "missing beside the other; expected two or none"
                           : node[side] >= at
                               ? "not before it; children come before their parents in x"
