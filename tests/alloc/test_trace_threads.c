@@ -21,12 +21,13 @@ static void *publish_times(void *ctx) {
     return ctx;
 }
 
-static void a_time_is_later_than_any_time_known_before(void **state) {
-    (void)state;
+/* The number of times that lie before one that was known. */
+static int count_wrong_times(void) {
     enum { CHANGES = 20000, READS = 60000000 }; /* on one core there are few changes */
     pthread_t thread;
     uint64_t before = 0;
     int n_changes = 0, n_wrong = 0;
+    enough = false;
     assert_int_equal(pthread_create(&thread, NULL, publish_times, NULL), 0);
     for (int i = 0; i < READS && n_changes < CHANGES; i++) {
         uint64_t known = atomic_load_explicit(&published, memory_order_acquire);
@@ -37,7 +38,16 @@ static void a_time_is_later_than_any_time_known_before(void **state) {
     }
     enough = true;
     pthread_join(thread, NULL);
-    assert_int_equal(n_wrong, 0);
+    return n_wrong;
+}
+
+/* A virtual machine that is stopped for a moment, or moved to other cores, may set a core's clock
+ * back, once. A missing fence gives wrong times in every round. */
+static void a_time_is_later_than_any_time_known_before(void **state) {
+    (void)state;
+    enum { ROUNDS = 5 };
+    int round = 1;
+    while (count_wrong_times() > 0) assert_true(round++ < ROUNDS);
 }
 
 static void every_event_of_every_thread_is_recorded_in_order(void **state) {
