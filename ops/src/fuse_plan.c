@@ -307,7 +307,9 @@ static void tiles_place(kn__fused *f, const kn__fuse_plan *p) {
             taken |= 1u << tile;
         }
         for (int k = 0; k < i; k++) {
-            if (p->last[k] == i && f->step[k].tile >= 0) taken &= ~(1u << f->step[k].tile);
+            /* Each turn of a run's links reads the element of a row: other results stay off it. */
+            bool ends = p->last[k] == i && !p->expr[k]->by_rows;
+            if (ends && f->step[k].tile >= 0) taken &= ~(1u << f->step[k].tile);
         }
     }
 }
@@ -319,8 +321,8 @@ static bool is_sum(const kn__fused_step *s) {
     const kn__recipe *r = &s->recipe;
     const size_t bytes = s->job.in_bytes[0];
     return r->fold == KN__FOLD_SUM && r->shift == KN__SHIFT_NONE &&
-           r->finish == KN__FINISH_DIVIDE && !s->job.half_in[0] && kn__fused_rows(s->row) == 1 &&
-           (size_t)s->row * bytes % KN__LINK_LANES_BYTES == 0 &&
+           r->finish == KN__FINISH_DIVIDE && !s->job.half_in[0] && s->to == s->job.dtype &&
+           kn__fused_rows(s->row) == 1 && (size_t)s->row * bytes % KN__LINK_LANES_BYTES == 0 &&
            (size_t)s->row * bytes <= KN_FOLD_BLOCK_BYTES;
 }
 

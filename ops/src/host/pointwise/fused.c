@@ -2,7 +2,6 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "host/base/chunks.h"
 #include "host/base/loops.h"
@@ -67,89 +66,122 @@ static void *run_step(const kn__fused_step *s, kn__tile tiles[], int64_t from, i
     return y;
 }
 
-static void line_fill(char line[KN__LINK_LINE], const char *x, size_t bytes) {
-    for (size_t at = 0; at < KN__LINK_LINE; at += bytes) {
-        if (bytes == sizeof(float))
-            memcpy(line + at, x, sizeof(float)); /* a call costs as much as all of them */
-        else
-            memcpy(line + at, x, sizeof(double));
-    }
+/* --- links --- */
+
+enum { BASE_NONE, BASE_TILES, BASE_WALKED };
+
+/* Whether operand k of a chain whose tiles are single rows repeats one row, or one element. */
+static bool is_one_row(const kn__fused_step *s, int k) {
+    const kn__walk *w = &s->job.walk[k];
+    bool ok = s->row && kn__fused_rows(s->row) == 1 && w->inner == s->row;
+    for (int i = 0; i < w->n_outer; i++) ok &= w->stride[0][i] == 0;
+    return ok;
 }
 
-/* x: operand k. False: its elements lie in several rows. */
-static bool link_to(kn__link *l, const kn__fused_step *s, int k, const kn__tile tiles[],
-                    int64_t from, int64_t n) {
+/* Operand k of step i, read by l, in the run that begins with step `first`. */
+static void link_operand(kn__link *l, kn__fused_links *links, int first, int i, int k,
+                         const kn__fused_step *s) {
     const kn__row_job *j = &s->job;
-    const char *x;
-    bool is_single = true;
-    if (!j->same[k] && s->from[k] >= 0 && kn__fused_rows(s->row) == 1) {
-        x = tiles[s->from[k]].bytes; /* of the one row */
-    } else {
-        x = operand(s, k, tiles, from);
-        is_single = j->same[k] ? s->from[k] < 0 && !j->in_bytes[k] : !j->walk[k].step[0];
-        if (!j->same[k]) x = kn__row_place(j, k, x, from, n);
+    bool is_tile = s->from[k] >= 0, is_alone = s->row && kn__fused_rows(s->row) == 1;
+    l->base = is_tile ? BASE_TILES : BASE_NONE;
+    l->x = is_tile ? (uintptr_t)s->from[k] * sizeof(kn__tile) : (uintptr_t)j->in[k];
+    if (j->same[k]) {
+        l->stride = is_tile || j->in_bytes[k];
+        l->moves = !is_tile && j->in_bytes[k];
+    } else if (!is_tile || !is_alone) { /* else: the element of the one row */
+        l->stride = j->walk[k].step[0] != 0;
+        if (!is_tile && is_one_row(s, k)) return;
+        uint8_t at = links->n_walked[first]++;
+        links->walked[2 * first + at].step = (uint8_t)i;
+        links->walked[2 * first + at].in = (uint8_t)k;
+        l->base = (uint8_t)(BASE_WALKED + at);
+        l->x = 0;
     }
-    if (!x) return false;
-    l->stride = !is_single;
-    l->x = is_single ? l->line : (char *)(uintptr_t)x;
-    if (is_single) line_fill(l->line, x, j->out_bytes);
-    return true;
 }
 
-/* The sum of a row whose lanes have theirs: they are a row themselves. */
-static void *sum_lanes(const kn__fused_step *s, kn__tile tiles[], int64_t from,
-                       const char lanes[]) {
+static void link_result(kn__link *l, const kn__fused_step *s) {
+    bool is_tile = s->tile >= 0;
+    *l = (kn__link){.what = KN__LINK_STORE, .stride = 1, .moves = !is_tile};
+    l->base = is_tile ? BASE_TILES : BASE_NONE;
+    l->x = is_tile ? (uintptr_t)s->tile * sizeof(kn__tile) : (uintptr_t)s->job.out[s->r];
+}
+
+static void links_of_run(kn__fused_links *links, const kn__fused *f, int first) {
+    kn__link *begin = &links->link[KN__STEP_LINKS * first], *l = begin;
+    for (int i = first; i < first + f->step[first].run; i++) {
+        const kn__fused_step *s = &f->step[i];
+        const int other = s->hand != 1;
+        if (s->hand == KN__HAND_EMPTY) {
+            *l = (kn__link){.what = KN__LINK_LOAD};
+            link_operand(l++, links, first, i, s->link_in[0], s);
+        }
+        if (s->sums) {
+            *l++ = (kn__link){.what = KN__LINK_SUM};
+            continue;
+        }
+        *l = (kn__link){.what = (int16_t)(s->link + !other), .p = s->job.p, .q = s->job.q};
+        if (s->link_in[other] >= 0) link_operand(l, links, first, i, s->link_in[other], s);
+        l++;
+        if (!s->is_held) link_result(l++, s);
+    }
+    links->n[first] = (uint8_t)(l - begin);
+}
+
+void kn__fused_links_make(kn__fused_links *links, const kn__fused *f) {
+    for (int i = 0; i < f->n_steps; i += f->step[i].run ? f->step[i].run : 1) {
+        links->n_walked[i] = 0;
+        if (f->step[i].run) links_of_run(links, f, i);
+    }
+}
+
+static void *write_sum(const kn__fused_step *s, kn__tile tiles[], int64_t from, double sum) {
     void *y = result(s, tiles, from / s->row);
-    kn__host_reduce_rows(y, s->to, lanes, s->job.dtype, &s->recipe, 1,
-                         KN__LINK_LANES_BYTES / (int64_t)s->job.in_bytes[0]);
+    const double v = sum / s->recipe.divisor;
+    if (s->to == KN_F32)
+        *(float *)y = (float)v;
+    else
+        *(double *)y = v;
     return y;
 }
 
-/* The steps s … s + run - 1. False: one of their operands is no vector here. */
-static bool run_links(void **y, const kn__fused_step *s, kn__tile tiles[], int64_t from,
-                      int64_t n) {
-    kn__link link[KN__LINKS_MAX], *l = link;
-    _Alignas(KN__LINK_LINE) char lanes[KN__LINK_LANES_BYTES];
-    for (const kn__fused_step *end = s + s->run; s < end; s++, l++) {
-        const int other = s->hand != 1;
-        if (s->sums) {
-            memset(lanes, 0, sizeof lanes);
-            *l = (kn__link){.what = KN__LINK_SUM, .x = lanes};
-            continue;
-        }
-        if (s->hand == KN__HAND_EMPTY) {
-            if (!link_to(l, s, s->link_in[0], tiles, from, n)) return false;
-            l++->what = KN__LINK_LOAD;
-        }
-        l->what = (int16_t)(s->link + !other);
-        l->stride = 0, l->x = l->line;
-        l->p = s->job.p, l->q = s->job.q;
-        int k = s->link_in[other];
-        if (k >= 0 && !link_to(l, s, k, tiles, from, n)) return false;
-        if (s->is_held) continue;
-        (++l)->what = KN__LINK_STORE;
-        l->stride = 1, l->x = *y = result(s, tiles, from);
+/* The steps i … i + run - 1. False: one of their operands is no vector here. */
+static bool run_links(void **y, const kn__fused *f, const kn__fused_links *links, int i,
+                      kn__tile tiles[], int64_t from, int64_t n) {
+    uintptr_t base[BASE_WALKED + 2 * KN__FUSED_STEPS];
+    base[BASE_NONE] = 0;
+    base[BASE_TILES] = (uintptr_t)tiles;
+    for (int w = 0; w < links->n_walked[i]; w++) {
+        const kn__fused_step *s = &f->step[links->walked[2 * i + w].step];
+        int k = links->walked[2 * i + w].in;
+        const char *x = kn__row_place(&s->job, k, operand(s, k, tiles, from), from, n);
+        if (!x) return false;
+        base[BASE_WALKED + w] = (uintptr_t)x;
     }
-    kn__loops(s[-1].job.dtype)->links(link, (int)(l - link), n);
-    if (s[-1].sums) *y = sum_lanes(&s[-1], tiles, from, lanes);
+    const kn__fused_step *last = &f->step[i + f->step[i].run - 1];
+    double sum = kn__loops(last->job.dtype)
+                     ->links(&links->link[KN__STEP_LINKS * i], links->n[i], base, from, n);
+    *y = last->sums ? write_sum(last, tiles, from, sum) : result(last, tiles, from);
     return true;
 }
 
-/* Step s, or its run; returns how many steps that is. */
-static int run_at(void **y, const kn__fused_step *s, kn__tile tiles[], int64_t from, int64_t n) {
+/* Step i, or its run; returns how many steps that is. */
+static int run_at(void **y, const kn__fused *f, const kn__fused_links *links, int i,
+                  kn__tile tiles[], int64_t from, int64_t n) {
+    const kn__fused_step *s = &f->step[i];
+    if (s->run && run_links(y, f, links, i, tiles, from, n)) return s->run;
     if (s->reduces) {
         *y = reduce(s, tiles, from, n);
         return 1;
     }
     if (s->by_rows) from /= s->row, n /= s->row;
-    if (s->run && run_links(y, s, tiles, from, n)) return s->run;
     *y = run_step(s, tiles, from, n);
     return 1;
 }
 
-const void *kn__fused_block(const kn__fused *f, kn__tile tiles[], int64_t from, int64_t n) {
+const void *kn__fused_block(const kn__fused *f, const kn__fused_links *links, kn__tile tiles[],
+                            int64_t from, int64_t n) {
     void *y = NULL;
-    for (int k = 0; k < f->n_steps;) k += run_at(&y, &f->step[k], tiles, from, n);
+    for (int i = 0; i < f->n_steps;) i += run_at(&y, f, links, i, tiles, from, n);
     return y;
 }
 
@@ -189,8 +221,14 @@ kn__tile *kn__fused_tiles(void) { return own_tiles ? own_tiles : tiles_make(); }
 
 /* --- a pass --- */
 
+typedef struct pass {
+    const kn__fused *f;
+    kn__fused_links links;
+} pass;
+
 static void run_part(void *ctx, int64_t i) {
-    const kn__fused *f = ctx;
+    const pass *p = ctx;
+    const kn__fused *f = p->f;
     kn__tile *tiles = kn__fused_tiles();
     if (!tiles)
         tiles =
@@ -202,10 +240,13 @@ static void run_part(void *ctx, int64_t i) {
     for (int64_t from = i * f->grain, n; from < end; from += n) {
         n = end - from < most ? end - from : most;
         if (f->row && n > f->row - from % f->row) n = f->row - from % f->row;
-        kn__fused_block(f, tiles, from, n);
+        kn__fused_block(f, &p->links, tiles, from, n);
     }
 }
 
 void kn__fused_run(const kn__fused *f) {
-    kn__parallel_for(f->threads, kn__chunks(f->n, f->grain), run_part, (void *)(uintptr_t)f);
+    pass p;
+    p.f = f;
+    kn__fused_links_make(&p.links, f);
+    kn__parallel_for(f->threads, kn__chunks(f->n, f->grain), run_part, &p);
 }

@@ -4,6 +4,7 @@
 #define KN_FUSED_H
 
 #include "host/base/walk.h"
+#include "host/pointwise/links.h"
 #include "host/pointwise/rows.h"
 #include "reduce.h"
 
@@ -102,8 +103,23 @@ void kn__fused_run(const kn__fused *f);
 /* KN__FUSED_STEPS tiles, which the calling thread keeps until it ends: 256 KiB, more than the whole
  * stack of some threads. NULL: no memory; then use the stack. */
 kn__tile *kn__fused_tiles(void);
+/* The runs of a pass as links: those of step i from link[KN__STEP_LINKS · i] on. */
+enum { KN__STEP_LINKS = 3 };
+typedef struct kn__fused_links {
+    uint8_t n[KN__FUSED_STEPS]; /* of the run that begins there */
+    /* Operands of its steps whose place is not the same distance from each tile's: from
+     * walked[2 · i] on, with the links' base from KN__BASE_WALKED on. */
+    uint8_t n_walked[KN__FUSED_STEPS];
+    struct {
+        uint8_t step, in;
+    } walked[2 * KN__FUSED_STEPS];
+    kn__link link[KN__FUSED_STEPS * KN__STEP_LINKS];
+} kn__fused_links;
+void kn__fused_links_make(kn__fused_links *l, const kn__fused *f);
+
 /* Elements from … from + n - 1, at most a tile. Returns where the last step's are: in `tiles`
  * (KN__FUSED_STEPS of them), or in its result. */
-const void *kn__fused_block(const kn__fused *f, kn__tile tiles[], int64_t from, int64_t n);
+const void *kn__fused_block(const kn__fused *f, const kn__fused_links *l, kn__tile tiles[],
+                            int64_t from, int64_t n);
 
 #endif

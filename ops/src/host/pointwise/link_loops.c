@@ -2,6 +2,7 @@
 #include "host/pointwise/links.h"
 
 #include "host/base/loops.h"
+#include "host/base/turned.h"
 #include "needs.h"
 #ifdef __x86_64__
 #include <immintrin.h>
@@ -22,6 +23,12 @@ INLINE vec load(const char *x) {
     vec v;
     __builtin_memcpy(&v, x, sizeof v);
     return v;
+}
+
+INLINE vec every(const char *x) {
+    real a;
+    __builtin_memcpy(&a, x, sizeof a);
+    return a - (vec){0};
 }
 
 INLINE vec root(vec x) {
@@ -67,19 +74,23 @@ INLINE vec root(vec x) {
             __VA_ARGS__                                                                            \
         }                                                                                          \
         break;
+/* What is loaded: vectors of x, or a single element in all places. */
+#define EACH_X(...)                                                                                \
+    if (step) {                                                                                    \
+        EACH {                                                                                     \
+            const vec loaded = load(at + k * (int)sizeof(vec));                                    \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+    } else {                                                                                       \
+        const vec loaded = every(at);                                                              \
+        EACH { __VA_ARGS__ }                                                                       \
+    }                                                                                              \
+    break;
 #define HAND_AND_X(row, order, ...)                                                                \
     case KN__LINK(row, order, 0):                                                                  \
-        EACH {                                                                                     \
-            const vec u = hand[k], v = load(at + k * step);                                        \
-            __VA_ARGS__                                                                            \
-        }                                                                                          \
-        break;                                                                                     \
+        EACH_X(const vec u = hand[k], v = loaded; __VA_ARGS__)                                     \
     case KN__LINK(row, order, 1):                                                                  \
-        EACH {                                                                                     \
-            const vec u = load(at + k * step), v = hand[k];                                        \
-            __VA_ARGS__                                                                            \
-        }                                                                                          \
-        break;
+        EACH_X(const vec u = loaded, v = hand[k]; __VA_ARGS__)
 #define BACK(row, order, d, ...)                                                                   \
     HAND_AND_X(row, order, {                                                                       \
         const vec g = u, z = v, __VA_ARGS__;                                                       \
@@ -103,23 +114,34 @@ INLINE void store(char *x, const vec hand[]) {
 
 /* Adds element i of the row to lane i of so many, as kn__folds' sums do; n: of the hand, which has
  * more in the last turn. */
-INLINE void sum(char *lanes, int64_t first, vec hand[], int64_t n) {
+INLINE void sum(vec lanes[], int64_t first, vec hand[], int64_t n) {
     if (n < STRETCH) {
         char whole[STRETCH * sizeof(real)] = {0}, part[STRETCH * sizeof(real)];
         store(part, hand);
         __builtin_memcpy(whole, part, (size_t)n * sizeof(real));
         EACH hand[k] = load(whole + k * (int)sizeof(vec));
     }
-    char *at = lanes + first * (int64_t)sizeof(real) % KN__LINK_LANES_BYTES;
-    EACH {
-        char *lane = at + k % LANE_VECTORS * (int)sizeof(vec);
-        const vec v = load(lane) + hand[k];
-        __builtin_memcpy(lane, &v, sizeof v);
+    vec *at = VECTORS < LANE_VECTORS ? lanes + first / WIDTH % LANE_VECTORS : lanes;
+    EACH at[k % LANE_VECTORS] += hand[k];
+}
+
+/* Lane l meets lane l + half, for halves of the lanes, of that half, and so on. */
+INLINE real join(vec lanes[]) {
+    KN_UNROLL(4)
+    for (int half = LANE_VECTORS / 2; half; half /= 2) {
+        KN_UNROLL(8)
+        for (int k = 0; k < half; k++) lanes[k] += lanes[k + half];
     }
+    vec v = lanes[0];
+    if (WIDTH > 8) v += TURNED(v, 8);
+    if (WIDTH > 4) v += TURNED(v, 4);
+    if (WIDTH > 2) v += TURNED(v, 2);
+    return (v + TURNED(v, 1))[0];
 }
 
 /* n elements, STRETCH but for the last; those that are missing count as 0. `whole` is constant. */
-INLINE void turn(const kn__link *link, const kn__link *end, int64_t first, int64_t n, bool whole) {
+INLINE void turn(const kn__link *link, const kn__link *end, const uintptr_t base[], int64_t from,
+                 int64_t first, int64_t n, bool whole, vec lanes[]) {
     vec hand[VECTORS];
     char rest[STRETCH * sizeof(real)];
     const size_t bytes = (size_t)n * sizeof(real);
@@ -127,7 +149,8 @@ INLINE void turn(const kn__link *link, const kn__link *end, int64_t first, int64
     if (!whole) __builtin_memset(rest, 0, sizeof rest);
     for (; link < end; link++) {
         const T p = (T)link->p, q = (T)link->q;
-        char *at = link->x + first * link->stride * (int64_t)sizeof(real);
+        const int64_t element = first * link->stride + from * link->moves;
+        char *at = (char *)(base[link->base] + link->x + (uintptr_t)element * sizeof(real));
         const int step = link->stride * (int)sizeof(vec);
         if (!whole && step && link->what != KN__LINK_STORE) {
             __builtin_memcpy(rest, at, bytes);
@@ -136,14 +159,13 @@ INLINE void turn(const kn__link *link, const kn__link *end, int64_t first, int64
         (void)p, (void)q;
         switch (link->what) {
             case KN__LINK_LOAD:
-                EACH hand[k] = load(at + k * step);
-                break;
+                EACH_X(hand[k] = loaded;)
             case KN__LINK_STORE:
                 store(whole ? at : rest, hand);
                 if (!whole) __builtin_memcpy(at, rest, bytes);
                 break;
             case KN__LINK_SUM:
-                sum(at, first, hand, n);
+                sum(lanes, first, hand, n);
                 break;
 #define KN_ROW1 LINKS1
 #define KN_ROW2 LINKS2
@@ -156,8 +178,12 @@ INLINE void turn(const kn__link *link, const kn__link *end, int64_t first, int64
     }
 }
 
-void KN_LOOP(links)(const kn__link *link, int n_links, int64_t n) {
+double KN_LOOP(links)(const kn__link *link, int n_links, const uintptr_t base[], int64_t from,
+                      int64_t n) {
+    const kn__link *end = link + n_links;
+    vec lanes[LANE_VECTORS] = {{0}};
     int64_t at = 0;
-    for (; at + STRETCH <= n; at += STRETCH) turn(link, link + n_links, at, STRETCH, true);
-    if (at < n) turn(link, link + n_links, at, n - at, false);
+    for (; at + STRETCH <= n; at += STRETCH) turn(link, end, base, from, at, STRETCH, true, lanes);
+    if (at < n) turn(link, end, base, from, at, n - at, false, lanes);
+    return end[-1].what == KN__LINK_SUM ? (double)join(lanes) : 0;
 }

@@ -44,29 +44,29 @@
 #define KN_LINK_HAS_F(name) KN_LINK_SECOND(~KN_LINK_F_##name, 0, ~)
 #define KN_LINK_HAS_D(name) KN_LINK_SECOND(~KN_LINK_D_##name, 0, ~)
 
-/* What a link does: load x into the hand, store the hand at x, add it to the lanes at x, or a
- * formula. A formula of two inputs takes the hand as the first, or as the second one. */
+/* What a link does: load x into the hand, store the hand at x, add its elements up, or a formula. A
+ * formula of two inputs takes the hand as the first, or as the second one. */
 enum {
     KN__LINK_LOAD,
     KN__LINK_STORE,
     KN__LINK_SUM,
     KN__LINK_FORMULAS,
     KN__LINK_ORDERS = 3,
-    KN__LINK_LANES_BYTES = 256 /* as a sum of a row has (reduce_loops.c) */
+    KN__LINK_LANES_BYTES = 256 /* of a sum, as that of a row has (reduce_loops.c) */
 };
 #define KN__LINK(row, order, hand)                                                                 \
     (KN__LINK_FORMULAS + ((int)(row)*KN__LINK_ORDERS + (order)) * 2 + (hand))
 
-enum { KN__LINK_LINE = 64 };
+/* x: element i of the call's lies at base[link->base] + x + i · stride, and where the link `moves`,
+ * `from` elements further. Links are made once for a pass, whose tiles begin at other elements. */
 typedef struct kn__link {
     int16_t what;
-    uint16_t stride; /* 1; 0: x is `line` */
-    char *x; /* n elements; where there is no second input, `line`, whose values don't count */
+    uint8_t base;
+    uint8_t stride; /* 1; 0: x is a single element, or nothing where the link reads none */
+    uint8_t moves;
+    uintptr_t x;
     double p, q;
-    _Alignas(KN__LINK_LINE) char line[KN__LINK_LINE]; /* a single element over and over */
 } kn__link;
-
-enum { KN__LINKS_MAX = 96 };
 
 /* How a step of a row (k: 0), or its derivative by input k - 1, is a link; false if it can't be
  * one. in: which inputs the formula reads, the second one -1 where it reads one. */

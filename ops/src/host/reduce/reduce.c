@@ -28,6 +28,7 @@ typedef struct plan {
     kn_dtype dtype;
     const char *x;
     const kn__fused *source; /* NULL: x; else what makes x, by tiles */
+    const kn__fused_links *links;
     kn_tensor *out;
     const kn_tensor *given; /* shifts */
     bool accumulate;
@@ -165,7 +166,7 @@ static void fold_halves(const plan *p, kn__cell *cells, const uint16_t *x, int64
 static void fold_tile(const plan *p, kn__tile tiles[], kn__cell *cells, int64_t at, int64_t n,
                       int64_t down) {
     float f32[KN__ROW_BLOCK];
-    const void *x = kn__fused_block(p->source, tiles, at, n * down);
+    const void *x = kn__fused_block(p->source, p->links, tiles, at, n * down);
     if (p->dtype == KN_F16 || p->dtype == KN_BF16) {
         kn__loops(KN_F32)->cast_from(f32, x, p->dtype, n * down);
         x = f32;
@@ -428,9 +429,11 @@ static void finish_nothing(plan *p) {
         finish(p, at, cells, shift, at_most(p->out->n - at, KN_COLUMNS));
 }
 
-static kn_status reduce_from(kn_op_call *call, const kn__fused *source) {
+static kn_status reduce_from(kn_op_call *call, const kn__fused *source,
+                             const kn__fused_links *links) {
     const kn_tensor *x = call->in[0];
     plan p = {.source = source,
+              .links = links,
               .folds = kn__folds((kn_dtype)x->dtype),
               .recipe = kn__reduce_recipe(call),
               .dtype = (kn_dtype)x->dtype,
@@ -459,11 +462,13 @@ static kn_status reduce_from(kn_op_call *call, const kn__fused *source) {
 
 kn_status kn__host_reduce(kn_op_call *call) {
     if (call->in[0]->state == KN_TENSOR_PENDING) return kn__fuse_reduce(call);
-    return reduce_from(call, NULL);
+    return reduce_from(call, NULL, NULL);
 }
 
 kn_status kn__host_reduce_fused(kn_op_call *call, const kn__fused *f) {
-    return reduce_from(call, f);
+    kn__fused_links links;
+    kn__fused_links_make(&links, f);
+    return reduce_from(call, f, &links);
 }
 
 bool kn__host_reduce_fuses(const kn_op_call *call) {

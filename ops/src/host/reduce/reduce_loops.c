@@ -3,6 +3,7 @@
  * bits for every instruction set. One walk along rows and one along columns serve every fold. */
 #include <math.h>
 
+#include "host/base/turned.h"
 #include "host/reduce/folds.h"
 #include "host/softmax/softmax_exp.h"
 #ifdef __x86_64__
@@ -141,21 +142,6 @@ INLINE bool any_bit(const vec_bits *v) {
     for (size_t i = 0; i < sizeof word / sizeof *word; i++) any |= word[i];
     return any != 0;
 }
-
-/* The lanes l + by, from the first again after the last. Numbers of lanes must be constants. */
-#define LANES_2(l, by) (l + by) % WIDTH, (l + by + 1) % WIDTH
-#define LANES_4(l, by) LANES_2(l, by), LANES_2(l + 2, by)
-#define LANES_8(l, by) LANES_4(l, by), LANES_4(l + 4, by)
-#define LANES_16(l, by) LANES_8(l, by), LANES_8(l + 8, by)
-#if defined __AVX512F__ && defined KN_REAL_IS_F32
-#define TURNED(v, by) __builtin_shufflevector(v, v, LANES_16(0, by))
-#elif defined __AVX512F__ || (defined __AVX2__ && defined KN_REAL_IS_F32)
-#define TURNED(v, by) __builtin_shufflevector(v, v, LANES_8(0, by))
-#elif defined __AVX2__ || defined KN_REAL_IS_F32
-#define TURNED(v, by) __builtin_shufflevector(v, v, LANES_4(0, by))
-#else
-#define TURNED(v, by) __builtin_shufflevector(v, v, LANES_2(0, by))
-#endif
 
 /* Lane l meets lane l + half, for halves of the lanes, of that half, and so on. */
 INLINE real join_lanes(kn__fold fold, vec acc[], int lanes, const vec_bits *nans) {
