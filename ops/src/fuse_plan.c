@@ -321,8 +321,8 @@ static bool is_sum(const kn__fused_step *s) {
     const kn__recipe *r = &s->recipe;
     const size_t bytes = s->job.in_bytes[0];
     return r->fold == KN__FOLD_SUM && r->shift == KN__SHIFT_NONE &&
-           r->finish == KN__FINISH_DIVIDE && !s->job.half_in[0] && s->to == s->job.dtype &&
-           kn__fused_rows(s->row) == 1 && (size_t)s->row * bytes % KN__LINK_LANES_BYTES == 0 &&
+           r->finish == KN__FINISH_DIVIDE && !s->job.half_in[0] && kn__fused_rows(s->row) == 1 &&
+           (size_t)s->row * bytes % KN__LINK_LANES_BYTES == 0 &&
            (size_t)s->row * bytes <= KN_FOLD_BLOCK_BYTES;
 }
 

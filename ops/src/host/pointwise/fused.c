@@ -90,7 +90,7 @@ static void link_operand(kn__link *l, kn__fused_links *links, int first, int i, 
         l->moves = !is_tile && j->in_bytes[k];
     } else if (!is_tile || !is_alone) { /* else: the element of the one row */
         l->stride = j->walk[k].step[0] != 0;
-        if (!is_tile && is_one_row(s, k)) return;
+        if (is_one_row(s, k)) return;
         uint8_t at = links->n_walked[first]++;
         links->walked[2 * first + at].step = (uint8_t)i;
         links->walked[2 * first + at].in = (uint8_t)k;
@@ -137,7 +137,7 @@ void kn__fused_links_make(kn__fused_links *links, const kn__fused *f) {
 static void *write_sum(const kn__fused_step *s, kn__tile tiles[], int64_t from, double sum) {
     void *y = result(s, tiles, from / s->row);
     const double v = sum / s->recipe.divisor;
-    if (s->to == KN_F32)
+    if (s->job.dtype == KN_F32)
         *(float *)y = (float)v;
     else
         *(double *)y = v;
