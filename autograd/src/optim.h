@@ -57,6 +57,8 @@ kn_status kn__optim_state_make(kn_tensor **out, const kn_tensor *like);
 /* Clips all gradients by their norm, and each by its own. */
 kn_status kn__clip(kn_optim *optim);
 kn_status kn__clip_each(kn_optim *optim);
+/* min(1, limit/√sum); NULL: the error is pending. */
+kn_tensor *kn__clip_scale(kn_tensor *sum, double limit);
 /* Makes the step's gradient scale min(1, limit/√sum), where the gradients are: nothing waits. */
 kn_status kn__clip_to(kn_optim *optim, kn_tensor *sum, double limit);
 /* The turn in which a parameter moves. */

@@ -9,8 +9,7 @@ static kn_tensor *rows_square_sum(kn_tensor *w) {
     return kn_sum_square(kn__rows_once(rows, rows->values), KN_ALL, false);
 }
 
-/* min(1, limit/√sum) */
-static kn_tensor *scale_to(kn_tensor *sum, double limit) {
+kn_tensor *kn__clip_scale(kn_tensor *sum, double limit) {
     kn_tensor *norm = kn_sqrt(sum);
     if (!norm) return NULL;
     kn_tensor *most = kn_filled_like(norm, limit), *one = kn_filled_like(norm, 1);
@@ -18,7 +17,7 @@ static kn_tensor *scale_to(kn_tensor *sum, double limit) {
 }
 
 kn_status kn__clip_to(kn_optim *optim, kn_tensor *sum, double limit) {
-    kn_tensor *scale = scale_to(sum, limit);
+    kn_tensor *scale = kn__clip_scale(sum, limit);
     kn_tensor *place = scale ? kn_tensor_view(optim->hyper, KN_SCALAR, SCALE) : NULL;
     if (!place) return kn_check();
     kn_attr_cast attr = {KN_F64};
@@ -90,7 +89,7 @@ static kn_status scale_make(kn_tensor **out, const kn_optim *optim, const kn__pa
     kn_tensor *g = kn__param_grad(p);
     if (!g->n) return KN_OK;
     kn_tensor *sum = p->is_sparse ? rows_square_sum(p->w) : kn_sum_square(g, KN_ALL, false);
-    kn_tensor *scale = scale_to(sum, optim->clip_each);
+    kn_tensor *scale = kn__clip_scale(sum, optim->clip_each);
     if (!scale) return kn_check();
     KN_TRY(kn_tensor_compute(scale));
     *out = kn_keep(scale);

@@ -51,11 +51,15 @@ static kn_status prepare(kn_optim *optim, const kn_tensor *w) {
     return KN_OK;
 }
 
-/* The smaller limit; both are of the same norm. */
-static kn_status clip(kn_optim *optim, kn_tensor *g) {
+/* *g: what clip_each leaves of it where both norms clip, as kn_optim_step has it. */
+static kn_status clip(kn_optim *optim, kn_tensor **g) {
     double all = optim->clip_norm, each = optim->clip_each;
-    double limit = all > 0 && !(each > 0 && each < all) ? all : each;
-    return limit > 0 ? kn__clip_to(optim, kn_sum_square(g, KN_ALL, false), limit) : KN_OK;
+    if (all > 0 && each > 0) {
+        kn_tensor *scale = kn__clip_scale(kn_sum_square(*g, KN_ALL, false), each);
+        *g = kn_mul(*g, scale);
+    }
+    double limit = all > 0 ? all : each;
+    return limit > 0 ? kn__clip_to(optim, kn_sum_square(*g, KN_ALL, false), limit) : KN_OK;
 }
 
 kn_status kn_optim_update(kn_optim *optim, kn_tensor *w, kn_tensor *g) {
@@ -64,7 +68,7 @@ kn_status kn_optim_update(kn_optim *optim, kn_tensor *w, kn_tensor *g) {
     KN_SCOPE("optim_step");
     KN_FRAME(.device = optim->set->device, .pool = optim->set->pool, .record = KN_OFF);
     KN_TRY(prepare(optim, w));
-    KN_TRY(clip(optim, g));
+    KN_TRY(clip(optim, &g));
     kn_optim_part part = {w, 0, w->n, 1, 1};
     kn_attr_optim attr = optim->attr;
     attr.part = &part;

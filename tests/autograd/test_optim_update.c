@@ -13,6 +13,10 @@ static kn_status sgd(kn_optim **out, kn_params *p) {
 static kn_status clipped(kn_optim **out, kn_params *p) {
     return kn_sgd_create(out, p, 0.1, &(kn_sgd_options){.clip_norm = 0.5});
 }
+/* Limits near 1e-6 tell which one is first. */
+static kn_status clipped_twice(kn_optim **out, kn_params *p) {
+    return kn_sgd_create(out, p, 1e5, &(kn_sgd_options){.clip_norm = 1e-6, .clip_each = 2e-6});
+}
 static kn_status momentum(kn_optim **out, kn_params *p) {
     return kn_momentum_create(out, p, 0.1, 0.9, NULL);
 }
@@ -74,12 +78,12 @@ static void steps_are_those_of_a_parameter(create_fn create) {
 
 static void a_tensor_moves_as_a_parameter(void **state) {
     (void)state;
-    static const create_fn all[] = {sgd,     clipped,  momentum, nesterov, adagrad,
-                                    rmsprop, adadelta, adam,     lamb};
+    static const create_fn all[] = {sgd,     clipped, clipped_twice, momentum, nesterov,
+                                    adagrad, rmsprop, adadelta,      adam,     lamb};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) steps_are_those_of_a_parameter(all[i]);
 }
 
-static void the_smaller_of_two_limits_clips(void **state) {
+static void two_limits_clip_one_after_the_other(void **state) {
     (void)state;
     KN_FRAME();
     static const kn_sgd_options options[] = {{.clip_norm = 5, .clip_each = 1},
@@ -97,6 +101,23 @@ static void the_smaller_of_two_limits_clips(void **state) {
         kn_optim_destroy(optim);
         kn_params_destroy(none);
     }
+}
+
+static void the_norm_of_all_is_of_what_each_leaves(void **state) {
+    (void)state;
+    KN_FRAME(.dtype = KN_F64);
+    const kn_sgd_options options = {.clip_norm = 1e-6, .clip_each = 1e-6};
+    kn_params *none = NULL;
+    kn_optim *optim = NULL;
+    assert_ok(kn_params_create(&none, &(kn_params_options){.dtype = KN_F64}));
+    assert_ok(kn_sgd_create(&optim, none, 1, &options));
+    kn_tensor *w = F64(KN_SHAPE(1), 0), *g = F64(KN_SHAPE(1), 3e-6);
+    assert_ok(kn_optim_update(optim, w, g));
+    /* 3e-6·1/4, then ·1/1.75 */
+    assert_close(ops_at(w, 0), -3e-6 / 4 / 1.75, 1e-9, 0);
+    assert_close(ops_at(g, 0), 3e-6, 0, 0);
+    kn_optim_destroy(optim);
+    kn_params_destroy(none);
 }
 
 static void the_state_and_the_rate_are_the_tensors(void **state) {
@@ -177,7 +198,8 @@ static void a_failed_update_leaves_the_optimiser_free(void **state) {
 
 int main(void) {
     return RUN_TESTS(
-        OPS_TEST(a_tensor_moves_as_a_parameter), OPS_TEST(the_smaller_of_two_limits_clips),
+        OPS_TEST(a_tensor_moves_as_a_parameter), OPS_TEST(two_limits_clip_one_after_the_other),
+        OPS_TEST(the_norm_of_all_is_of_what_each_leaves),
         OPS_TEST(the_state_and_the_rate_are_the_tensors), OPS_TEST(wrong_tensors_say_why),
         OPS_TEST(an_optimiser_without_state_keeps_to_its_tensor_too),
         OPS_TEST(a_failed_update_leaves_the_optimiser_free));

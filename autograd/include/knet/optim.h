@@ -22,7 +22,7 @@ typedef struct kn_optim kn_optim;
 /* Options of kn_sgd_create, kn_momentum_create and kn_nesterov_create. Gradients whose norm is
  * above a limit are multiplied by limit/(norm + 1e-6), as PyTorch does. An f32 norm above 1.8e19
  * counts as infinite: gradients that it clips become 0. clip_norm sums in the order of
- * kn_params_order. */
+ * kn_params_order. With both limits clip_each is first, and clip_norm is of what it leaves. */
 typedef struct kn_sgd_options {
     double weight_decay, clip_norm; /* clip_norm: of all gradients together; 0: off */
     double clip_each;               /* the norm of each parameter's gradient at most; 0: off */
@@ -93,9 +93,10 @@ KN_API KN_MUST_CHECK kn_status kn_optim_step(kn_optim *optim);
  *     KN_TRY(kn_adam_create(&adam, none, 1e-3, NULL));
  *     KN_TRY(kn_optim_update(adam, w, g));
  *
- * Both norms of the options clip g, which stays as it is. Errors: INVALID for an optimiser of
- * parameters; SHAPE where w and g differ, or w has another number of elements than the first; DTYPE
- * unless both are f32 or both f64; DEVICE where one is not on the device of the set. */
+ * Both norms of the options clip g, as in kn_optim_step; g stays as it is. Errors: INVALID for an
+ * optimiser of parameters; SHAPE where w and g differ, or w has another number of elements than the
+ * first; DTYPE unless both are f32 or both f64; DEVICE where one is not on the device of the set.
+ */
 KN_API KN_MUST_CHECK kn_status kn_optim_update(kn_optim *optim, kn_tensor *w, kn_tensor *g);
 /* Sets the learning rate, which is finite and 0 or more; else INVALID. */
 KN_API KN_MUST_CHECK kn_status kn_optim_lr(kn_optim *optim, double lr);
