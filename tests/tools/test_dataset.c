@@ -200,11 +200,13 @@ static void wrong_arrays_are_errors_with_their_shapes(void **state) {
     assert_fails(kn_dataset_create(&data, x, labels, -5), KN_ERR_INVALID, "n_classes -5");
     assert_fails(kn_dataset_create(&data, kn_ones(KN_SHAPE(0, 2)), NULL, 0), KN_ERR_SHAPE, "[0,2]");
     kn_tensor *y = kn_cast(kn_arange(0, 4, 1, KN_F32), KN_I64);
-    assert_fails(kn_dataset_create(&data, x, y, 3), KN_ERR_INVALID, "label 3 of sample 3");
+    assert_fails(kn_dataset_create(&data, x, y, 3), KN_ERR_INVALID,
+                 "label 3 of sample 3; it must be from 0 to 2");
     assert_fails(kn_dataset_create(&data, x, kn_neg(y), 0), KN_ERR_INVALID, "label -1 of sample 1");
     assert_fails(kn_dataset_create_sequences(&data, (const int64_t[]){1}, (const int64_t[]){0, 1},
                                              1, (const int64_t[]){INT64_MAX}),
-                 KN_ERR_INVALID, "label 9223372036854775807 of sample 0; no number of classes");
+                 KN_ERR_INVALID,
+                 "label 9223372036854775807 of sample 0; it must be from 0 to 9223372036854775806");
 }
 
 /* --- sequences --- */
@@ -263,7 +265,11 @@ static void wrong_sequences_are_errors(void **state) {
     assert_fails(kn_dataset_create_sequences(&data, values, falling, 2, NULL), KN_ERR_INVALID,
                  "offset 3 of sequence 2 is before 4");
     assert_fails(kn_dataset_create_sequences(&data, values, late, 2, NULL), KN_ERR_INVALID,
-                 "begin with 0");
+                 "offset[0] is 1; it must be 0");
+    assert_fails(kn_dataset_create_sequences(&data, values, offsets, 0, NULL), KN_ERR_INVALID,
+                 "n is 0; it must be 1 or more");
+    assert_fails(kn_dataset_create_sequences(&data, values, NULL, 2, NULL), KN_ERR_INVALID,
+                 "offset is NULL");
     assert_fails(kn_dataset_create_sequences(&data, NULL, (int64_t[]){0, 3}, 1, NULL),
                  KN_ERR_INVALID, "values is NULL, but the offsets end with 3");
 }

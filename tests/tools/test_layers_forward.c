@@ -103,6 +103,41 @@ static void an_error_of_a_group_names_its_path_once(void **state) {
     fixture_release(&f);
 }
 
+/* An activation that gives nothing, and says nothing. */
+static kn_tensor *act_none(kn_tensor *x) {
+    (void)x;
+    return NULL;
+}
+
+static void an_activation_without_a_result_is_an_error_of_its_layer(void **state) {
+    (void)state;
+    static const char text[] = "its activation gave no result";
+    char want[64];
+    fixture f = fixture_make();
+    kn_layer *block = kn_layer_sequential(f.net, "block");
+    kn_layer *layers[] = {
+        kn_layer_act(block, "act", act_none),
+        kn_layer_linear(block, "fc", 4, 4, &(kn_layer_linear_options){.act = act_none}),
+        kn_layer_layernorm(block, "norm", KN_SHAPE(4), &(kn_layer_norm_options){.act = act_none})};
+    KN_FRAME();
+    kn_tensor *x = kn_ones(KN_SHAPE(2, 4));
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
+        snprintf(want, sizeof want, "%s: %s", kn_layer_path(layers[i]), text);
+        assert_forward_fails(layers[i], x, KN_ERR_INVALID, want);
+        assert_forward_fails(f.net, x, KN_ERR_INVALID, "block.act: its activation");
+    }
+    kn_layer *bare = kn_layer_linear(f.net, "bare", 4, 4, NULL);
+    assert_null(kn_layer_forward_add(bare, NULL, x, x, act_none));
+    assert_fails(kn_check(), KN_ERR_INVALID, "bare: its activation gave no result");
+    kn_layer *conv = kn_layer_conv(f.net, "conv", 1, 1, KN_SHAPE(1, 1), NULL);
+    kn_layer *norm = kn_layer_batchnorm(f.net, "bn", 1, NULL);
+    kn_tensor *image = kn_ones(KN_SHAPE(1, 1, 2, 2));
+    assert_ok(kn_layer_freeze(f.net));
+    assert_null(kn_layer_forward_add(conv, norm, image, image, act_none));
+    assert_fails(kn_check(), KN_ERR_INVALID, "conv: its activation gave no result");
+    fixture_release(&f);
+}
+
 static void a_recurrent_forward_is_one_of_its_layer(void **state) {
     (void)state;
     fixture f = fixture_make();
@@ -197,6 +232,7 @@ static void a_skip_connection_in_a_slot_lives_to_its_end(void **state) {
 int main(void) {
     return RUN_TESTS(TEST(a_forward_that_recomputes_leaves_those_of_other_threads_alone),
                      TEST(an_error_of_a_group_names_its_path_once),
+                     TEST(an_activation_without_a_result_is_an_error_of_its_layer),
                      TEST(a_recurrent_forward_is_one_of_its_layer),
                      TEST(a_block_of_ones_own_draws_the_same_again),
                      TEST(a_skip_connection_in_a_slot_lives_to_its_end));

@@ -62,6 +62,12 @@ static int64_t longest_of(const int64_t offset[], int64_t n) {
     return longest;
 }
 
+kn_status kn__dataset_read_failed(kn_status status, const char *path) {
+    const kn_error why = *kn_last_error();
+    if (strncmp(why.message, path, strlen(path)) == 0) return status;
+    return KN_FAIL(status == KN_ERR_INVALID ? KN_ERR_FORMAT : status, "%s: %s", path, why.message);
+}
+
 kn_status kn_dataset_take(kn_dataset **out, kn_dataset *from, int64_t first, int64_t n) {
     if (!from || first < 0 || n < 1 || first > from->n - n)
         return KN_FAIL(KN_ERR_INVALID,
@@ -140,14 +146,12 @@ uint64_t kn_dataset_hash(const kn_dataset *d) {
 /* --- labels --- */
 
 static kn_status classes_find(int64_t *out, const int64_t labels[], int64_t n, int64_t least) {
-    int64_t most = -1;
+    int64_t most = -1, limit = least ? least : INT64_MAX;
     for (int64_t i = 0; i < n; i++) {
-        if (labels[i] < 0 || (least && labels[i] >= least) || labels[i] == INT64_MAX)
-            return KN_FAIL(KN_ERR_INVALID, "label %" PRId64 " of sample %" PRId64 "; %s", labels[i],
-                           i,
-                           least           ? "there are fewer classes"
-                           : labels[i] < 0 ? "none may be negative"
-                                           : "no number of classes is larger");
+        if (labels[i] < 0 || labels[i] >= limit)
+            return KN_FAIL(KN_ERR_INVALID,
+                           "label %" PRId64 " of sample %" PRId64 "; it must be from 0 to %" PRId64,
+                           labels[i], i, limit - 1);
         if (labels[i] > most) most = labels[i];
     }
     *out = least ? least : most + 1;
@@ -223,12 +227,14 @@ kn_status kn_dataset_create(kn_dataset **out, kn_tensor *x, kn_tensor *y, int64_
 /* --- sequences --- */
 
 static kn_status offsets_check(const int64_t offset[], int64_t n) {
-    if (n < 1 || !offset || offset[0] != 0)
+    if (!offset) return KN_FAIL(KN_ERR_INVALID, "kn_dataset_create_sequences: offset is NULL");
+    if (n < 1)
         return KN_FAIL(KN_ERR_INVALID,
-                       "kn_dataset_create_sequences: %" PRId64
-                       " sequences, offsets %s; offsets "
-                       "begin with 0",
-                       n, offset ? "from another number on" : "NULL");
+                       "kn_dataset_create_sequences: n is %" PRId64 "; it must be 1 or more", n);
+    if (offset[0] != 0)
+        return KN_FAIL(KN_ERR_INVALID,
+                       "kn_dataset_create_sequences: offset[0] is %" PRId64 "; it must be 0",
+                       offset[0]);
     for (int64_t i = 0; i < n; i++) {
         if (offset[i + 1] < offset[i])
             return KN_FAIL(KN_ERR_INVALID,

@@ -33,6 +33,10 @@ kn_status kn__dataset_label(kn_dataset *data, const int64_t labels[], int64_t le
 /* *out = data, or destroys it. */
 kn_status kn__dataset_give(kn_dataset **out, kn_dataset *data, kn_status status);
 
+/* Puts the file's name before the last error, unless it has it; INVALID of what a file holds
+ * becomes FORMAT. */
+kn_status kn__dataset_read_failed(kn_status status, const char *path);
+
 /* Orders the entries of a folder by the bytes of their names, in every locale; for scandir. */
 int kn__by_name(const struct dirent **a, const struct dirent **b);
 

@@ -122,8 +122,15 @@ static kn_status keras_give(kn_dataset **out, const kn__lists *read, kn_tensor *
     if (kn_tensor_numel(y) != read->n)
         return KN_FAIL(KN_ERR_FORMAT, "%s: %" PRId64 " reviews, %" PRId64 " labels", path, read->n,
                        kn_tensor_numel(y));
+    const int64_t *label = kn_data(y);
+    KN_TRY(kn_check());
+    for (int64_t i = 0; i < read->n; i++)
+        if (label[i] < 0 || label[i] > 1)
+            return KN_FAIL(KN_ERR_FORMAT,
+                           "%s: label %" PRId64 " of review %" PRId64 "; it must be 0 or 1", path,
+                           label[i], i);
     kn_status status = keras_words(&words, read, path);
-    if (status == KN_OK) status = reviews_give(out, &words, kn_data(y), o, UNKNOWN_KERAS);
+    if (status == KN_OK) status = reviews_give(out, &words, label, o, UNKNOWN_KERAS);
     kn__lists_release(&words);
     return status;
 }

@@ -19,12 +19,14 @@ static kn_tensor *labels_read(kn_file *f, const char *name) {
     return column ? kn_reshape(y, KN_SHAPE(s.dim[0])) : y;
 }
 
-static kn_status arrays_read(kn_dataset **out, kn_file *f, const char *x_name, const char *y_name) {
+static kn_status arrays_read(kn_dataset **out, kn_file *f, const char *path, const char *x_name,
+                             const char *y_name) {
     KN_FRAME(.device = kn_device_host(), .record = KN_OFF);
     kn_tensor *x = kn_file_read(f, x_name);
     kn_tensor *y = x && y_name ? labels_read(f, y_name) : NULL;
     KN_TRY(kn_check());
-    return kn_dataset_create(out, x, y, 0);
+    kn_status status = kn_dataset_create(out, x, y, 0);
+    return status < 0 ? kn__dataset_read_failed(status, path) : KN_OK;
 }
 
 kn_status kn_dataset_read_npz(kn_dataset **out, const char *path, const char *x_name,
@@ -32,7 +34,7 @@ kn_status kn_dataset_read_npz(kn_dataset **out, const char *path, const char *x_
     kn_file *f = NULL;
     if (!x_name) return KN_FAIL(KN_ERR_INVALID, "kn_dataset_read_npz: x_name is NULL");
     KN_TRY(kn_file_open(&f, path));
-    kn_status status = arrays_read(out, f, x_name, y_name);
+    kn_status status = arrays_read(out, f, path, x_name, y_name);
     kn_file_close(f);
     return status;
 }

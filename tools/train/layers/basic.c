@@ -250,7 +250,9 @@ typedef struct act {
     kn_layer_act_fn fn;
 } act;
 
-static kn_tensor *act_forward(kn_layer *layer, kn_tensor *x) { return ((act *)layer)->fn(x); }
+static kn_tensor *act_forward(kn_layer *layer, kn_tensor *x) {
+    return kn__layer_activated(((act *)layer)->fn, x);
+}
 kn_layer_act_fn kn__layer_act_of(const kn_layer *layer) { return ((const act *)layer)->fn; }
 const kn__layer_kind kn__layer_act_kind = {"kn_layer_act", sizeof(act), act_forward,
                                            .is_group = false};
@@ -312,11 +314,26 @@ static const kn__layer_kind maxpool_kind = {"kn_layer_maxpool", sizeof(pooling),
 static const kn__layer_kind avgpool_kind = {"kn_layer_avgpool", sizeof(pooling), avgpool_forward,
                                             .is_group = false};
 
+/* 0 is a default. */
+static bool steps_fit(const kn__layer_kind *kind, const char *name, const kn_pooling_options *o) {
+    const int64_t *value[] = {o->stride, o->padding, o->dilation};
+    static const char *const names[] = {"stride", "padding", "dilation"};
+    for (int i = 0; i < 9; i++) {
+        if (value[i / 3][i % 3] >= 0) continue;
+        kn__layer_fail(kind, name, KN_ERR_INVALID, "%s[%d] is %lld; it must be at least 0",
+                       names[i / 3], i % 3, (long long)value[i / 3][i % 3]);
+        return false;
+    }
+    return true;
+}
+
 static kn_layer *pooling_add(kn_layer *parent, const char *name, const kn__layer_kind *kind,
                              kn_shape window, const kn_pooling_options *options) {
     if (kn_pending()) return NULL;
     const uint64_t *r = options ? options->reserved : (const uint64_t[3]){0};
     if (!kn__layer_reserved(kind, name, (const uint64_t[4]){r[0], r[1], r[2]})) return NULL;
+    if (!window_fits(kind, name, window) || (options && !steps_fit(kind, name, options)))
+        return NULL;
     pooling *l = kn__layer_add(parent, name, kind);
     if (!l) return NULL;
     l->window = window;

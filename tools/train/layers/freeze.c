@@ -119,7 +119,8 @@ void kn_layer_thaw(kn_layer *root) {
 kn_tensor *kn__layer_sum(kn_layer *layer, kn_tensor *x, kn_tensor *around, kn_layer_act_fn act) {
     KN_TAPE_SCOPE(layer->name);
     KN_FRAME(.layout = 2);
-    return kn_keep(layer->kind->sum(layer, x, around, act));
+    kn_tensor *y = layer->kind->sum(layer, x, around, act);
+    return y ? kn_keep(y) : kn__layer_failed(layer);
 }
 
 kn_tensor *kn_layer_forward_add(kn_layer *layer, kn_layer *norm, kn_tensor *x, kn_tensor *around,
@@ -131,5 +132,7 @@ kn_tensor *kn_layer_forward_add(kn_layer *layer, kn_layer *norm, kn_tensor *x, k
         return kn__layer_sum(layer, x, around, act);
     kn_tensor *y = folds ? kn__layer_folded(layer, x) : kn_layer_forward(layer, x);
     if (norm && y && !folds) y = kn_layer_forward(norm, y);
-    return kn__layer_activated(act, y && around ? kn_add(y, around) : y);
+    if (!y) return NULL;
+    y = kn__layer_activated(act, around ? kn_add(y, around) : y);
+    return y ? y : kn__layer_failed(layer);
 }

@@ -175,7 +175,7 @@ static bool is_inner(const kn_layer *layer, const char *message) {
 }
 
 /* A layer's error is its ops': it only adds where that was. */
-static kn_tensor *forward_failed(const kn_layer *layer) {
+kn_tensor *kn__layer_failed(const kn_layer *layer) {
     kn_status status = kn_check();
     if (status == KN_OK) return NULL;
     kn_error why = *kn_last_error();
@@ -231,7 +231,7 @@ static kn_tensor *forward(kn_layer *layer, kn_tensor *x, kn__layer_run_fn run_fn
              .device = layer->device);
     if (layer->device && kn_tensor_device(x) != layer->device) x = kn_to(x, layer->device);
     kn_tensor *y = x ? run_fn(layer, x, ctx) : NULL;
-    if (!y) y = forward_failed(layer);
+    if (!y) y = kn__layer_failed(layer);
     if (in_blocks && !layer->parent && y && kn_tensor_compute(y) < 0)
         return kn_error_defer(kn_last_error()->status);
     return kn_keep(y);
@@ -262,6 +262,12 @@ static bool is_null(const kn_layer *layer, const char *who) {
 
 void kn_layer_mode_set(kn_layer *layer, kn_layer_mode mode) {
     if (is_null(layer, "kn_layer_mode_set")) return;
+    if ((int)mode < KN_LAYER_AUTO || mode > KN_LAYER_EVAL) {
+        (void)KN_FAIL_NULL(KN_ERR_INVALID,
+                           "kn_layer_mode_set: %s: mode %d; it must be from %d to %d", layer->path,
+                           (int)mode, KN_LAYER_AUTO, KN_LAYER_EVAL);
+        return;
+    }
     layer->mode = mode;
     for (kn_layer *child = layer->first; child; child = child->next) kn_layer_mode_set(child, mode);
 }

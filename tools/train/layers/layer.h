@@ -73,10 +73,14 @@ void *kn__layer_undo(kn_layer *layer);
 kn_tensor *kn__layer_param_add(kn_layer *layer, const char *name, kn_shape shape, kn_init init);
 /* Adds state of the parameters' device and dtype, filled with the value. NULL: as above. */
 kn_tensor *kn__layer_state_add(kn_layer *layer, const char *name, kn_shape shape, double value);
-/* act(y); NULL: none. */
+/* act(y); act NULL: y. */
 static inline kn_tensor *kn__layer_activated(kn_layer_act_fn act, kn_tensor *y) {
-    return act && y ? act(y) : y;
+    if (!act || !y) return y;
+    kn_tensor *z = act(y);
+    return z ? z : KN_FAIL_NULL(KN_ERR_INVALID, "its activation gave no result");
 }
+/* Puts the layer's path before the pending error; returns NULL. */
+kn_tensor *kn__layer_failed(const kn_layer *layer);
 /* The root's generator, created at the first call. NULL: the error is pending. */
 kn_rng *kn__layer_rng(kn_layer *layer);
 /* Whether this thread's backward makes a forward again: state keeps what the first one wrote. */

@@ -60,7 +60,11 @@ kn_layer *kn__layer_rnn_init(kn_layer *parent, const char *name, int64_t n_in,
                               "lengths, states and rng are of a forward: see "
                               "kn_layer_rnn_forward");
     int64_t n = kn_rnn_params(n_in, options);
-    if (n < 0) return NULL;
+    if (n < 0) {
+        kn_status status = kn_check();
+        const kn_error why = *kn_last_error();
+        return kn__layer_fail(&recurrent_kind, name, status, "%s", why.message);
+    }
     recurrent *l = kn__layer_add(parent, name, &recurrent_kind);
     if (!l) return NULL;
     if (bound <= 0) bound = 1 / sqrt((double)options->hidden);

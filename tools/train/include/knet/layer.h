@@ -51,7 +51,8 @@ KN_API void kn_layer_destroy(kn_layer *root);
 KN_API kn_tensor *kn_layer_forward(kn_layer *layer, kn_tensor *x);
 
 /* --- layers with parameters --- */
-/* An activation, by its op: kn_relu, kn_tanh, kn_gelu, … */
+/* An activation, by its op: kn_relu, kn_tanh, kn_gelu, …, or one of your own. NULL without an error
+ * is INVALID. */
 typedef kn_tensor *(*kn_layer_act_fn)(kn_tensor *x);
 /* Options of kn_layer_linear and kn_layer_embedding; may be NULL. */
 typedef struct kn_layer_linear_options {
@@ -201,7 +202,8 @@ typedef enum kn_layer_mode {
     KN_LAYER_TRAIN,    /* always */
     KN_LAYER_EVAL      /* never */
 } kn_layer_mode;
-/* Sets the mode of the layer and of all layers in it. INVALID if layer is NULL. */
+/* Sets the mode of the layer and of all layers in it. INVALID if layer is NULL, or for a mode that
+ * there isn't; nothing is set then. */
 KN_API void kn_layer_mode_set(kn_layer *layer, kn_layer_mode mode);
 /* The mode of the layer. */
 KN_API kn_layer_mode kn_layer_mode_get(const kn_layer *layer);
