@@ -117,8 +117,12 @@ train)
     want 2 "$knet" train $model --synthetic --capture; err_has "--capture does not apply to $model: its step reads data on the host"
     want 2 "$knet" bench $model --capture;             err_has "--capture does not apply to $model: its step reads data on the host"
   done
-  want 2 "$knet" train linear;                           err_has 'linear reads no files; use --synthetic'
-  want 2 "$knet" eval linear --weights t.st;             err_has 'linear reads no files; use --synthetic'
+  want 2 "$knet" train tagger;                           err_has 'tagger reads no files; use --synthetic'
+  want 2 "$knet" eval tagger --weights t.st;             err_has 'tagger reads no files; use --synthetic'
+  seq 200 | awk '{ for (i = 0; i < 13; i++) printf "%d,", ($1 * (i + 7)) % 31; print $1 % 31 }' >table
+  want 0 "$knet" train linear --data table --batch 20 --quiet; out_has '^loss [0-9.]+  test loss [0-9.]+ '
+  want 1 "$knet" train linear --data text;               err_has 'text: .*; Boston housing is https://'
+  want 1 "$knet" train vgg_cifar --data none;            err_has 'none: No such file.*; https://www.cs.toronto.edu'
   no_data='gru_imdb has no default data; give --data FILE or --synthetic'
   want 2 "$knet" train gru_imdb;                         err_has "$no_data"
   for command in eval predict; do

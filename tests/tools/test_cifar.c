@@ -85,7 +85,7 @@ static void labels_of_cifar100_are_the_fine_ones(void **state) {
     kn_loader_destroy(test);
     options.split = KN_TRAIN;
     assert_fails(kn_loader_create(&test, dir, &options), KN_ERR_IO,
-                 "train.bin: No such file or directory. https://www.cs.toronto.edu");
+                 "train.bin: No such file or directory; https://www.cs.toronto.edu");
     files_remove(dir);
 }
 

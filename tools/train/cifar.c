@@ -50,11 +50,7 @@ bool kn__cifar_is_there(const char *dir) { return variant_find(dir) != NULL; }
 /* The number of records in a file. */
 static kn_status records_count(int64_t *out, const char *path, int64_t record_bytes) {
     struct stat st;
-    if (stat(path, &st) != 0)
-        return KN_FAIL(KN_ERR_IO,
-                       "%s: %s. https://www.cs.toronto.edu/~kriz/cifar.html has the binary "
-                       "versions of CIFAR-10 and CIFAR-100",
-                       path, strerror(errno));
+    if (stat(path, &st) != 0) return KN_FAIL(KN_ERR_IO, "%s: %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode)) return KN_FAIL(KN_ERR_IO, "%s: not a regular file", path);
     if (st.st_size == 0 || st.st_size % record_bytes)
         return KN_FAIL(KN_ERR_FORMAT,

@@ -64,8 +64,17 @@ static int64_t longest_of(const int64_t offset[], int64_t n) {
 
 kn_status kn__dataset_read_failed(kn_status status, const char *path) {
     const kn_error why = *kn_last_error();
-    if (strncmp(why.message, path, strlen(path)) == 0) return status;
-    return KN_FAIL(status == KN_ERR_INVALID ? KN_ERR_FORMAT : status, "%s: %s", path, why.message);
+    bool is_named = strncmp(why.message, path, strlen(path)) == 0;
+    kn_status of_file = status == KN_ERR_INVALID ? KN_ERR_FORMAT : status;
+    return is_named ? KN_FAIL(of_file, "%s", why.message)
+                    : KN_FAIL(of_file, "%s: %s", path, why.message);
+}
+
+kn_status kn__dataset_where(kn_status status, const char *where) {
+    if (!where || (status != KN_ERR_IO && status != KN_ERR_FORMAT)) return status;
+    const kn_error why = *kn_last_error();
+    if (strstr(why.message, "https://")) return status;
+    return KN_FAIL(status, "%.1400s; %s", why.message, where);
 }
 
 kn_status kn_dataset_take(kn_dataset **out, kn_dataset *from, int64_t first, int64_t n) {

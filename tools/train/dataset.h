@@ -37,6 +37,20 @@ kn_status kn__dataset_give(kn_dataset **out, kn_dataset *data, kn_status status)
  * becomes FORMAT. */
 kn_status kn__dataset_read_failed(kn_status status, const char *path);
 
+/* Puts the place where to get a file after the last error, if it is one of a missing or wrong file
+ * and names no place itself. where NULL: nothing. Returns status. */
+kn_status kn__dataset_where(kn_status status, const char *where);
+#define KN__FROM_MNIST                                                                             \
+    "MNIST is https://ossci-datasets.s3.amazonaws.com/mnist/train-images-idx3-ubyte.gz, and "      \
+    "there "                                                                                       \
+    "train-labels-idx1-ubyte.gz, t10k-images-idx3-ubyte.gz and t10k-labels-idx1-ubyte.gz"
+#define KN__FROM_CIFAR                                                                             \
+    "https://www.cs.toronto.edu/~kriz/cifar.html has the binary versions of CIFAR-10 and "         \
+    "CIFAR-100"
+#define KN__FROM_IMDB                                                                              \
+    "the NPZ file is https://storage.googleapis.com/tensorflow/tf-keras-datasets/imdb.npz, the "   \
+    "folder of https://ai.stanford.edu/~amaas/data/sentiment"
+
 /* Orders the entries of a folder by the bytes of their names, in every locale; for scandir. */
 int kn__by_name(const struct dirent **a, const struct dirent **b);
 

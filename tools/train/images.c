@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "cifar.h"
+#include "dataset.h"
 #include "idx.h"
 
 static kn_status dir_check(const char *dir) {
@@ -71,10 +72,12 @@ kn_status kn__images_read(kn__images *out, const char *dir, kn_split split) {
     kn__idx images = {0}, labels = {0};
     kn_status status = KN_OK;
     KN_TRY(dir_check(dir));
-    if (kn__cifar_is_there(dir)) return kn__cifar_read(out, dir, split);
+    if (kn__cifar_is_there(dir))
+        return kn__dataset_where(kn__cifar_read(out, dir, split), KN__FROM_CIFAR);
     bool are_there = kn__images_are_there(dir);
     status = pair_find(images_path, labels_path, dir, split);
-    if (status < 0) return are_there ? status : none_found(status);
+    if (status < 0)
+        return are_there ? kn__dataset_where(status, KN__FROM_MNIST) : none_found(status);
     KN_TRY_GOTO(status, kn__idx_read(&images, images_path, 3));
     KN_TRY_GOTO(status, kn__idx_read(&labels, labels_path, 1));
     if (images.dim[0] != labels.dim[0]) {
@@ -100,7 +103,7 @@ kn_status kn__images_read(kn__images *out, const char *dir, kn_split split) {
 cleanup:
     kn__idx_release(&images);
     kn__idx_release(&labels);
-    return status;
+    return kn__dataset_where(status, KN__FROM_MNIST);
 }
 
 enum { SIDE = 28, CELL = 4, CELLS = SIDE / CELL, CLASSES = 10, CHUNK = 500 };

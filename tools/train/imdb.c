@@ -12,10 +12,6 @@
 #include "checked.h"
 #include "dataset.h"
 
-#define WHERE                                                                                      \
-    "the NPZ file is https://storage.googleapis.com/tensorflow/tf-keras-datasets/imdb.npz, the "   \
-    "folder of https://ai.stanford.edu/~amaas/data/sentiment"
-
 /* --- a text --- */
 
 static kn_status text_cut(kn_dataset *d, int64_t *index, int64_t n_index, int64_t length,
@@ -142,10 +138,11 @@ static kn_status keras_read(kn_dataset **out, kn_file *f, const char *path, kn_s
     kn_tensor *x = kn_file_read_bytes(f, x_name);
     kn_tensor *y = x ? kn_file_read(f, split == KN_TEST ? "y_test" : "y_train") : NULL;
     if (y) y = kn_cast(y, KN_I64);
-    KN_TRY(kn_check());
+    kn_status status = kn_check();
+    if (status < 0) return kn__dataset_read_failed(status, path); /* another file's arrays */
     kn__lists lists = {0};
     KN_TRY(kn__lists_read(&lists, kn_data(x), (size_t)kn_tensor_numel(x), path));
-    kn_status status = keras_give(out, &lists, y, o, path);
+    status = keras_give(out, &lists, y, o, path);
     kn__lists_release(&lists);
     return status;
 }
@@ -214,8 +211,8 @@ static kn_status folder_read(reviews *r, const char *dir, int64_t label) {
     struct dirent **files = NULL;
     char path[PATH_MAX + NAME_MAX + 1]; /* what the compiler can prove to suffice */
     int n = scandir(dir, &files, is_text, kn__by_name);
-    if (n < 0) return KN_FAIL(KN_ERR_IO, "%s: %s; " WHERE, dir, strerror(errno));
-    kn_status status = n ? KN_OK : KN_FAIL(KN_ERR_FORMAT, "%s: no .txt files; " WHERE, dir);
+    if (n < 0) return KN_FAIL(KN_ERR_IO, "%s: %s", dir, strerror(errno));
+    kn_status status = n ? KN_OK : KN_FAIL(KN_ERR_FORMAT, "%s: no .txt files", dir);
     for (int i = 0; i < n; i++) {
         char *text = NULL;
         size_t n_bytes = 0;
@@ -271,21 +268,26 @@ static kn_status raw_read(kn_dataset **out, const char *dir, kn_split split,
     return status;
 }
 
+static kn_status read_either(kn_dataset **out, const char *path, kn_split split,
+                             const kn_imdb_options *o) {
+    struct stat st;
+    kn_file *f = NULL;
+    if (stat(path, &st) != 0) return KN_FAIL(KN_ERR_IO, "%s: %s", path, strerror(errno));
+    if (S_ISDIR(st.st_mode)) return raw_read(out, path, split, o);
+    KN_TRY(kn_file_open(&f, path));
+    kn_status status = keras_read(out, f, path, split, o);
+    kn_file_close(f);
+    return status;
+}
+
 kn_status kn_dataset_read_imdb(kn_dataset **out, const char *path, kn_split split,
                                const kn_imdb_options *options) {
     kn_imdb_options o = options ? *options : (kn_imdb_options){0};
-    struct stat st;
-    kn_file *f = NULL;
     if (!path) return KN_FAIL(KN_ERR_INVALID, "kn_dataset_read_imdb: path is NULL");
     for (int i = 0; i < 4; i++)
         if (o.reserved[i]) return KN_FAIL(KN_ERR_INVALID, "kn_imdb_options: reserved is not zero");
     if (o.words < 0 || o.length < 0 || (o.words && o.words < 3))
         return KN_FAIL(KN_ERR_INVALID, "kn_dataset_read_imdb: words %" PRId64 ", length %" PRId64,
                        o.words, o.length);
-    if (stat(path, &st) != 0) return KN_FAIL(KN_ERR_IO, "%s: %s; " WHERE, path, strerror(errno));
-    if (S_ISDIR(st.st_mode)) return raw_read(out, path, split, &o);
-    KN_TRY(kn_file_open(&f, path));
-    kn_status status = keras_read(out, f, path, split, &o);
-    kn_file_close(f);
-    return status;
+    return kn__dataset_where(read_either(out, path, split, &o), KN__FROM_IMDB);
 }

@@ -1,4 +1,5 @@
 /* Knet.jl's CIFAR-10 network with batch normalization in place of biases. */
+#include "dataset.h"
 #include "model.h"
 
 static void conv(kn_layer *net, const char *name, int64_t n_in, int64_t n_out) {
@@ -47,6 +48,7 @@ const kn_model_kind kn__cifar_bn = {
     .predict = predict,
     .facts = &(const kn_model_facts){.n_params = 434506,
                                      .data = "CIFAR-10",
+                                     .source = KN__FROM_CIFAR,
                                      .x = {{3, 32, 32}, 3},
                                      .n_classes = 10,
                                      .batch = 64,

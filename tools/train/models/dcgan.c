@@ -173,4 +173,7 @@ const kn_model_kind kn__dcgan = {
                                      .lr = 2e-4,
                                      .optim = optim,
                                      .made = made_discs,
-                                     .read = read_images}};
+                                     .read = read_images,
+                                     .source = "CelebA is at https://mmlab.ie.cuhk.edu.hk/projects/"
+                                               "CelebA.html; its images lie in train/CLASS, of one "
+                                               "class"}};

@@ -111,6 +111,7 @@ const kn_model_kind kn__densenet121_imagenet = {
     .predict = predict,
     .facts = &(const kn_model_facts){.n_params = 7978856,
                                      .data = "ImageNet, 224x224 pixels",
+                                     .source = KN__FROM_IMAGENET,
                                      .x = {{3, 224, 224}, 3},
                                      .n_classes = 1000,
                                      .batch = 8,

@@ -71,6 +71,7 @@ const kn_model_kind kn__gpt = {
     .loss = loss,
     .facts = &(const kn_model_facts){.n_params = 818176,
                                      .data = "tiny Shakespeare, 65 characters, 64 at a time",
+                                     .source = KN__FROM_SHAKESPEARE,
                                      .x = {{64}, 1},
                                      .words = 65,
                                      .batch = 12,

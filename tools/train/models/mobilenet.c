@@ -75,6 +75,7 @@ const kn_model_kind kn__mobilenet_v2 = {
     .predict = predict,
     .facts = &(const kn_model_facts){.n_params = 3504872,
                                      .data = "ImageNet, 224x224 pixels",
+                                     .source = KN__FROM_IMAGENET,
                                      .x = {{3, 224, 224}, 3},
                                      .n_classes = 1000,
                                      .batch = 8,

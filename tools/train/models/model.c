@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dataset.h"
 #include "layers/replays.h"
 #include "mix.h"
 #include "text.h"
@@ -235,11 +236,12 @@ kn_status kn_model_data_read(kn_dataset **out, const kn_model_kind *kind, const 
     if (!path && f->path && !*f->path)
         return KN_FAIL(KN_ERR_INVALID, "the model %s has no default data; give a path", kind->name);
     if (!path) path = f->path ? f->path : KN__FASHION;
-    if (f->read) return f->read(out, f, path, split);
-    if (f->made)
+    if (!f->read && f->made)
         return KN_FAIL(KN_ERR_UNSUPPORTED, "the model %s reads no files; use made-up data",
                        kind->name);
-    return kn_dataset_read_images(out, path, split);
+    return kn__dataset_where(
+        f->read ? f->read(out, f, path, split) : kn_dataset_read_images(out, path, split),
+        f->source);
 }
 
 kn_status kn_model_optim_create(kn_optim **out, const kn_model *model, double lr) {

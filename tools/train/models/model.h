@@ -130,8 +130,19 @@ kn_status kn__read_words(kn_dataset **out, const kn_model_facts *facts, const ch
                          kn_split split);
 kn_status kn__read_reviews(kn_dataset **out, const kn_model_facts *facts, const char *path,
                            kn_split split);
+/* A CSV file of as many numbers a row as facts->x, and one to predict; each of the former gets mean
+ * 0 and standard deviation 1. */
+kn_status kn__read_rows(kn_dataset **out, const kn_model_facts *facts, const char *path,
+                        kn_split split);
 /* The text of kn__read_characters where --data is absent: every Debian system has it. */
 #define KN__CORPUS "/usr/share/common-licenses/GPL-3"
 #define KN__FASHION "/usr/share/datasets/fashion-mnist"
+/* Where to get the data of several models. */
+#define KN__FROM_IMAGENET                                                                          \
+    "ImageNet is at https://image-net.org/download.php; its images lie in train/CLASS and "        \
+    "test/CLASS"
+#define KN__FROM_SHAKESPEARE                                                                       \
+    "tiny Shakespeare is https://raw.githubusercontent.com/karpathy/char-rnn/master/data/"         \
+    "tinyshakespeare/input.txt; any text will do"
 
 #endif

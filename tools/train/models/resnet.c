@@ -100,6 +100,7 @@ static kn_tensor *predict(void *model, kn_layer *net, const kn_batch *batch) {
         .predict = predict,                                                                        \
         .facts = &(const kn_model_facts){.n_params = n_params_,                                    \
                                          .data = "ImageNet, 224x224 pixels",                       \
+                                         .source = KN__FROM_IMAGENET,                              \
                                          .published = published_,                                  \
                                          .x = {{3, 224, 224}, 3},                                  \
                                          .n_classes = 1000,                                        \

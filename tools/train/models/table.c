@@ -1,4 +1,5 @@
 /* Linear and softmax regression. */
+#include "dataset.h"
 #include "model.h"
 
 static kn_status init(void *model, kn_layer *net) { /* x [B,…] → [B,n_out] */
@@ -33,7 +34,11 @@ const kn_model_kind kn__linear = {
         .optimizer = "sgd",
         .lr = 0.1,
         .optim = kn__optim_sgd,
-        .made = kn__made_line}};
+        .made = kn__made_line,
+        .read = kn__read_rows,
+        .path = "",
+        .source = "Boston housing is https://raw.githubusercontent.com/selva86/datasets/master/"
+                  "BostonHousing.csv"}};
 
 const kn_model_kind kn__softmax = {
     .name = "softmax",
@@ -45,6 +50,7 @@ const kn_model_kind kn__softmax = {
     .facts = &(const kn_model_facts){
         .n_params = 7850,
         .data = "MNIST, 28x28 pixels",
+        .source = KN__FROM_MNIST,
         .published = "10 epochs on a GRID K520: Knet 2.35 s, Theano 1.40, Torch 2.88, "
                      "Caffe 2.45, TensorFlow 5.57",
         .x = {{1, 28, 28}, 3},

@@ -1,4 +1,5 @@
 /* A variational autoencoder: Kingma and Welling 2014, of the sizes of PyTorch's example. */
+#include "dataset.h"
 #include "model.h"
 
 static kn_status init(void *model, kn_layer *net) {
@@ -57,6 +58,7 @@ const kn_model_kind kn__vae = {
     .loss = loss,
     .facts = &(const kn_model_facts){.n_params = 652824,
                                      .data = "MNIST, 28x28 pixels",
+                                     .source = KN__FROM_MNIST,
                                      .x = {{1, 28, 28}, 3},
                                      .n_classes = 10,
                                      .batch = 128,

@@ -2,6 +2,7 @@
  * of ilkarman/DeepLearningFrameworks. */
 #include <stdio.h>
 
+#include "dataset.h"
 #include "model.h"
 
 static void conv3(kn_layer *net, const char *name, int64_t n_in, int64_t n_out, kn_init weight,
@@ -53,6 +54,7 @@ const kn_model_kind kn__vgg_cifar = {
     .facts = &(const kn_model_facts){
         .n_params = 3441592,
         .data = "CIFAR-10",
+        .source = KN__FROM_CIFAR,
         .published = "10 epochs on a K80: MXNet 145 s, Knet 159, Chainer 162, PyTorch 169, "
                      "TensorFlow 173; accuracy 76 to 79 %",
         .x = {{3, 32, 32}, 3},
@@ -99,6 +101,7 @@ const kn_model_kind kn__vgg16 = {
     .predict = predict,
     .facts = &(const kn_model_facts){.n_params = 138357544,
                                      .data = "ImageNet, 224x224 pixels",
+                                     .source = KN__FROM_IMAGENET,
                                      .x = {{3, 224, 224}, 3},
                                      .n_classes = 1000,
                                      .batch = 4,

@@ -1,0 +1,215 @@
+/* Errors of data sets: the file, the value, and where to get the right one; the table of the model
+ * `linear`. */
+#include <knet/file.h>
+#include <knet/models.h>
+#include <math.h>
+
+#include "files.h"
+#include "stored_zip.h"
+#include "test.h"
+
+static char dir[FILES_PATH_MAX];
+static char path[2 * FILES_PATH_MAX];
+
+static int dir_setup(void **state) {
+    (void)state;
+    files_dir_make(dir);
+    return 0;
+}
+
+static int dir_teardown(void **state) {
+    (void)state;
+    files_remove(dir);
+    return 0;
+}
+
+static const char *file(const char *name, const void *data, size_t n_bytes) {
+    files_write(dir, name, data, n_bytes, true);
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return path;
+}
+
+/* --- where to get the data --- */
+
+static void assert_says_where(const kn_model_kind *kind, const char *from, const char *text) {
+    for (kn_split split = KN_TRAIN; split <= KN_TEST; split++) {
+        kn_dataset *data = NULL;
+        kn_status status = kn_model_data_read(&data, kind, from, split);
+        if (status != KN_ERR_IO && status != KN_ERR_FORMAT)
+            fail_msg("%s: status %d: %s", kind->name, status, kn_last_error()->message);
+        assert_null(data);
+        test_assert_message(from, __FILE__, __LINE__);
+        test_assert_message(text, __FILE__, __LINE__);
+    }
+}
+
+static void a_model_without_its_data_says_where_to_get_them(void **state) {
+    (void)state;
+    int n = 0;
+    for (int i = 0; kn_model_kind_at(i); i++) {
+        const kn_model_kind *kind = kn_model_kind_at(i);
+        if (!kind->facts->read && kind->facts->made) continue;
+        assert_non_null(kind->facts->source);
+        assert_non_null(strstr(kind->facts->source, "https://"));
+        assert_says_where(kind, "/nonexistent", kind->facts->source);
+        assert_says_where(kind, file("damaged", "\x93", 1), "https://");
+        n++;
+    }
+    assert_true(n > 15);
+}
+
+static void a_text_by_a_vocabulary_says_it_too(void **state) {
+    (void)state;
+    kn_dataset *data = NULL;
+    const kn_model_kind *kind = kn_model_kind_find("lstm_lm");
+    assert_fails(kn_model_data_read_text(&data, kind, "/nonexistent", KN_TRAIN, NULL), KN_ERR_IO,
+                 "/nonexistent: No such file or directory; Penn Treebank is https://");
+}
+
+static void wrong_images_say_where_right_ones_are(void **state) {
+    (void)state;
+    kn_dataset *data = NULL;
+    files_write(dir, "train-images-idx3-ubyte", "x", 1, true);
+    assert_fails(kn_dataset_read_images(&data, dir, KN_TRAIN), KN_ERR_IO, "no file of labels");
+    test_assert_message("MNIST is https://", __FILE__, __LINE__);
+    files_write(dir, "train-labels-idx1-ubyte", "x", 1, true);
+    assert_fails(kn_dataset_read_images(&data, dir, KN_TRAIN), KN_ERR_FORMAT, "truncated: 1 bytes");
+    test_assert_message("MNIST is https://", __FILE__, __LINE__);
+    files_write(dir, "test_batch.bin", "x", 1, true);
+    assert_fails(kn_dataset_read_images(&data, dir, KN_TEST), KN_ERR_FORMAT, "1 bytes; the size");
+    test_assert_message("https://www.cs.toronto.edu", __FILE__, __LINE__);
+    assert_null(data);
+}
+
+/* --- the value and the file --- */
+
+static void labels_of_a_file_are_errors_with_its_name(void **state) {
+    (void)state;
+    kn_dataset *data = NULL;
+    char want[3 * FILES_PATH_MAX];
+    KN_FRAME();
+    kn_tensor *x = kn_ones(KN_SHAPE(3, 2));
+    kn_tensor *y = kn_tensor_from((const int64_t[]){0, 1, -7}, KN_I64, KN_SHAPE(3));
+    const kn_named arrays[] = {{"x", x}, {"y", y}, {"short", kn_ones(KN_SHAPE(2))}};
+    snprintf(path, sizeof path, "%s/set.npz", dir);
+    assert_ok(kn_npz_save(path, arrays, 3, NULL));
+    snprintf(want, sizeof want, "%s: label -7 of sample 2; it must be from 0 to ", path);
+    assert_fails(kn_dataset_read_npz(&data, path, "x", "y"), KN_ERR_FORMAT, want);
+    snprintf(want, sizeof want, "%s: kn_dataset_create: x [3,2], y [2]", path);
+    assert_fails(kn_dataset_read_npz(&data, path, "x", "short"), KN_ERR_SHAPE, want);
+    assert_null(data);
+}
+
+/* An NPY file of n elements; returns its bytes. */
+static size_t npy_make(uint8_t *out, const char *descr, int n, const void *data, size_t n_bytes) {
+    char head[118];
+    int length = snprintf(head, sizeof head,
+                          "{'descr': '%s', 'fortran_order': False, 'shape': (%d,), }", descr, n);
+    memset(head + length, ' ', sizeof head - (size_t)length);
+    head[sizeof head - 1] = '\n';
+    memcpy(out, "\x93NUMPY\x01\0v\0", 10); /* v: 118 */
+    memcpy(out + 10, head, sizeof head);
+    memcpy(out + 128, data, n_bytes);
+    return 128 + n_bytes;
+}
+
+/* Two reviews, and n numbers in an array of another name. */
+static const char *imdb_file(const char *name, const char *numbers, int n, const int64_t values[]) {
+    static const char lists[] =
+        "\x80\x02](](K\x05M\x01\x02"
+        "e](K\x07"
+        "ee.";
+    uint8_t x[256], y[256], npz[1024];
+    size_t x_bytes = npy_make(x, "|O", 2, lists, sizeof lists - 1);
+    size_t y_bytes = npy_make(y, "<i8", n, values, (size_t)n * sizeof *values);
+    const stored_member arrays[] = {{"x_train.npy", x, x_bytes}, {numbers, y, y_bytes}};
+    return file(name, npz, stored_zip(npz, arrays, 2));
+}
+
+static void reviews_with_other_labels_are_errors(void **state) {
+    (void)state;
+    kn_dataset *data = NULL;
+    const char *at = imdb_file("good.npz", "y_train.npy", 2, (int64_t[]){1, 0});
+    assert_ok(kn_dataset_read_imdb(&data, at, KN_TRAIN, NULL));
+    assert_int_equal(kn_dataset_size(data), 2);
+    assert_int_equal(kn_dataset_classes(data), 2);
+    kn_dataset_destroy(data);
+    data = NULL;
+    at = imdb_file("two.npz", "y_train.npy", 2, (int64_t[]){1, 2});
+    assert_fails(kn_dataset_read_imdb(&data, at, KN_TRAIN, NULL), KN_ERR_FORMAT,
+                 "two.npz: label 2 of review 1; it must be 0 or 1");
+    at = imdb_file("few.npz", "y_train.npy", 1, (int64_t[]){1});
+    assert_fails(kn_dataset_read_imdb(&data, at, KN_TRAIN, NULL), KN_ERR_FORMAT,
+                 "few.npz: 2 reviews, 1 labels");
+    at = imdb_file("other.npz", "labels.npy", 2, (int64_t[]){1, 0});
+    assert_fails(kn_dataset_read_imdb(&data, at, KN_TRAIN, NULL), KN_ERR_FORMAT, "y_train");
+    test_assert_message("other.npz: ", __FILE__, __LINE__);
+    test_assert_message("https://storage.googleapis.com", __FILE__, __LINE__);
+    assert_null(data);
+}
+
+/* --- the table of `linear` --- */
+
+enum { ROWS = 40, COLUMNS = 13 };
+
+/* Column k of row i is 100·k + i, but for the last one before the target, which is 5. */
+static const char *table_file(int columns) {
+    char text[ROWS * COLUMNS * 8];
+    size_t n = 0;
+    for (int i = 0; i < ROWS; i++) {
+        for (int k = 0; k < columns; k++)
+            n += (size_t)snprintf(text + n, sizeof text - n, "%d,",
+                                  k == columns - 1 ? 5 : 100 * k + i);
+        n += (size_t)snprintf(text + n, sizeof text - n, "%d\n", 3 * i);
+    }
+    return file("table.csv", text, n);
+}
+
+static void a_table_has_columns_of_mean_0_and_deviation_1(void **state) {
+    (void)state;
+    const kn_model_kind *linear = kn_model_kind_find("linear");
+    const char *at = table_file(COLUMNS);
+    double sum = 0, square = 0, target = 0;
+    int64_t n = 0;
+    for (kn_split split = KN_TRAIN; split <= KN_TEST; split++) {
+        kn_dataset *data = NULL;
+        assert_ok(kn_model_data_read(&data, linear, at, split));
+        assert_int_equal(kn_dataset_size(data), split == KN_TRAIN ? 36 : 4);
+        KN_FRAME();
+        const float *x = kn_data(kn_dataset_x(data)), *y = kn_data(kn_dataset_y(data));
+        for (int64_t i = 0; i < kn_dataset_size(data); i++, n++) {
+            const float *row = x + i * COLUMNS;
+            assert_close(row[0], (y[i] / 3 - 19.5) / sqrt((ROWS * ROWS - 1) / 12.0), 1e-5, 1e-6);
+            assert_close(row[11], row[0], 1e-4, 1e-4);
+            assert_close(row[12], 0, 0, 0);
+            sum += row[0], square += row[0] * row[0], target += y[i];
+        }
+        kn_dataset_destroy(data);
+    }
+    assert_int_equal(n, ROWS);
+    assert_close(sum, 0, 0, 1e-4);
+    assert_close(square, ROWS, 1e-5, 0);
+    assert_close(target, 3.0 * ROWS * (ROWS - 1) / 2, 1e-6, 0);
+}
+
+static void a_table_of_other_columns_is_an_error(void **state) {
+    (void)state;
+    kn_dataset *data = NULL;
+    const kn_model_kind *linear = kn_model_kind_find("linear");
+    assert_fails(kn_model_data_read(&data, linear, table_file(4), KN_TRAIN), KN_ERR_FORMAT,
+                 "table.csv: 4 columns before the last; expected 13; Boston housing is https://");
+    assert_fails(kn_model_data_read(&data, linear, NULL, KN_TRAIN), KN_ERR_INVALID,
+                 "the model linear has no default data; give a path");
+    assert_null(data);
+}
+
+#define IN_DIR(fn) TEST_WITH(fn, dir_setup, dir_teardown)
+int main(void) {
+    return RUN_TESTS(IN_DIR(a_model_without_its_data_says_where_to_get_them),
+                     TEST(a_text_by_a_vocabulary_says_it_too),
+                     IN_DIR(wrong_images_say_where_right_ones_are),
+                     IN_DIR(labels_of_a_file_are_errors_with_its_name),
+                     IN_DIR(reviews_with_other_labels_are_errors),
+                     IN_DIR(a_table_has_columns_of_mean_0_and_deviation_1),
+                     IN_DIR(a_table_of_other_columns_is_an_error));
+}
