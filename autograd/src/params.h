@@ -63,6 +63,8 @@ struct kn_params {
 kn_params *kn__params_retain(kn_params *set);
 void kn__params_release(kn_params *set);
 
+/* Makes an initial value for the parameter of that index: a tensor without a frame. */
+kn_status kn__param_value(kn_tensor **out, kn_params *set, int index, kn_shape shape, kn_init init);
 /* Room for one more parameter. */
 bool kn__params_grow(kn_params *set);
 /* Exchanges what two tensors of one shape refer to: users keep both. */

@@ -109,6 +109,26 @@ static void averages_that_end_under_others_are_what_those_give_back(void **state
     }
 }
 
+/* After k updates with weights of 1 an average that began with 0 is 1 - decay^k. */
+static void an_average_moves_by_its_decay(void **state) {
+    (void)state;
+    KN_FRAME();
+    static const double decays[] = {0.25, 0.5, 0.999};
+    for (int i = 0; i < 3; i++) {
+        kn_params *set = params_f32();
+        kn_tensor *w = PARAM(set, KN_SHAPE(1), "w", 0);
+        kn_ema *ema = NULL;
+        assert_ok(kn_ema_create(&ema, set, decays[i]));
+        assert_close(kn_ema_decay(ema), decays[i], 0, 0);
+        assert_ok(kn_fill_into(w, 1));
+        for (int k = 0; k < 2; k++) assert_ok(kn_ema_update(ema));
+        double left = kn_ema_decay(ema) * kn_ema_decay(ema);
+        assert_close(ops_at(kn_ema_at(ema, 0), 0), 1 - left, 1e-5, 0);
+        kn_ema_destroy(ema);
+        kn_params_destroy(set);
+    }
+}
+
 /* Replays would exchange the values, but not that they are exchanged. */
 static void a_captured_step_exchanges_nothing(void **state) {
     (void)state;
@@ -139,5 +159,6 @@ int main(void) {
                      OPS_TEST(averages_only_read_the_weights),
                      OPS_TEST(the_last_averages_are_exchanged_again_first),
                      OPS_TEST(averages_that_end_under_others_are_what_those_give_back),
+                     OPS_TEST(an_average_moves_by_its_decay),
                      OPS_TEST(a_captured_step_exchanges_nothing));
 }

@@ -161,6 +161,51 @@ static void a_recurrent_forward_is_one_of_its_layer(void **state) {
     fixture_release(&f);
 }
 
+/* --- ranks --- */
+
+typedef struct twin {
+    int n_calls;
+} twin;
+
+/* The other rank has the same batch. */
+static kn_status gather_same(void *ctx, double all[], int64_t n) {
+    ((twin *)ctx)->n_calls++;
+    memcpy(all + n, all, (size_t)n * sizeof *all);
+    return KN_OK;
+}
+
+static void norms_that_are_synced_have_the_statistics_of_all_ranks(void **state) {
+    (void)state;
+    fixture f = fixture_make();
+    twin ctx = {0};
+    const kn_batch_ranks ranks = {gather_same, &ctx, 0, 2};
+    kn_layer *block = kn_layer_sequential(f.net, "block");
+    kn_layer *norm = kn_layer_batchnorm(block, "norm", 3, NULL);
+    assert_non_null(kn_layer_linear(f.net, "fc", 3, 3, NULL));
+    assert_non_null(kn_layer_batchnorm(f.net, "last", 3, NULL));
+    assert_int_equal(kn_layer_sync(NULL, &ranks), 0);
+    assert_int_equal(kn_layer_sync(block, &ranks), 1);
+    kn_layer_mode_set(f.net, KN_LAYER_TRAIN);
+    KN_FRAME();
+    kn_tensor *x = kn_tensor_from((const float[]){1, 2, 3, 5, 8, 13}, KN_F32, KN_SHAPE(2, 3));
+    kn_tensor *both = kn_concat((kn_tensor *const[]){x, x}, 2, 0), *y = kn_layer_forward(norm, x);
+    kn_tensor *mean = kn_zeros(KN_SHAPE(3)), *var = kn_ones(KN_SHAPE(3));
+    kn_tensor *want =
+        kn_batchnorm(both, mean, var, kn_layer_param(norm, "weight"), kn_layer_param(norm, "bias"),
+                     &(kn_batchnorm_options){.training = 1});
+    assert_ok(kn_check());
+    assert_int_equal(ctx.n_calls, 1);
+    for (int i = 0; i < 6; i++)
+        assert_close(((const float *)kn_data(y))[i], ((const float *)kn_data(want))[i], 1e-5, 1e-6);
+    const float *running = kn_data(kn_layer_state_at(norm, 1, NULL)), *whole = kn_data(var);
+    for (int i = 0; i < 3; i++)
+        assert_close(running[i], whole[i], 1e-5, 0); /* by 4 - 1, not 2 - 1 */
+    assert_int_equal(kn_layer_sync(f.net, NULL), 2);
+    assert_non_null(kn_layer_forward(norm, x));
+    assert_int_equal(ctx.n_calls, 1);
+    fixture_release(&f);
+}
+
 /* --- random numbers --- */
 
 typedef struct noise {
@@ -234,6 +279,7 @@ int main(void) {
                      TEST(an_error_of_a_group_names_its_path_once),
                      TEST(an_activation_without_a_result_is_an_error_of_its_layer),
                      TEST(a_recurrent_forward_is_one_of_its_layer),
+                     TEST(norms_that_are_synced_have_the_statistics_of_all_ranks),
                      TEST(a_block_of_ones_own_draws_the_same_again),
                      TEST(a_skip_connection_in_a_slot_lives_to_its_end));
 }

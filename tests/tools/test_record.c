@@ -378,6 +378,78 @@ static void a_text_makes_samples_of_both_splits(void **state) {
     unlink(path);
 }
 
+static kn_tensor *all_of(kn_batch *b, kn_loader **loader, kn_dataset *data) {
+    const kn_loader_options o = {.batch = kn_dataset_size(data), .split = KN_TEST};
+    assert_ok(kn_loader_create_from(loader, data, &o));
+    kn_dataset_destroy(data);
+    assert_true(kn_loader_next(*loader, b));
+    return b->x;
+}
+
+/* The words of a text are numbered by the vocabulary of another one, which lacks "glitter". */
+static void a_text_is_read_by_the_vocabulary_of_another_one(void **state) {
+    (void)state;
+    char path[] = "text-XXXXXX";
+    static const char known[] = "gold gold gold gold is is is not not all";
+    kn_vocab *v = NULL;
+    kn_dataset *own = NULL, *theirs = NULL;
+    kn_loader *loader = NULL;
+    kn_batch b;
+    FILE *file = fdopen(mkstemp(path), "w");
+    assert_non_null(file);
+    for (int i = 0; i < 80; i++) fputs("glitter is not gold\n", file);
+    fclose(file);
+    const kn_model_kind *kind = kn_model_kind_find("lstm_lm");
+    assert_ok(kn_vocab_create(&v, known, strlen(known), &(kn_vocab_options){.unit = KN_WORDS}));
+    assert_ok(kn_model_data_read_text(&own, kind, path, KN_TEST, NULL));
+    assert_ok(kn_model_data_read_text(&theirs, kind, path, KN_TEST, v));
+    assert_int_equal(kn_dataset_size(own), kn_dataset_size(theirs));
+    const int64_t want[] = {1, 3, 4, 2}; /* unknown, is, not, gold */
+    const int64_t *x = kn_data(all_of(&b, &loader, theirs));
+    for (int64_t i = 1; i < kind->facts->x.dim[0]; i++) {
+        int k = 0;
+        while (k < 4 && want[k] != x[i - 1]) k++;
+        assert_true(k < 4);
+        assert_int_equal(x[i], want[(k + 1) % 4]);
+    }
+    kn_loader_destroy(loader);
+    x = kn_data(all_of(&b, &loader, own));
+    for (int64_t i = 0; i < kind->facts->x.dim[0]; i++) assert_true(x[i] != 1);
+    kn_loader_destroy(loader);
+    kn_vocab_destroy(v);
+    unlink(path);
+    assert_fails(kn_model_data_read_text(&own, kn_model_kind_find("mlp"), path, KN_TEST, NULL),
+                 KN_ERR_INVALID, "the model mlp reads no text");
+}
+
+/* A loss of the kind's own has other targets than classes. */
+static void a_classifier_has_the_cross_entropy_of_its_scores(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        bool is_classifier;
+    } all[] = {{"mlp", true}, {"gru_imdb", true}, {"linear", false}, {"lstm_lm", false}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        kn_params *params = NULL;
+        kn_model *model = NULL;
+        assert_ok(kn_params_create(&params, NULL));
+        assert_ok(kn_model_create(&model, all[i].name, params));
+        assert_int_equal(kn_model_is_classifier(model), all[i].is_classifier);
+        KN_FRAME(.record = KN_OFF);
+        if (!strcmp(all[i].name, "mlp")) {
+            kn_batch b = {.x = kn_ones(KN_SHAPE(2, 1, 28, 28)),
+                          .y = kn_tensor_from((const int64_t[]){3, 4}, KN_I64, KN_SHAPE(2)),
+                          .n = 2};
+            double loss = 0, want = 0;
+            assert_ok(kn_item(&loss, kn_model_loss(model, &b)));
+            assert_ok(kn_item(&want, kn_cross_entropy(kn_model_logits(model, b.x), b.y)));
+            assert_close(loss, want, 1e-6, 0);
+        }
+        kn_model_destroy(model);
+        kn_params_destroy(params);
+    }
+}
+
 int main(void) {
     return RUN_TESTS(
         TEST(parameters_are_as_many_as_published),
@@ -386,5 +458,7 @@ int main(void) {
         TEST_LONG(models_learn_in_mixed_precision), TEST(parameters_of_f64_need_no_frame_of_f64),
         TEST(characters_may_be_integers_of_any_size), TEST(trees_without_nodes_are_an_error),
         TEST(the_optimiser_of_the_record_steps), TEST(a_kind_without_facts_or_files_has_no_data),
-        TEST(a_text_makes_samples_of_both_splits));
+        TEST(a_text_makes_samples_of_both_splits),
+        TEST(a_text_is_read_by_the_vocabulary_of_another_one),
+        TEST(a_classifier_has_the_cross_entropy_of_its_scores));
 }
