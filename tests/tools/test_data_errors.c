@@ -100,6 +100,16 @@ static void labels_of_a_file_are_errors_with_its_name(void **state) {
     assert_null(data);
 }
 
+static void sequences_that_are_not_there_are_errors(void **state) {
+    (void)state;
+    kn_dataset *data = NULL;
+    const int64_t value = 1, offsets[] = {0, 1};
+    assert_fails(kn_dataset_create_sequences(&data, &value, offsets, 0, NULL), KN_ERR_INVALID,
+                 "n is 0; it must be 1 or more");
+    assert_fails(kn_dataset_create_sequences(&data, &value, NULL, 1, NULL), KN_ERR_INVALID,
+                 "offset is NULL");
+}
+
 /* An NPY file of n elements; returns its bytes. */
 static size_t npy_make(uint8_t *out, const char *descr, int n, const void *data, size_t n_bytes) {
     char head[118];
@@ -205,11 +215,11 @@ static void a_table_of_other_columns_is_an_error(void **state) {
 
 #define IN_DIR(fn) TEST_WITH(fn, dir_setup, dir_teardown)
 int main(void) {
-    return RUN_TESTS(IN_DIR(a_model_without_its_data_says_where_to_get_them),
-                     TEST(a_text_by_a_vocabulary_says_it_too),
-                     IN_DIR(wrong_images_say_where_right_ones_are),
-                     IN_DIR(labels_of_a_file_are_errors_with_its_name),
-                     IN_DIR(reviews_with_other_labels_are_errors),
-                     IN_DIR(a_table_has_columns_of_mean_0_and_deviation_1),
-                     IN_DIR(a_table_of_other_columns_is_an_error));
+    return RUN_TESTS(
+        IN_DIR(a_model_without_its_data_says_where_to_get_them),
+        TEST(a_text_by_a_vocabulary_says_it_too), IN_DIR(wrong_images_say_where_right_ones_are),
+        IN_DIR(labels_of_a_file_are_errors_with_its_name),
+        TEST(sequences_that_are_not_there_are_errors), IN_DIR(reviews_with_other_labels_are_errors),
+        IN_DIR(a_table_has_columns_of_mean_0_and_deviation_1),
+        IN_DIR(a_table_of_other_columns_is_an_error));
 }

@@ -72,16 +72,6 @@ static void wrong_layers_are_errors_with_their_name(void **state) {
     assert_fails(kn_check(), KN_ERR_SHAPE, "flat: the window is []");
     kn_layer_conv(f.net, "flat", 3, 4, KN_SHAPE(3, 0), NULL);
     assert_fails(kn_check(), KN_ERR_SHAPE, "flat: the window is [3,0]");
-    kn_layer_maxpool(f.net, "pool", KN_SHAPE(0, 2), NULL);
-    assert_fails(kn_check(), KN_ERR_SHAPE, "kn_layer_maxpool: pool: the window is [0,2]");
-    kn_layer_avgpool(f.net, "pool", KN_SHAPE(2, 2), &(kn_pooling_options){.stride = {1, -2}});
-    assert_fails(kn_check(), KN_ERR_INVALID, "kn_layer_avgpool: pool: stride[1] is -2; it must");
-    kn_layer_avgpool(f.net, "pool", KN_SHAPE(2), &(kn_pooling_options){.dilation = {-1}});
-    assert_fails(kn_check(), KN_ERR_INVALID, "pool: dilation[0] is -1");
-    kn_layer_rnn(f.net, "rnn", 3, &(kn_rnn_options){.hidden = 2, .layers = -4});
-    assert_fails(kn_check(), KN_ERR_INVALID, "kn_layer_rnn: rnn: ");
-    kn_layer_rnn(f.net, "rnn", 3, &(kn_rnn_options){.hidden = 2, .dropout = 2});
-    assert_fails(kn_check(), KN_ERR_INVALID, "kn_layer_rnn: rnn: ");
     kn_layer_dropout(f.net, "drop", 1);
     assert_fails(kn_check(), KN_ERR_INVALID, "p is 1");
     kn_layer_act(f.net, "act", NULL);
@@ -100,6 +90,25 @@ static void wrong_layers_are_errors_with_their_name(void **state) {
     assert_false(kn_param_is_sparse(kn_params_find(f.params, "words.weight")));
     kn_layer_embedding(f.net, "rows", 2, 2, &(kn_layer_linear_options){.sparse = 1});
     assert_true(kn_param_is_sparse(kn_params_find(f.params, "rows.weight")));
+    fixture_release(&f);
+}
+
+static void wrong_windows_and_recurrences_are_errors_with_their_value(void **state) {
+    (void)state;
+    fixture f;
+    fixture_init(&f, KN_F32);
+    kn_layer_maxpool(f.net, "pool", KN_SHAPE(0, 2), NULL);
+    assert_fails(kn_check(), KN_ERR_SHAPE, "kn_layer_maxpool: pool: the window is [0,2]");
+    kn_layer_avgpool(f.net, "pool", KN_SHAPE(2, 2), &(kn_pooling_options){.stride = {1, -2}});
+    assert_fails(kn_check(), KN_ERR_INVALID, "kn_layer_avgpool: pool: stride[1] is -2; it must");
+    kn_layer_avgpool(f.net, "pool", KN_SHAPE(2), &(kn_pooling_options){.dilation = {-1}});
+    assert_fails(kn_check(), KN_ERR_INVALID, "pool: dilation[0] is -1");
+    kn_layer_rnn(f.net, "rnn", 3, &(kn_rnn_options){.hidden = 2, .layers = -4});
+    assert_fails(kn_check(), KN_ERR_INVALID, "kn_layer_rnn: rnn: ");
+    kn_layer_rnn(f.net, "rnn", 3, &(kn_rnn_options){.hidden = 2, .dropout = 2});
+    assert_fails(kn_check(), KN_ERR_INVALID, "kn_layer_rnn: rnn: ");
+    assert_null(kn_layer_find(f.net, "pool"));
+    assert_null(kn_layer_find(f.net, "rnn"));
     fixture_release(&f);
 }
 
@@ -541,6 +550,7 @@ int main(void) {
     return RUN_TESTS(TEST(recomputing_saves_memory_and_changes_no_bit),
                      TEST(paths_name_layers_and_parameters),
                      TEST(wrong_layers_are_errors_with_their_name),
+                     TEST(wrong_windows_and_recurrences_are_errors_with_their_value),
                      TEST(a_mode_that_there_is_not_is_an_error_with_its_number),
                      TEST(a_failed_forward_names_layer_shapes_and_call_site),
                      TEST(a_sequence_gives_what_its_ops_give), TEST(an_embedding_gives_rows),
