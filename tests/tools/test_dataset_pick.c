@@ -27,6 +27,59 @@ static void assert_order(const kn_dataset *data, const int64_t want[], int64_t n
     }
 }
 
+/* --- other shapes --- */
+
+static void samples_get_other_shapes_and_keep_their_numbers(void **state) {
+    (void)state;
+    kn_dataset *table = NULL, *images = NULL, *part = NULL;
+    KN_FRAME();
+    kn_tensor *x = kn_reshape(kn_arange(0, 5 * 12, 1, KN_F32), KN_SHAPE(5, 12));
+    kn_tensor *y = kn_reshape(kn_arange(0, 5 * 4, 1, KN_F32), KN_SHAPE(5, 4));
+    assert_ok(kn_dataset_create(&table, x, y, 0));
+    assert_ok(kn_dataset_reshape(&images, table, &KN_SHAPE(1, 3, 4), &KN_SHAPE(2, 2)));
+    assert_int_equal(kn_dataset_shape(table).n_dims, 1);
+    assert_int_equal(kn_dataset_size(images), 5);
+    kn_dataset_destroy(table);
+    assert_ok(kn_dataset_take(&part, images, 2, 3));
+    kn_dataset_destroy(images);
+    kn_loader *loader = NULL;
+    kn_batch b;
+    assert_ok(
+        kn_loader_create_from(&loader, part, &(kn_loader_options){.batch = 3, .split = KN_TEST}));
+    kn_dataset_destroy(part);
+    assert_true(kn_loader_next(loader, &b));
+    const kn_shape xs = kn_tensor_shape(b.x), ys = kn_tensor_shape(b.y);
+    assert_memory_equal(xs.dim, ((int64_t[]){3, 1, 3, 4}), 4 * sizeof(int64_t));
+    assert_memory_equal(ys.dim, ((int64_t[]){3, 2, 2}), 3 * sizeof(int64_t));
+    assert_memory_equal(kn_data(b.x), (const float *)kn_data(x) + 24, 36 * sizeof(float));
+    assert_memory_equal(kn_data(b.y), (const float *)kn_data(y) + 8, 12 * sizeof(float));
+    kn_loader_destroy(loader);
+}
+
+static void shapes_of_other_sizes_are_errors(void **state) {
+    (void)state;
+    static const int64_t values[] = {1, 2, 3}, offsets[] = {0, 1, 3};
+    kn_dataset *all = made(4), *words = NULL, *out = NULL;
+    const kn_shape two = KN_SHAPE(1, 2), three = KN_SHAPE(3), one = KN_SHAPE(1);
+    assert_fails(kn_dataset_reshape(&out, all, &three, NULL), KN_ERR_SHAPE,
+                 "kn_dataset_reshape: x is [2]; [3] has another number of elements");
+    assert_fails(kn_dataset_reshape(&out, all, &KN_SHAPE(-1, -2), NULL), KN_ERR_SHAPE, "[-1,-2]");
+    assert_fails(kn_dataset_reshape(&out, all, &two, &one), KN_ERR_UNSUPPORTED,
+                 "y has the classes of samples");
+    assert_fails(kn_dataset_reshape(&out, NULL, &two, NULL), KN_ERR_INVALID, "from is NULL");
+    assert_ok(kn_dataset_create_sequences(&words, values, offsets, 2, NULL));
+    assert_fails(kn_dataset_reshape(&out, words, &two, NULL), KN_ERR_UNSUPPORTED,
+                 "x has lengths of its own");
+    assert_fails(kn_dataset_reshape(&out, words, NULL, &one), KN_ERR_UNSUPPORTED, "no elements");
+    assert_null(out);
+    assert_ok(kn_dataset_reshape(&out, all, &two, NULL));
+    kn_dataset_destroy(out);
+    kn_dataset_destroy(words);
+    kn_dataset_destroy(all);
+}
+
+/* --- picked --- */
+
 static void picked_samples_are_copies_in_the_given_order(void **state) {
     (void)state;
     static const int64_t four[] = {9, 0, 9, 4}, two[] = {2, 1}, picked[] = {9, 0}, bad[] = {1, 10};
@@ -147,8 +200,9 @@ static void images_are_numbers_as_in_batches(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(TEST(picked_samples_are_copies_in_the_given_order),
-                     TEST(a_shuffled_set_has_each_sample_once),
-                     TEST(picked_sequences_keep_their_numbers), TEST(tensors_are_what_batches_have),
-                     TEST(images_are_numbers_as_in_batches));
+    return RUN_TESTS(
+        TEST(samples_get_other_shapes_and_keep_their_numbers),
+        TEST(shapes_of_other_sizes_are_errors), TEST(picked_samples_are_copies_in_the_given_order),
+        TEST(a_shuffled_set_has_each_sample_once), TEST(picked_sequences_keep_their_numbers),
+        TEST(tensors_are_what_batches_have), TEST(images_are_numbers_as_in_batches));
 }

@@ -67,6 +67,75 @@ static void without_a_slope_the_lower_part_is_searched(void **state) {
     assert_true(x > 0 && x < 1 && isinf(loss));
 }
 
+/* --- several numbers --- */
+
+/* A minimum of 1 at (2, -1), along a valley that is no axis; NaN beyond 4. */
+static kn_status valley(double *loss, void *ctx, const double x[]) {
+    ++*(int *)ctx;
+    double a = x[0] - 2, b = x[1] + 1;
+    *loss = x[0] > 4 ? (double)NAN : a * a + b * b + 0.9 * a * b + 1;
+    return KN_OK;
+}
+static kn_status nowhere(double *loss, void *ctx, const double x[]) {
+    (void)ctx, (void)x;
+    *loss = (double)NAN;
+    return KN_OK;
+}
+static kn_status failing_at(double *loss, void *ctx, const double x[]) {
+    (void)loss, (void)ctx;
+    return KN_FAIL(KN_ERR_OOM, "no memory at %g", x[0]);
+}
+
+static void each_number_is_searched_in_turn(void **state) {
+    (void)state;
+    static const double lo[] = {-5, -3}, hi[] = {5, 3};
+    int n = 0;
+    double loss = 0, x[] = {0, 0}, first = 0;
+    kn_golden g = {.fn = valley, .ctx = &n, .lo = lo, .hi = hi, .n = 2, .n_calls = 25, .rounds = 1};
+    assert_ok(kn_golden_run(x, &first, &g));
+    assert_int_equal(n, 2 * 25);
+    assert_close(x[0], 2 - 0.45, 0, 1e-3); /* the best for x[1] = 0 */
+    g.rounds = 12;
+    assert_ok(kn_golden_run(x, &loss, &g));
+    assert_int_equal(n, 2 * 25 + 12 * 2 * 25);
+    assert_close(x[0], 2, 0, 1e-3);
+    assert_close(x[1], -1, 0, 1e-3);
+    assert_close(loss, 1, 1e-5, 0);
+    assert_true(loss < first);
+    g.fn = nowhere;
+    assert_ok(kn_golden_run(x, &loss, &g));
+    assert_close(x[0], 2, 0, 1e-3); /* no point was better */
+    assert_true(isinf(loss));
+}
+
+static void wrong_numbers_of_a_search_leave_x_alone(void **state) {
+    (void)state;
+    static const double lo[] = {-5, -3}, hi[] = {5, 3};
+    int n = 0;
+    double loss = 7, x[] = {1, 2}, far[] = {1, 4};
+    const kn_golden good = {.fn = valley, .ctx = &n, .lo = lo, .hi = hi, .n = 2, .n_calls = 5};
+    kn_golden g = good;
+    assert_fails(kn_golden_run(far, &loss, &g), KN_ERR_INVALID,
+                 "kn_golden_run: x[1] is 4; its interval is -3 to 3");
+    g.n_calls = 1;
+    assert_fails(kn_golden_run(x, &loss, &g), KN_ERR_INVALID, "1 calls; 2 or more are needed");
+    g = good, g.n = 0;
+    assert_fails(kn_golden_run(x, &loss, &g), KN_ERR_INVALID, "n 0 must be 1 or more");
+    g = good, g.reserved[3] = 1;
+    assert_fails(kn_golden_run(x, &loss, &g), KN_ERR_INVALID, "reserved fields zero");
+    g = good, g.lo = NULL;
+    assert_fails(kn_golden_run(x, &loss, &g), KN_ERR_INVALID, "lo is NULL");
+    g = good, g.hi = NULL;
+    assert_fails(kn_golden_run(x, &loss, &g), KN_ERR_INVALID, "hi is NULL");
+    g = good, g.fn = failing_at;
+    assert_fails(kn_golden_run(x, &loss, &g), KN_ERR_OOM, "no memory at -1.18");
+    assert_close(x[0], 1, 0, 0);
+    assert_close(x[1], 2, 0, 0);
+    assert_close(loss, 7, 0, 0);
+    assert_ok(kn_golden_run(x, &loss, &good));
+    assert_int_equal(n, 2 * 2 * 5);
+}
+
 /* --- hyperband --- */
 static kn_status lost(double *loss, void *ctx, int64_t i, int64_t resource) {
     (void)ctx, (void)i;
@@ -130,6 +199,8 @@ static void hyperband_names_a_configuration_though_all_fail(void **state) {
 
 int main(void) {
     return RUN_TESTS(TEST(the_golden_section_finds_a_minimum), TEST(hyperband_gives_more_to_fewer),
+                     TEST(each_number_is_searched_in_turn),
+                     TEST(wrong_numbers_of_a_search_leave_x_alone),
                      TEST(without_a_slope_the_lower_part_is_searched),
                      TEST(hyperband_names_a_configuration_though_all_fail),
                      TEST(hyperband_refuses_wrong_numbers));

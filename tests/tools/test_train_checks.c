@@ -157,10 +157,38 @@ static void a_test_of_another_size_fails_before_the_first_step(void **state) {
     train_and_test("resnet18", KN_OK, NULL); /* takes any size */
 }
 
+/* --- a loop of one's own --- */
+
+static void losses_that_rise_again_have_converged(void **state) {
+    (void)state;
+    kn_converge c = {.alpha = 0.5};
+    /* means 8, 6, 4, 4, 5; differences 0, -4, -4, 0, 2; trends 0, -2, -3, -1.5, 0.25 */
+    static const double loss[] = {8, 4, 2, 4, 6};
+    for (int i = 0; i < 5; i++) assert_int_equal(kn_converged(&c, loss[i]), i == 4);
+    assert_close(c.mean, 5, 0, 0);
+    assert_close(c.trend, 0.25, 0, 0);
+    assert_int_equal(c.n, 5);
+}
+
+static void converging_takes_noise_and_stops_at_nan(void **state) {
+    (void)state;
+    kn_converge c = {0};
+    int n = 0;
+    while (n < 10000 && !kn_converged(&c, 1.0 / (1 + n) + 0.05 * ((n % 2) - 0.5))) n++;
+    assert_true(n > 30 && n < 10000); /* noise alone doesn't end it at once */
+    c = (kn_converge){0};
+    assert_false(kn_converged(&c, 3));
+    assert_true(kn_converged(&c, (double)NAN));
+    c = (kn_converge){0};
+    assert_true(kn_converged(&c, (double)INFINITY));
+}
+
 int main(void) {
     return RUN_TESTS(TEST(labels_beyond_the_classes_are_errors_in_both_splits),
                      TEST(an_optimiser_of_other_parameters_is_an_error),
                      TEST(a_loss_that_is_no_number_is_told_from_other_errors),
                      TEST(weights_that_are_no_numbers_are_named),
-                     TEST(a_test_of_another_size_fails_before_the_first_step));
+                     TEST(a_test_of_another_size_fails_before_the_first_step),
+                     TEST(losses_that_rise_again_have_converged),
+                     TEST(converging_takes_noise_and_stops_at_nan));
 }

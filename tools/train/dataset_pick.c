@@ -105,6 +105,39 @@ kn_status kn_dataset_shuffle(kn_dataset **out, kn_dataset *from, uint64_t seed) 
     return status;
 }
 
+/* --- other shapes --- */
+
+static int64_t numel_of(const kn_shape *s) {
+    int64_t n = s->n_dims >= 0 && s->n_dims < KN_DIMS_MAX ? 1 : -1;
+    for (int i = 0; n > 0 && i < s->n_dims; i++)
+        if (__builtin_mul_overflow(n, s->dim[i], &n)) n = -1;
+    return n;
+}
+
+static kn_status shape_check(const char *name, const kn_shape *from, const kn_shape *to,
+                             bool is_fixed, const char *why) {
+    char a[128], b[128];
+    if (!to) return KN_OK;
+    if (is_fixed) return KN_FAIL(KN_ERR_UNSUPPORTED, "kn_dataset_reshape: %s has %s", name, why);
+    if (numel_of(to) == numel_of(from)) return KN_OK;
+    return KN_FAIL(KN_ERR_SHAPE, "kn_dataset_reshape: %s is %s; %s has another number of elements",
+                   name, kn_shape_text(a, sizeof a, *from), kn_shape_text(b, sizeof b, *to));
+}
+
+kn_status kn_dataset_reshape(kn_dataset **out, kn_dataset *from, const kn_shape *x,
+                             const kn_shape *y) {
+    if (!from) return KN_FAIL(KN_ERR_INVALID, "kn_dataset_reshape: from is NULL");
+    KN_TRY(shape_check("x", &from->x_shape, x, from->offset != NULL, "lengths of its own"));
+    KN_TRY(shape_check("y", &from->y_shape, y, !from->y || from->n_classes > 0,
+                       from->y ? "the classes of samples" : "no elements"));
+    kn_dataset *d = NULL;
+    KN_TRY(kn_dataset_take(&d, from, 0, from->n));
+    if (x) d->x_shape = *x;
+    if (y) d->y_shape = *y;
+    *out = d;
+    return KN_OK;
+}
+
 /* --- as tensors --- */
 
 static kn_shape shape_of_all(int64_t n, kn_shape sample) {

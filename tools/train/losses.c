@@ -1,6 +1,10 @@
 #include "losses.h"
 
 #include <knet/ops.h>
+#include <knet/train.h>
+#include <math.h>
+
+#include "checked.h"
 
 enum { SUMS = 1024 };
 
@@ -28,4 +32,14 @@ kn_status kn__losses_add(kn_tensor *losses, int64_t i, kn_tensor *loss) {
 kn_status kn__losses_read(double *sum, kn_tensor *losses) {
     KN_FRAME(.record = KN_OFF);
     return kn_item(sum, kn_sum(kn_cast(losses, KN_F64), KN_ALL, false));
+}
+
+bool kn_converged(kn_converge *c, double loss) {
+    double alpha = c->alpha != 0 ? c->alpha : 0.1;
+    KN_ASSERT(alpha > 0 && alpha <= 1);
+    if (!c->n++) c->mean = loss;
+    double above = loss - c->mean;
+    c->mean += alpha * above;
+    c->trend += alpha * (above - c->trend);
+    return c->trend > 0 || !isfinite(loss);
 }

@@ -2,6 +2,7 @@
 #include <knet/search.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* --- golden section --- */
 
@@ -46,6 +47,71 @@ kn_status kn_search_golden(double *x, double *loss, kn_search_fn fn, void *ctx, 
     *x = best.x;
     *loss = best.loss;
     return KN_OK;
+}
+
+/* --- several numbers --- */
+
+typedef struct line {
+    const kn_golden *g;
+    double *x; /* [n] */
+    int i;     /* the number that moves */
+} line;
+
+static kn_status at_line(double *loss, void *ctx, double x) {
+    const line *l = ctx;
+    l->x[l->i] = x;
+    return l->g->fn(loss, l->g->ctx, l->x);
+}
+
+static kn_status golden_check(const double x[], const kn_golden *g) {
+    if (!x || !g || !g->fn || !g->lo || !g->hi)
+        return KN_FAIL(KN_ERR_INVALID, "kn_golden_run: %s is NULL",
+                       !x       ? "x"
+                       : !g     ? "g"
+                       : !g->fn ? "fn"
+                       : g->lo  ? "hi"
+                                : "lo");
+    bool fits = g->n >= 1 && g->rounds >= 0 && !g->unused;
+    for (int i = 0; i < 4; i++) fits = fits && !g->reserved[i];
+    if (!fits)
+        return KN_FAIL(KN_ERR_INVALID,
+                       "kn_golden_run: n %d must be 1 or more, rounds %d 0 or more, reserved "
+                       "fields zero",
+                       g->n, g->rounds);
+    for (int i = 0; i < g->n; i++)
+        if (!(x[i] >= g->lo[i] && x[i] <= g->hi[i]))
+            return KN_FAIL(KN_ERR_INVALID, "kn_golden_run: x[%d] is %g; its interval is %g to %g",
+                           i, x[i], g->lo[i], g->hi[i]);
+    return KN_OK;
+}
+
+/* *best: the loss at `at`; infinite before the first search. */
+static kn_status golden_round(double at[], double *best, const kn_golden *g) {
+    for (int i = 0; i < g->n; i++) {
+        line l = {g, at, i};
+        double found = 0, loss = 0, before = at[i];
+        KN_TRY(kn_search_golden(&found, &loss, at_line, &l, g->lo[i], g->hi[i], g->n_calls));
+        at[i] = loss < *best ? found : before;
+        if (loss < *best) *best = loss;
+    }
+    return KN_OK;
+}
+
+kn_status kn_golden_run(double x[], double *loss, const kn_golden *g) {
+    KN_TRY(golden_check(x, g));
+    const size_t n = (uint32_t)g->n;
+    double best = (double)INFINITY, *at = calloc(n, sizeof *at);
+    if (!at) return KN_FAIL(KN_ERR_OOM, "kn_golden_run: no memory for %d numbers", g->n);
+    memcpy(at, x, n * sizeof *at);
+    kn_status status = KN_OK;
+    for (int i = 0; i < (g->rounds ? g->rounds : 2) && status == KN_OK; i++)
+        status = golden_round(at, &best, g);
+    if (status == KN_OK) {
+        memcpy(x, at, n * sizeof *at);
+        *loss = best;
+    }
+    free(at);
+    return status;
 }
 
 /* --- hyperband --- */

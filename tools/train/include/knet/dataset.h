@@ -63,6 +63,11 @@ KN_API KN_MUST_CHECK kn_status kn_dataset_pick(kn_dataset **out, kn_dataset *fro
 /* Copies of all samples in a random order, which follows from the seed: to split a sorted set. */
 KN_API KN_MUST_CHECK kn_status kn_dataset_shuffle(kn_dataset **out, kn_dataset *from,
                                                   uint64_t seed);
+/* The samples of another set, which it shares, with an x of shape `x` and a y of shape `y`; NULL:
+ * as they are. So the 784 numbers of a row become an image [1,28,28], as with Knet's xsize. Errors:
+ * SHAPE for another number of elements; UNSUPPORTED for the x of sequences and the y of classes. */
+KN_API KN_MUST_CHECK kn_status kn_dataset_reshape(kn_dataset **out, kn_dataset *from,
+                                                  const kn_shape *x, const kn_shape *y);
 /* Destroys the set; loaders and parts of it stay valid. No-op on NULL. */
 KN_API void kn_dataset_destroy(kn_dataset *data);
 

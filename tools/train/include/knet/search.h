@@ -23,6 +23,25 @@ typedef kn_status (*kn_search_fn)(double *loss, void *ctx, double x);
 KN_API KN_MUST_CHECK kn_status kn_search_golden(double *x, double *loss, kn_search_fn fn, void *ctx,
                                                 double lo, double hi, int n_calls);
 
+/* The same of several numbers, as Knet's goldensection(f, n): a search along each in turn, with the
+ * others at the best that was seen, again and again. */
+typedef struct kn_golden {
+    /* *loss at x [n] */
+    kn_status (*fn)(double *loss, void *ctx, const double x[]);
+    void *ctx;            /* passed to fn */
+    const double *lo;     /* [n]: where the interval of each number begins */
+    const double *hi;     /* [n]: where it ends */
+    int n;                /* how many numbers, 1 or more */
+    int n_calls;          /* of one search along one number, 2 or more */
+    int rounds;           /* how often each number has its turn; 0: 2 */
+    uint32_t unused;      /* zero */
+    uint64_t reserved[4]; /* zero */
+} kn_golden;
+/* x [n]: where the search begins, each number in its interval; then the best that was seen. After
+ * rounds·n·n_calls calls of fn. Errors: INVALID for a number out of its interval and for intervals
+ * and counts as kn_search_golden refuses them; those of fn. x is as it was then. */
+KN_API KN_MUST_CHECK kn_status kn_golden_run(double x[], double *loss, const kn_golden *g);
+
 /* Hyperband: Li et al. 2018. */
 typedef struct kn_hyperband {
     /* *loss of configuration i after training it with `resource` in all, such as epochs. A call for

@@ -141,6 +141,23 @@ KN_API KN_MUST_CHECK kn_status kn_test(kn_test_result *out, const kn_model *mode
 KN_API KN_MUST_CHECK kn_status kn_evaluate(double *accuracy, const kn_model *model,
                                            kn_loader *loader);
 
+/* --- a loop of your own: when to end it --- */
+/* Whether losses still fall, as Knet's converge. Begins as zeros, with an alpha. */
+typedef struct kn_converge {
+    double alpha;         /* what a loss counts for in the means, above 0 and at most 1; 0: 0.1 */
+    double mean;          /* of the losses so far, exponential */
+    double trend;         /* the same of how far each loss was above the mean of those before it */
+    int64_t n;            /* losses so far */
+    uint64_t reserved[2]; /* zero */
+} kn_converge;
+/* Takes the loss of the next step, or epoch: true once the trend is above 0, and for a loss that is
+ * not finite. Of one loss there is no trend.
+ *
+ *     kn_converge c = {.alpha = 0.05};
+ *     do KN_TRY(train_step(&loss)); while (!kn_converged(&c, loss));
+ */
+KN_API bool kn_converged(kn_converge *c, double loss);
+
 #include <knet/sites/train.h>
 
 #ifdef __cplusplus
