@@ -307,8 +307,8 @@ static void tiles_place(kn__fused *f, const kn__fuse_plan *p) {
             taken |= 1u << tile;
         }
         for (int k = 0; k < i; k++) {
-            /* Each turn of a run's links reads the element of a row: other results stay off it. */
-            bool ends = p->last[k] == i && !p->expr[k]->by_rows;
+            /* Each turn of a run's links reads the one element of a row: no result lies on it. */
+            bool ends = p->last[k] == i && (!f->whole_row || p->expr[k]->n == f->n);
             if (ends && f->step[k].tile >= 0) taken &= ~(1u << f->step[k].tile);
         }
     }
