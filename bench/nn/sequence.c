@@ -1,4 +1,4 @@
-/* Recurrent networks of one layer and attention. Parameters are one tensor on both sides. */
+/* Recurrent networks and attention. Parameters are one tensor on both sides. */
 #include "cases.h"
 
 static kn_tensor *recurrent(kn_rnn_mode mode, int64_t hidden, kn_tensor *const x[]) {
@@ -8,6 +8,20 @@ static kn_tensor *recurrent(kn_rnn_mode mode, int64_t hidden, kn_tensor *const x
 static kn_tensor *both_ways(kn_tensor *const x[]) {
     const kn_rnn_options o = {.hidden = 128, .mode = KN_RNN_LSTM, .bidirectional = 1};
     return kn_rnn(x[0], x[1], &o);
+}
+
+static kn_tensor *two_layers(kn_tensor *const x[]) {
+    const kn_rnn_options o = {.hidden = 128,
+                              .layers = 2,
+                              .mode = KN_RNN_LSTM,
+                              .bidirectional = 1,
+                              .dropout = 0.2,
+                              .rng = cases_rng()};
+    return kn_rnn(x[0], x[1], &o);
+}
+
+static kn_tensor *attended(kn_tensor *const x[], const kn_attention_options *o) {
+    return kn_attention(x[0], x[1], x[2], o);
 }
 
 /* --- a block of a transformer encoder: x [B,T,D], the weights of queries, keys, values and the
@@ -41,7 +55,10 @@ CASE(nn, lstm_256,           recurrent(KN_RNN_LSTM, 256, x), .in = {N(64, 64, 25
 CASE(nn, tanh_128,           recurrent(KN_RNN_TANH, 128, x), .in = {N(64, 32, 128), U(-0.1, 0.1, 33024)}, .both = true)
 CASE(nn, relu_128,           recurrent(KN_RNN_RELU, 128, x), .in = {N(64, 32, 128), U(-0.1, 0.1, 33024)}, .both = true)
 CASE(nn, lstm_both_ways,     both_ways(x),                   .in = {N(50, 32, 128), U(-0.1, 0.1, 264192)}, .both = true)
+CASE(nn, lstm_two_layers,    two_layers(x),                  .in = {N(50, 32, 128), U(-0.1, 0.1, 659456)}, .both = true)
 CASE(nn, attention_grouped,  kn_attention(x[0], x[1], x[2], NULL), .in = {N(8, 8, 512, 64), N(8, 2, 512, 64), N(8, 2, 512, 64)}, .both = true)
 CASE(nn, attention_t1024,    kn_attention(x[0], x[1], x[2], NULL), .in = {N(8, 8, 1024, 64), N(8, 8, 1024, 64), N(8, 8, 1024, 64)}, .both = true)
 CASE(nn, attention_t1,       kn_attention(x[0], x[1], x[2], NULL), .in = {N(1, 8, 1, 64), N(1, 8, 1024, 64), N(1, 8, 1024, 64)}, .both = true)
 CASE(nn, attention_causal_t1024, kn_attention(x[0], x[1], x[2], &(kn_attention_options){.causal = 1}), .in = {N(8, 8, 1024, 64), N(8, 8, 1024, 64), N(8, 8, 1024, 64)}, .both = true)
+CASE(nn, attention_masked,   attended(x, &(kn_attention_options){.mask = x[3]}), .in = {N(8, 8, 512, 64), N(8, 8, 512, 64), N(8, 8, 512, 64), B(8, 1, 512, 512)}, .both = true)
+CASE(nn, attention_dropout,  attended(x, &(kn_attention_options){.dropout = 0.1, .rng = cases_rng()}), .in = {N(8, 8, 512, 64), N(8, 8, 512, 64), N(8, 8, 512, 64)}, .both = true)

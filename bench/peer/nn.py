@@ -37,11 +37,24 @@ def both_ways(x, w):
     return torch.lstm(x, (h, h), weights, True, 1, 0.0, False, True, False)[0]
 
 
-def attention(q, k, v, causal=False):
+def two_layers(x, w):
+    """The weights of each layer and direction, one after the other; a fifth of the layers' inputs dropped."""
+    h, at, weights = torch.zeros(4, x.shape[1], 128), 0, []
+    for inputs in (x.shape[2], x.shape[2], 256, 256):
+        n = 4 * 128 * (inputs + 128 + 2)
+        weights += parts(w[at:at + n], inputs, 128, 4)
+        at += n
+    return torch.lstm(x, (h, h), weights, True, 2, 0.2, True, True, False)[0]
+
+
+def attention(q, k, v, causal=False, mask=None, dropout=0.0):
     scores = q @ k.transpose(2, 3) * q.shape[3] ** -0.5
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -float("inf"))
     if causal:
         scores = scores.masked_fill(torch.ones(scores.shape[2:], dtype=torch.bool).triu(1), -float("inf"))
-    return F.softmax(scores, 3) @ v
+    weights = F.softmax(scores, 3)
+    return (F.dropout(weights, dropout) if dropout else weights) @ v
 
 
 def block(x, weights, wide, narrow):
@@ -68,6 +81,16 @@ def rotary(x):
     return x * TURNS[0] + torch.cat((-x[..., half:], x[..., :half]), 3) * TURNS[1]
 
 
+PLACES = {}  # of maxima in windows of 2 x 2, made once
+
+
+def maxunpool(x):
+    if x.shape not in PLACES:
+        wide = torch.randn(*x.shape[:2], 2 * x.shape[2], 2 * x.shape[3])
+        PLACES[x.shape] = F.max_pool2d(wide, 2, return_indices=True)[1]
+    return F.max_unpool2d(x, PLACES[x.shape], 2)
+
+
 arrays.CASES = {
     # activation
     "leaky_relu_1m": F.leaky_relu,
@@ -86,6 +109,9 @@ arrays.CASES = {
     "tanh_128": lambda x, w: recurrent(torch.rnn_tanh, 128, 1, x, w),
     "relu_128": lambda x, w: recurrent(torch.rnn_relu, 128, 1, x, w),
     "lstm_both_ways": both_ways,
+    "lstm_two_layers": two_layers,
+    "attention_masked": lambda q, k, v, mask: attention(q, k, v, mask=mask),
+    "attention_dropout": lambda q, k, v: attention(q, k, v, dropout=0.1),
     "attention_grouped": lambda q, k, v: attention(q, k.repeat_interleave(4, 1), v.repeat_interleave(4, 1)),
     "transformer_block": block,
     "attention_t1024": attention,
@@ -116,6 +142,7 @@ arrays.CASES = {
     "maxpool_3x3_s2": lambda x: F.max_pool2d(x, 3, 2, 1),
     "maxpool_3x3_s1": lambda x: F.max_pool2d(x, 3, 1, 1),
     "maxpool_line": lambda x: F.max_pool1d(x, 2),
+    "maxunpool": maxunpool,
     "dropout_1m": lambda x: F.dropout(x, 0.5, True),
     "ctc_t150_b32": lambda x, labels: F.ctc_loss(
         F.log_softmax(x, 2), labels, torch.full((32,), 150), torch.full((32,), 30)),
@@ -123,6 +150,8 @@ arrays.CASES = {
     "resize_nearest": lambda x: F.interpolate(x, (112, 112)),
     "resize_linear": lambda x: F.interpolate(x, (112, 112), mode="bilinear", align_corners=False),
     "resize_down": lambda x: F.interpolate(x, (40, 40), mode="bilinear", align_corners=False),
+    "resize_exact": lambda x: F.interpolate(x, (112, 112), mode="nearest-exact"),
+    "resize_corners": lambda x: F.interpolate(x, (112, 112), mode="bilinear", align_corners=True),
     "pixel_shuffle": lambda x: F.pixel_shuffle(x, 2),
     "unfold": lambda x: F.unfold(x, 3, padding=1),
     "fold": lambda x: F.fold(x, (56, 56), 3, padding=1),
@@ -133,6 +162,8 @@ arrays.CASES = {
     "batchnorm_train": lambda x, w, b: F.batch_norm(x, *running(x), w, b, training=True),
     "batchnorm_eval": lambda x, w, b: F.batch_norm(x, *running(x), w, b),
     "batchnorm_2d": lambda x, w, b: F.batch_norm(x, *running(x), w, b, training=True),
+    "batchnorm_activation": lambda x, w, b: F.batch_norm(
+        x.flatten(1), *running(x.flatten(1)), w.flatten(), b.flatten(), training=True),
     "layernorm_8192x512": lambda x, w, b: F.layer_norm(x, x.shape[-1:], w, b),
     "lrn": lambda x: F.local_response_norm(x, 5),
     "groupnorm": lambda x, w, b: F.group_norm(x, 8, w, b),
