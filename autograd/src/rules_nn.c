@@ -143,7 +143,7 @@ kn_tensor *kn__rule_conv_weight(kn__back *b, int i) {
                   : KN_GIVE(b, i, conv, &attr, kn__saved_in(b, 0), b->g, KN_NONE);
 }
 
-/* --- a layer and its activation: y = relu(x·wᵀ + b), relu(conv(x, w) + b + r) --- */
+/* --- a layer and its activation: y = relu(x·wᵀ + b + r), relu(conv(x, w) + b + r) --- */
 
 /* relu's gradient. It overwrites the incoming gradient if no other node reads that. */
 static kn_tensor *relu_back(const kn__back *b, kn_tensor *y) {
@@ -211,7 +211,8 @@ kn_status kn__rule_linear_act(kn__back *b) {
     const kn_attr_act *attr = kn__back_attr(b);
     bool bias = kn__back_wants(b, 2);
     KN_TRY(act_back(b, attr->act, b->g->n_dims - 1, &bias));
-    return layer_back(b, KN_OP_linear, bias, bias ? kn__rule_linear : linear_rest);
+    KN_TRY(layer_back(b, KN_OP_linear, bias, bias ? kn__rule_linear : linear_rest));
+    return kn__back_wants(b, 3) ? kn__back_deliver(b, 3, b->g) : KN_OK;
 }
 
 kn_status kn__rule_conv_act(kn__back *b) {

@@ -44,7 +44,8 @@
  * broadcast       x                   (acc) x broadcast to out's shape; any dtype
  * matmul          a, b                (acc) c [...,M,N]; a [...,M,K] or, trans_a, [...,K,M]; one
  *                                     product for each of the leading dimensions, broadcast
- * linear linear_act  x, w, b|NONE     y [...,O]; x [...,I], w [O,I], b [O]; act.act of it
+ * linear          x, w, b|NONE        y [...,O]; x [...,I], w [O,I], b [O]
+ * linear_act      x, w, b|NONE, r|NONE  act.act of linear's y + r; r like y
  * linear_weight_bias  x, g            gᵀ·x [O,I] and g's sum over rows [O]; x [R,I], g [R,O], none
  *                                     empty (both may be added to)
  * kron            a, b                c [M·P,N·Q] of a [M,N], b [P,Q]: kron.h

@@ -222,6 +222,15 @@ bool kn__infer_linear(kn_op_call *call) {
     return kn__shaped(call, 0, x->n_dims, dim);
 }
 
+bool kn__infer_linear_act(kn_op_call *call) {
+    const kn_tensor *r = call->in[3];
+    if (!kn__infer_linear(call)) return false;
+    if (r == &kn__none || kn__same_shape(r, call->out[0])) return true;
+    char p[96];
+    return kn_op_call_fail(call, KN_ERR_SHAPE, "the residual must be %s",
+                           kn_shape_text(p, sizeof p, kn_tensor_shape(call->out[0])));
+}
+
 /* --- linear's gradients by w and b in one: gᵀ·x [O,I] and g's sum over rows [O] --- */
 
 bool kn__infer_linear_weight_bias(kn_op_call *call) {
@@ -248,20 +257,26 @@ kn_tensor *kn_linear(kn_tensor *x, kn_tensor *w, kn_tensor *b) {
     return KN_CALL(linear, NULL, x, w, b);
 }
 
-kn_tensor *kn_linear_act(kn_tensor *x, kn_tensor *w, kn_tensor *b, kn_act act) {
+/* relu's gradient reads the result; gelu's what came before it, so it is recorded apart. */
+static kn_tensor *linear_with(kn_tensor *x, kn_tensor *w, kn_tensor *b, kn_tensor *residual,
+                              kn_act act) {
+    if ((int)act < KN_ACT_NONE || act > KN_ACT_GELU)
+        return kn_op_fail(KN_OP_linear_act, KN_ERR_INVALID, "act is %d", (int)act);
+    if (act == KN_ACT_GELU && kn_op_recording(KN_LIST_(x, w, b, residual), 4))
+        return kn_gelu(linear_with(x, w, b, residual, KN_ACT_NONE));
+    if (act == KN_ACT_NONE && residual == KN_NONE) return KN_CALL(linear, NULL, x, w, b);
     kn_attr_act attr = {(int32_t)act};
-    switch (act) {
-        case KN_ACT_NONE:
-            return KN_CALL(linear, NULL, x, w, b);
-        case KN_ACT_GELU:
-            if (!kn_op_recording(KN_LIST_(x, w, b), 3)) break;
-            return kn_gelu(KN_CALL(linear, NULL, x, w, b));
-        case KN_ACT_RELU:
-            break;
-        default:
-            return kn_op_fail(KN_OP_linear_act, KN_ERR_INVALID, "act is %d", (int)act);
-    }
-    return KN_CALL(linear_act, &attr, x, w, b);
+    return KN_CALL(linear_act, &attr, x, w, b, residual);
+}
+
+kn_tensor *kn_linear_act(kn_tensor *x, kn_tensor *w, kn_tensor *b, kn_act act) {
+    return linear_with(x, w, b, KN_NONE, act);
+}
+
+kn_tensor *kn_linear_add(kn_tensor *x, kn_tensor *w, kn_tensor *b, kn_tensor *residual,
+                         kn_act act) {
+    KN__AS("linear_add", "x", "w", "b", "residual");
+    return linear_with(x, w, b, residual, act);
 }
 
 /* --- over chosen axes --- */

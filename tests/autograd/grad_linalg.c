@@ -23,6 +23,9 @@ static kn_tensor *spread(kn_tensor *x) {
 }
 
 /* Rows of both signs: of positive x no result is near 0. */
+static kn_tensor *signed_columns(kn_tensor *y) {
+    return kn_mul(y, kn_tensor_from((const double[]){1, -1}, KN_F64, KN_SHAPE(2)));
+}
 static kn_tensor *signed_rows(kn_tensor *w) {
     kn_shape shape = kn_tensor_shape(w).n_dims == 2 ? KN_SHAPE(2, 1) : KN_SHAPE(2);
     return kn_mul(w, kn_tensor_from((const double[]){1, -1}, KN_F64, shape));
@@ -55,6 +58,23 @@ F(f_linear_relu_none) {
 F(f_linear_gelu) {
     CTX;
     return kn_linear_act(x[0], x[1], x[2], KN_ACT_GELU);
+}
+F(f_linear_add_relu) {
+    CTX;
+    return kn_linear_add(x[0], signed_rows(x[1]), signed_rows(x[2]), signed_columns(x[3]),
+                         KN_ACT_RELU);
+}
+F(f_linear_add_no_bias) {
+    CTX;
+    return kn_linear_add(x[0], signed_rows(x[1]), KN_NONE, signed_columns(x[2]), KN_ACT_RELU);
+}
+F(f_linear_add_gelu) {
+    CTX;
+    return kn_linear_add(x[0], x[1], x[2], x[3], KN_ACT_GELU);
+}
+F(f_linear_add) {
+    CTX;
+    return kn_linear_add(x[0], x[1], x[2], x[3], KN_ACT_NONE);
 }
 /* Sums in front of relu far from 0: a channel above, one below. */
 static kn_tensor *conv_signs(void) {
@@ -222,6 +242,11 @@ const grad_case grad_linalg_cases[] = {
     CASE(linear_act, f_linear_relu, 0.5, 2, 3, C1(3, 4), C1(2, 4), C1(2)),
     CASE(linear_act, f_linear_relu, 0.5, 2, 3, C1(2, 3, 4), C1(2, 4), C1(2)),
     CASE(linear_act, f_linear_relu_none, 0.5, 2, 2, C1(3, 4), C1(2, 4)),
+    CASE(linear_act, f_linear_add_relu, 0.5, 2, 4, C1(3, 4), C1(2, 4), C1(2), C1(3, 2)),
+    CASE(linear_act, f_linear_add_relu, 0.5, 2, 4, C1(2, 3, 4), C1(2, 4), C1(2), C1(2, 3, 2)),
+    CASE(linear_act, f_linear_add_no_bias, 0.5, 2, 3, C1(3, 4), C1(2, 4), C1(3, 2)),
+    CASE(linear_act, f_linear_add_gelu, -1, 1, 4, C1(3, 4), C1(2, 4), C1(2), C1(3, 2)),
+    CASE(linear_act, f_linear_add, -1, 1, 4, C1(3, 4), C1(2, 4), C1(2), C1(3, 2)),
     CASE(linear, f_linear_gelu, -1, 1, 3, C1(3, 4), C1(2, 4), C1(2)),
     CASE(matmul, f_mv, -2, 2, 2, C1(3, 4), C1(4)),
     CASE(matmul, f_mv, -2, 2, 2, C1(3, 4), C1(2, 4)),

@@ -102,6 +102,7 @@ static kn_rng *rng;
     X(pinv, SQUARE, kn_pinv(x[0], -1))                                                             \
     X(matrix_rank, SQUARE, kn_matrix_rank(x[0], -1))                                               \
     X(matrix_power, SQUARE, kn_matrix_power(x[0], 3))                                              \
+    X(linear_add, SQUARE, kn_linear_add(x[0], x[1], KN_NONE, KN_NONE, KN_ACT_NONE))                \
     X(tensordot, SQUARE, kn_tensordot(x[0], x[1], KN_SHAPE(1), KN_SHAPE(0)))                       \
     X(cross, KN_SHAPE(2, 3), kn_cross(x[0], x[1], 1))
 #define IMAGES(X)                                                                                  \

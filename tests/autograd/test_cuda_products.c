@@ -69,6 +69,50 @@ static void a_layer_adds_its_bias_and_activates(void **state) {
     assert_int_equal(fake_gpu_kernels(""), 0);
 }
 
+static void a_layer_adds_its_residual_and_activates(void **state) {
+    (void)state;
+    KN_FRAME(.device = gpu);
+    kn_tensor *x = random_of(KN_SHAPE(2, 3, 5), 1), *w = random_of(KN_SHAPE(7, 5), 2);
+    kn_tensor *b = random_of(KN_SHAPE(7), 3), *r = random_of(KN_SHAPE(2, 3, 7), 4);
+    kn_tensor *kept = there(r);
+    for (int act = KN_ACT_NONE; act <= KN_ACT_RELU; act++) {
+        assert_like(kn_linear_add(there(x), there(w), there(b), kept, (kn_act)act),
+                    kn_linear_add(x, w, b, r, (kn_act)act));
+        assert_like(kn_linear_add(there(x), there(w), KN_NONE, kept, (kn_act)act),
+                    kn_linear_add(x, w, KN_NONE, r, (kn_act)act));
+    }
+    assert_int_equal(fake_gpu_epilogue(), CUBLASLT_EPILOGUE_RELU);
+    assert_int_equal(fake_gpu_count().n_products, 4);
+    assert_int_equal(fake_gpu_kernels(""), 0);
+    assert_like(kept, r);
+}
+
+/* Of no products. */
+static void a_residual_alone_is_copied(void **state) {
+    (void)state;
+    KN_FRAME(.device = gpu);
+    kn_tensor *x = random_of(KN_SHAPE(3, 0), 1), *w = random_of(KN_SHAPE(7, 0), 2);
+    kn_tensor *r = random_of(KN_SHAPE(3, 7), 4);
+    assert_like(kn_linear_add(there(x), there(w), KN_NONE, there(r), KN_ACT_NONE), r);
+    assert_int_equal(fake_gpu_count().n_products, 0);
+}
+
+static void a_residual_gets_the_gradient_of_the_sum(void **state) {
+    (void)state;
+    KN_FRAME();
+    for (int t = 0; t < 2; t++) {
+        kn_device *device = t ? kn_device_host() : gpu;
+        KN_TAPE(.device = device);
+        kn_tensor *x = kn_to(random_of(KN_SHAPE(2, 3, 5), 1), device), *d = NULL;
+        kn_tensor *w = kn_to(random_of(KN_SHAPE(7, 5), 2), device);
+        kn_tensor *r = kn_watch(kn_to(random_of(KN_SHAPE(2, 3, 7), 4), device));
+        kn_tensor *dy = random_of(KN_SHAPE(2, 3, 7), 5);
+        kn_tensor *y = kn_linear_add(x, w, KN_NONE, r, KN_ACT_NONE);
+        assert_ok(kn_gradients(&d, y, &r, 1, &(kn_gradients_options){.dy = kn_to(dy, device)}));
+        assert_like(d, dy);
+    }
+}
+
 typedef struct layer {
     kn_tensor *x, *w, *b, *dy; /* on the host */
     kn_tensor *dx[3];          /* by x, w, b */
@@ -194,6 +238,9 @@ int main(void) {
     if (kn_device_find(&gpu, "cuda:0") < 0) return 1;
     return RUN_TESTS(TEST_WITH(matrices_are_transposed_and_repeated_as_asked, begin, end),
                      TEST_WITH(a_layer_adds_its_bias_and_activates, begin, end),
+                     TEST_WITH(a_layer_adds_its_residual_and_activates, begin, end),
+                     TEST_WITH(a_residual_alone_is_copied, begin, end),
+                     TEST_WITH(a_residual_gets_the_gradient_of_the_sum, begin, end),
                      TEST_WITH(a_bias_gets_its_gradient_from_the_weights_product, begin, end),
                      TEST_WITH(without_the_weights_it_is_a_sum, begin, end),
                      TEST_WITH(with_relu_it_is_not_made_again, begin, end),

@@ -104,6 +104,7 @@
     C(block_diag_0, kn_block_diag(LIST, 0)) C(linear, kn_linear(o->x, o->y, o->z))                 \
     C(linear_none, kn_linear(o->x, o->y, KN_NONE))                                                 \
     C(linear_act, kn_linear_act(o->x, o->y, o->z, KN_ACT_GELU))                                    \
+    C(linear_add, kn_linear_add(o->x, o->y, KN_NONE, o->z, KN_ACT_RELU))                           \
     C(solve, kn_solve(o->x, o->y, NULL)) C(tri_solve, kn_triangular_solve(o->x, o->y, NULL))       \
     C(concat_0, kn_concat(LIST, 2, 0)) C(concat_1, kn_concat(LIST, 2, -1))                         \
     C(concat_none, kn_concat(LIST, 0, 0)) C(concat_below, kn_concat(LIST, -1, 0))                  \

@@ -13,10 +13,12 @@ static void broadcast_product(parity_operand a, parity_operand b, parity_operand
     ATTR(c, kn_attr_matmul, (trans & 1) != 0, (trans & 2) != 0);
 }
 
-static void activated(int64_t rows, int64_t inputs, int64_t outputs, bool bias, kn_act act) {
+/* `given`: bit 0 a bias, bit 1 a residual. */
+static void activated(int64_t rows, int64_t inputs, int64_t outputs, int given, kn_act act) {
     parity_case *c = parity_add(KN_OP_linear_act, COMPARE_CLOSE);
-    c->n_in = 3, c->in[0] = U(rows, inputs), c->in[1] = U(outputs, inputs);
-    if (bias) c->in[2] = U(outputs);
+    c->n_in = 4, c->in[0] = U(rows, inputs), c->in[1] = U(outputs, inputs);
+    if (given & 1) c->in[2] = U(outputs);
+    if (given & 2) c->in[3] = U(rows, outputs);
     c->out[0] = OPERAND(GUARD, rows, outputs);
     ATTR(c, kn_attr_act, (int32_t)act);
 }
@@ -51,11 +53,14 @@ static void products(void) {
     broadcast_product(U(30, 33, 17), U(30, 17, 9), U(30, 33, 9), 0, true);
     broadcast_product(U(1, 3, 0), U(4, 0, 2), U(4, 3, 2), 0, false);
     weight_gradients();
-    for (int act = KN_ACT_RELU; act <= KN_ACT_GELU; act++) {
-        activated(100, 64, 10, true, (kn_act)act);
-        activated(301, 203, 151, true, (kn_act)act);
-        activated(1, 5, 3, false, (kn_act)act);
-        activated(4, 0, 3, true, (kn_act)act);
+    for (int act = KN_ACT_NONE; act <= KN_ACT_GELU; act++) {
+        for (int given = act ? 0 : 2; given < 4; given++) {
+            activated(100, 64, 10, given, (kn_act)act);
+            parity_halves_of(1);
+            activated(301, 203, 151, given, (kn_act)act);
+            activated(1, 5, 3, given, (kn_act)act);
+            activated(4, 0, 3, given, (kn_act)act);
+        }
     }
 }
 

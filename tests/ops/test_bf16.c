@@ -247,6 +247,7 @@ static void linear_layers_add_and_activate(void **state) {
     (void)state;
     KN_FRAME(.threads = 2);
     kn_tensor *x = random_bf16(KN_SHAPE(130, 300)), *b = random_bf16(KN_SHAPE(70));
+    kn_tensor *r = random_bf16(KN_SHAPE(130, 70));
     kn_tensor *w = rounded(kn_affine(random_tensor(KN_F32, KN_SHAPE(70, 300)), 0.1, 0));
     assert_rounded(kn_linear(x, w, b), kn_linear(wide(x), wide(w), wide(b)));
     for (int act = KN_ACT_RELU; act <= KN_ACT_GELU; act++) {
@@ -254,6 +255,10 @@ static void linear_layers_add_and_activate(void **state) {
         kn_tensor *want = kn_linear_act(wide(x), wide(w), wide(b), (kn_act)act);
         for (int64_t i = 0; i < kn_tensor_numel(want); i++) /* two roundings */
             assert_close(ops_at(got, i), ops_at(want, i), 0x1p-7, 0x1p-7);
+        got = wide(kn_linear_add(x, w, b, r, (kn_act)act));
+        want = kn_linear_add(wide(x), wide(w), wide(b), wide(r), (kn_act)act);
+        for (int64_t i = 0; i < kn_tensor_numel(want); i++)
+            assert_close(ops_at(got, i), ops_at(want, i), 0x1p-7, 0x1p-6);
     }
     kn_tensor *into = random_bf16(KN_SHAPE(300, 70)), *dy = random_bf16(KN_SHAPE(130, 70));
     kn_attr_matmul attr = {.trans_a = 1};

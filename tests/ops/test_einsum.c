@@ -266,13 +266,57 @@ static void activations_equal_those_after_the_layer(void **state) {
     }
 }
 
+/* Tiles of any size, products of vectors and sums that are long, which are cut without a residual.
+ */
+static void a_residual_is_added_as_after_the_layer(void **state) {
+    (void)state;
+    static const int64_t sizes[][3] = {{150, 203, 151}, {1, 300, 7}, {3, 2, 4},
+                                       {5, 9000, 6},    {40, 1, 30}, {6, 0, 5}};
+    FOR_BOTH_DTYPES(dtype) for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        KN_FRAME(.threads = 2);
+        const int64_t *s = sizes[i];
+        kn_tensor *x = random_tensor(dtype, KN_SHAPE(2, s[0], s[1]));
+        kn_tensor *w = random_tensor(dtype, KN_SHAPE(s[2], s[1]));
+        kn_tensor *b = random_tensor(dtype, KN_SHAPE(s[2]));
+        kn_tensor *r = random_tensor(dtype, KN_SHAPE(2, s[0], s[2]));
+        kn_tensor *sum = kn_add(kn_linear(x, w, b), r);
+        assert_same_bits(kn_linear_add(x, w, b, r, KN_ACT_NONE), sum);
+        assert_same_bits(kn_linear_add(x, w, b, r, KN_ACT_RELU), kn_relu(sum));
+        assert_same_bits(kn_linear_add(x, w, b, r, KN_ACT_GELU), kn_gelu(sum));
+        assert_same_bits(kn_linear_add(x, w, b, KN_NONE, KN_ACT_RELU),
+                         kn_linear_act(x, w, b, KN_ACT_RELU));
+        kn_tensor *plain = kn_linear_add(x, w, KN_NONE, r, KN_ACT_NONE);
+        kn_tensor *want = kn_add(kn_linear(x, w, KN_NONE), r);
+        for (int64_t k = 0; k < kn_tensor_numel(want); k++)
+            assert_close(ops_at(plain, k), ops_at(want, k), 1e-4, 1e-4);
+    }
+}
+
+static void a_wrong_residual_is_an_error(void **state) {
+    (void)state;
+    KN_FRAME(.dtype = KN_F32);
+    kn_tensor *x = kn_ones(KN_SHAPE(2, 3)), *w = kn_ones(KN_SHAPE(4, 3));
+    kn_tensor *r = kn_ones(KN_SHAPE(2, 4));
+    assert_op_fails(kn_linear_add(x, w, KN_NONE, x, KN_ACT_NONE), KN_ERR_SHAPE,
+                    "kn_linear_add: the residual must be [2,4]");
+    assert_op_fails(kn_linear_add(x, w, KN_NONE, kn_ones(KN_SHAPE(4)), KN_ACT_RELU), KN_ERR_SHAPE,
+                    "the residual must be [2,4]");
+    assert_op_fails(kn_linear_add(x, w, KN_NONE, NULL, KN_ACT_NONE), KN_ERR_INVALID,
+                    "kn_linear_add: residual is NULL");
+    assert_op_fails(kn_linear_add(x, w, KN_NONE, kn_cast(r, KN_F64), KN_ACT_NONE), KN_ERR_DTYPE,
+                    "residual is f64");
+    assert_op_fails(kn_linear_add(x, w, KN_NONE, r, (kn_act)3), KN_ERR_INVALID, "act is 3");
+    assert_op_fails(kn_linear_act(x, w, r, KN_ACT_RELU), KN_ERR_SHAPE, "kn_linear_act: b must be");
+}
+
 int main(void) {
     return RUN_TESTS(
         OPS_TEST(sums_equal_numpys), OPS_TEST(dots_stand_for_the_dimensions_that_have_no_letter),
         OPS_TEST(dimensions_of_one_are_broadcast), OPS_TEST(operands_of_no_elements_give_zeros),
         OPS_TEST(wrong_letters_are_named), OPS_TEST(kron_is_a_product_that_is_broadcast),
         OPS_TEST(small_products_are_what_they_say), OPS_TEST(their_errors_name_shapes),
-        OPS_TEST(batches_are_broadcast), OPS_TEST(the_number_of_threads_changes_no_bit),
+        OPS_TEST(batches_are_broadcast), OPS_TEST(a_residual_is_added_as_after_the_layer),
+        OPS_TEST(a_wrong_residual_is_an_error), OPS_TEST(the_number_of_threads_changes_no_bit),
         OPS_TEST(activations_equal_those_after_the_layer),
         OPS_TEST(products_of_16_bits_are_summed_in_f32));
 }

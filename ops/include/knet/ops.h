@@ -283,7 +283,7 @@ KN_API kn_tensor *kn_block_diag(kn_tensor *const x[], int n_x);
 /* x [...,N,N] → [...]: the sums of the diagonals. */
 KN_API kn_tensor *kn_trace(kn_tensor *x);
 
-/* Activations that kn_linear_act applies. */
+/* Activations that kn_linear_act and kn_linear_add apply. */
 typedef enum kn_act { KN_ACT_NONE = 0, KN_ACT_RELU, KN_ACT_GELU } kn_act;
 /* x·wᵀ + b: x [...,I], w [O,I], b [O] or KN_NONE → [...,O] */
 KN_API kn_tensor *kn_linear(kn_tensor *x, kn_tensor *w, kn_tensor *b);
@@ -291,6 +291,10 @@ KN_API kn_tensor *kn_linear(kn_tensor *x, kn_tensor *w, kn_tensor *b);
  * cache, on CUDA in cublasLt's epilogue. Recorded, relu keeps its result alone; gelu runs as an op
  * of its own, since its gradient reads what came before it. */
 KN_API kn_tensor *kn_linear_act(kn_tensor *x, kn_tensor *w, kn_tensor *b, kn_act act);
+/* act(kn_linear(x, w, b) + residual), the residual like the result or KN_NONE, in the same way: on
+ * CUDA cublasLt adds it to the product. bf16 sums may be rounded before it on the host. */
+KN_API kn_tensor *kn_linear_add(kn_tensor *x, kn_tensor *w, kn_tensor *b, kn_tensor *residual,
+                                kn_act act);
 
 /* --- convolution and pooling: x [B,C,spatial…], one to three spatial dimensions --- */
 /* Options of kn_conv. */

@@ -9,13 +9,15 @@
 #include "cuda/base/module.h"
 #include "plan_cache.h"
 
-typedef struct product { /* c [batch,m,n] = act(op(a)·op(b) (+ bias along n)), k summed over */
+/* c [batch,m,n] = act(op(a)·op(b) (+ bias along n) (+ residual)), k summed over */
+typedef struct product {
     int64_t batch, m, n, k;
     bool trans_a, trans_b, one_a, one_b; /* one_…: the same matrix for the whole batch */
     kn_act act;
     const void *a, *b;
     void *c;
     const kn_tensor *bias; /* NULL: none */
+    const void *residual;  /* like c, added before act; NULL: none */
     bool sums;             /* bias [m] is a result: the sums of op(a) over k */
 } product;
 
@@ -231,6 +233,7 @@ static kn_status plan_of(lt_plan **out, const kn_op_call *call, const lt_key *ke
  * make more plans. */
 static uint32_t alignment_of(const product *x) {
     uintptr_t all = (uintptr_t)x->a | (uintptr_t)x->b | (uintptr_t)x->c | 16;
+    all |= (uintptr_t)x->residual;
     if (x->bias) all |= (uintptr_t)x->bias->data;
     return (uint32_t)(all & (~all + 1));
 }
@@ -259,17 +262,17 @@ static const char *label_of(kn_math_mode math) {
 static kn_status execute(const kn_op_call *call, const product *x, lt_plan *p, cublasLtHandle_t lt,
                          void *workspace) {
     bool is_double = call->out[0]->dtype == KN_F64;
-    double one = 1, beta = kn__adds(call) ? 1 : 0;
+    double one = 1, beta = kn__adds(call) || x->residual ? 1 : 0;
     float one_f = 1, beta_f = (float)beta;
     cublasLtMatmulDescOpaque_t description = p->product;
     if (x->bias && !p->bias_apart) KN_TRY(set_bias(&description, x->bias));
-    void *c = x->c;
+    const void *c = x->residual ? x->residual : x->c;
     const void *one_p = is_double ? (const void *)&one : &one_f;
     const void *beta_p = is_double ? (const void *)&beta : &beta_f;
     const char *label = label_of(p->math);
     return kn__cublas_status(
         KN_PROF_CALL(label, cublasLtMatmul(lt, &description, one_p, x->b, &p->b, x->a, &p->a,
-                                           beta_p, c, &p->c, c, &p->c, &p->algo, workspace,
+                                           beta_p, c, &p->c, x->c, &p->c, &p->algo, workspace,
                                            p->workspace_bytes, call->stream)),
         label);
 }
@@ -290,9 +293,15 @@ static kn_status run_planned(kn_op_call *call, const product *x, lt_plan *p, cub
     return finish(call, x, p->bias_apart);
 }
 
-/* Nothing is summed over: zeros, and the bias. */
+/* Nothing is summed over: the residual or zeros, and the bias. */
 static kn_status run_empty(const kn_op_call *call, const product *x) {
-    KN_TRY(kn__zeros(call, 0));
+    const kn_tensor *y = call->out[0];
+    size_t bytes = (size_t)y->n * kn_dtype_bytes((kn_dtype)y->dtype);
+    if (x->residual)
+        KN_TRY(KN__CUDA(cudaMemcpyAsync, y->data, x->residual, bytes, cudaMemcpyDeviceToDevice,
+                        call->stream));
+    else
+        KN_TRY(kn__zeros(call, 0));
     return finish(call, x, true);
 }
 
@@ -409,7 +418,10 @@ kn_status kn__cuda_linear(kn_op_call *call) {
                  .b = w->data,
                  .c = call->out[0]->data,
                  .bias = call->in[2] == KN_NONE ? NULL : call->in[2]};
-    if (call->op == KN_OP_linear_act) x.act = (kn_act)((const kn_attr_act *)call->attr)->act;
+    if (call->op == KN_OP_linear_act) {
+        x.act = (kn_act)((const kn_attr_act *)call->attr)->act;
+        x.residual = call->in[3] == KN_NONE ? NULL : call->in[3]->data;
+    }
     return run(call, &x);
 }
 

@@ -233,6 +233,7 @@ static kn__gemm tile_of(const gemm_tiles *tiles, int64_t i) {
         g.accumulate = false;
     }
     g.c = (char *)g.c + (size_t)(m * g.ldc + n) * bytes;
+    if (g.residual) g.residual = (const char *)g.residual + (size_t)(m * g.ldc + n) * bytes;
     g.m = edge_of(g.m, tiles->rows, row + 1) - m;
     g.n = edge_of(g.n, tiles->columns, column + 1) - n;
     g.k = kn__part(g.k, tiles->ways, way + 1) - k;
@@ -247,10 +248,13 @@ static void fill_bias(kn__gemm *g, const char *bias) {
 }
 
 /* While the tile is in the cache. */
-static void activate(const kn__gemm *g) {
-    size_t bytes = kn_dtype_bytes(g->dtype);
-    for (int64_t i = 0; i < g->m; i++)
-        kn__finish_run(g->dtype, g->act, (char *)g->c + (size_t)(i * g->ldc) * bytes, NULL, g->n);
+static void finish(const kn__gemm *g) {
+    const char *residual = g->residual;
+    size_t row_bytes = (size_t)g->ldc * kn_dtype_bytes(g->dtype);
+    for (int64_t i = 0; i < g->m; i++) {
+        size_t at = (size_t)i * row_bytes;
+        kn__finish_run(g->dtype, g->act, (char *)g->c + at, residual ? residual + at : NULL, g->n);
+    }
 }
 
 static void gemm_tile(void *ctx, int64_t i) {
@@ -264,7 +268,7 @@ static void gemm_tile(void *ctx, int64_t i) {
     void *slot = kn__slot_take(&tiles->slots);
     int status = kn__gemm_run(&g, slot);
     kn__slot_give(&tiles->slots, slot);
-    if (g.act) activate(&g);
+    if (g.act || g.residual) finish(&g);
     if (status) atomic_store_explicit(&tiles->status, status, memory_order_relaxed);
 }
 
@@ -374,7 +378,7 @@ static kn_status tiles_run(kn_op_call *call, gemm_tiles *tiles) {
 kn_status kn__gemm_parallel(kn_op_call *call, const kn__gemm *gemm, const void *bias) {
     gemm_tiles tiles = {.gemm = gemm, .bias = bias};
     tiles_choose(&tiles, gemm);
-    if (tiles.ways == 1 || bias || gemm->act) {
+    if (tiles.ways == 1 || bias || gemm->act || gemm->residual) {
         tiles.ways = 1;
         return tiles_run(call, &tiles);
     }
@@ -519,7 +523,7 @@ kn_status kn__host_matmul(kn_op_call *call) {
     return batch_run(call, &batch);
 }
 
-/* y [rows,O] = act(x [rows,I] · wᵀ + b) */
+/* y [rows,O] = act(x [rows,I] · wᵀ + b + r) */
 kn_status kn__host_linear(kn_op_call *call) {
     const kn_tensor *x = call->in[0], *w = call->in[1], *b = call->in[2];
     int64_t inputs = w->dim[1], outputs = w->dim[0], rows = call->out[0]->n / outputs;
@@ -536,7 +540,10 @@ kn_status kn__host_linear(kn_op_call *call) {
                      .lda = inputs,
                      .ldb = inputs,
                      .ldc = outputs};
-    if (call->op == KN_OP_linear_act) gemm.act = (kn_act)((const kn_attr_act *)call->attr)->act;
+    if (call->op == KN_OP_linear_act) {
+        gemm.act = (kn_act)((const kn_attr_act *)call->attr)->act;
+        gemm.residual = call->in[3] == KN_NONE ? NULL : call->in[3]->data;
+    }
     return kn__gemm_parallel(call, &gemm, b == KN_NONE ? NULL : b->data);
 }
 

@@ -7,7 +7,10 @@
 typedef struct kn__gemm {
     kn_dtype dtype;
     bool trans_a, trans_b, accumulate;
-    kn_act act; /* of kn__gemm_parallel: applied to c, not together with accumulate */
+    /* of kn__gemm_parallel, not together with accumulate: c becomes act(c + residual); residual
+     * like c, or NULL */
+    kn_act act;
+    const void *residual;
     int64_t m, n, k;
     const void *a, *b; /* as stored: rows lda, ldb elements apart */
     void *c;
