@@ -186,13 +186,15 @@ static void weights_that_changed_since_are_those_of_predictions(void **state) {
 /* --- what runs --- */
 
 typedef struct ops_seen {
-    bool conv_act, norm, relu;
+    bool conv_act, linear_act, norm, relu, add;
 } ops_seen;
 
 static bool see(void *ctx, const kn_prof_row *row) {
     ops_seen *seen = ctx;
     if (row->n_calls == 0) return true;
     seen->conv_act |= strcmp(row->path, "conv_act") == 0;
+    seen->linear_act |= strcmp(row->path, "linear_act") == 0;
+    seen->add |= strcmp(row->path, "add") == 0;
     seen->norm |= strstr(row->path, "batchnorm") != NULL;
     seen->relu |= strcmp(row->path, "relu") == 0;
     return true;
@@ -223,6 +225,30 @@ static void normalization_and_activation_run_inside_the_convolution(void **state
         assert_ok(kn_layer_freeze(net));
         ops_seen frozen = ops_of_forward(net, x);
         assert_true(frozen.conv_act && !frozen.norm && !frozen.relu);
+    }
+    kn_layer_destroy(net);
+    kn_params_destroy(params);
+}
+
+static void a_residual_sum_runs_inside_the_linear_layer(void **state) {
+    (void)state;
+    kn_params *params = NULL;
+    kn_layer *net = NULL;
+    assert_ok(kn_params_create(&params, NULL));
+    assert_ok(kn_layer_create(&net, params, NULL));
+    kn_layer *sum = kn_layer_residual(net, "sum");
+    kn_layer_linear(sum, "linear", 5, 5, NULL);
+    kn_layer_batchnorm(sum, "norm", 5, NULL);
+    kn_layer_act(net, "act", kn_relu);
+    assert_ok(kn_check());
+    {
+        KN_FRAME(.record = KN_OFF);
+        kn_tensor *x = kn_ones(KN_SHAPE(7, 5));
+        ops_seen plain = ops_of_forward(net, x);
+        assert_true(plain.norm && plain.relu && plain.add && !plain.linear_act);
+        assert_ok(kn_layer_freeze(net));
+        ops_seen frozen = ops_of_forward(net, x);
+        assert_true(frozen.linear_act && !frozen.norm && !frozen.relu && !frozen.add);
     }
     kn_layer_destroy(net);
     kn_params_destroy(params);
@@ -328,5 +354,6 @@ int main(void) {
                      TEST(layers_with_something_between_do_not_fold),
                      TEST(no_normalization_is_left_in_a_resnet),
                      TEST(normalization_and_activation_run_inside_the_convolution),
+                     TEST(a_residual_sum_runs_inside_the_linear_layer),
                      TEST(pure_predictions_do_not_see_the_place_in_the_epoch));
 }

@@ -180,6 +180,22 @@ static void sums_may_broadcast(void **state) {
     fixture_release(&f);
 }
 
+/* One call for rows; else the sum is an op of its own. */
+static void sums_of_linear_layers_are_the_same(void **state) {
+    (void)state;
+    for (int64_t n_in = 1; n_in <= 5; n_in += 4) {
+        fixture f = fixture_make(KN_F32);
+        kn_layer *sum = kn_layer_residual(f.net, "r");
+        assert_non_null(kn_layer_linear(sum, "fc", n_in, 5, NULL));
+        norm_add(sum, "bn", 5, NULL);
+        assert_non_null(kn_layer_act(f.net, "a", kn_relu));
+        KN_FRAME();
+        assert_frozen_is_plain(&f, input(KN_F32, KN_SHAPE(7, n_in)), 0);
+        assert_frozen_is_plain(&f, input(KN_F32, KN_SHAPE(2, 5, n_in)), 0);
+        fixture_release(&f);
+    }
+}
+
 static void f64_stays_f64_in_mixed_precision(void **state) {
     (void)state;
     fixture f = fixture_make(KN_F64);
@@ -191,10 +207,10 @@ static void f64_stays_f64_in_mixed_precision(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(TEST(a_batch_norm_is_along_axis_1_of_a_linear_layer_too),
-                     TEST(the_act_of_a_norm_comes_before_the_sum),
-                     TEST(forward_add_applies_the_act_of_its_norm), TEST(sums_may_broadcast),
-                     TEST(functions_may_run_their_layers_in_any_way),
-                     TEST(a_layer_alone_gives_its_own_result), TEST(only_roots_freeze),
-                     TEST(f64_stays_f64_in_mixed_precision));
+    return RUN_TESTS(
+        TEST(a_batch_norm_is_along_axis_1_of_a_linear_layer_too),
+        TEST(the_act_of_a_norm_comes_before_the_sum), TEST(forward_add_applies_the_act_of_its_norm),
+        TEST(sums_may_broadcast), TEST(sums_of_linear_layers_are_the_same),
+        TEST(functions_may_run_their_layers_in_any_way), TEST(a_layer_alone_gives_its_own_result),
+        TEST(only_roots_freeze), TEST(f64_stays_f64_in_mixed_precision));
 }

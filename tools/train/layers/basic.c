@@ -38,6 +38,17 @@ static kn_tensor *linear_folded(kn_layer *layer, kn_tensor *x) {
     kn_act inside = act_inside(&act);
     return kn__layer_activated(act, kn_linear_act(x, layer->frozen[0], layer->frozen[1], inside));
 }
+/* act(frozen(x) + around): one call where rows are summed, and nothing broadcasts. */
+static kn_tensor *linear_sum(kn_layer *layer, kn_tensor *x, kn_tensor *around,
+                             kn_layer_act_fn act) {
+    kn_shape in = kn_tensor_shape(x), to = kn_tensor_shape(around);
+    bool is_like_result = in.n_dims == 2 && to.n_dims == 2 && to.dim[0] == in.dim[0] &&
+                          to.dim[1] == kn_tensor_numel(layer->frozen[1]);
+    if (!is_like_result) return kn__layer_activated(act, kn_add(linear_folded(layer, x), around));
+    kn_act inside = act_inside(&act);
+    kn_tensor *y = kn_linear_add(x, layer->frozen[0], layer->frozen[1], around, inside);
+    return kn__layer_activated(act, y);
+}
 static bool linear_is_bare(const kn_layer *layer) {
     const linear *l = (const linear *)layer;
     return !l->act && !l->inside;
@@ -46,8 +57,8 @@ static int64_t linear_n_out(const kn_layer *layer) {
     return kn_tensor_shape(((const linear *)layer)->weight).dim[0];
 }
 static const kn__layer_kind linear_kind = {
-    "kn_layer_linear",         sizeof(linear),        linear_forward,         .out_axis = 1,
-    .is_bare = linear_is_bare, .n_out = linear_n_out, .folded = linear_folded};
+    "kn_layer_linear",         sizeof(linear),        linear_forward,          .out_axis = 1,
+    .is_bare = linear_is_bare, .n_out = linear_n_out, .folded = linear_folded, .sum = linear_sum};
 
 /* "weight" and, unless no_bias, "bias" [n_out]. False: the error is pending. */
 static bool weights_add(kn_tensor **weight, kn_tensor **bias, kn_layer *layer, kn_shape shape,

@@ -219,7 +219,7 @@ KN_API void kn_layer_recompute_set(kn_layer *layer, bool on);
 
 /* --- the frozen form: for inference alone --- */
 /* Folds each batch normalization into the convolution or linear layer created before it in the same
- * parent, and lets activations and residual sums run inside convolutions. From then on a forward
+ * parent, and lets activations and residual sums run inside these layers. From then on a forward
  * without a tape, in evaluation, takes the folded weights where a group runs the two in turn. They
  * are made of the weights and statistics at the time of the call: a pair of which one was written
  * since, by a step of training or from a checkpoint, runs as before. They run in frames with
