@@ -283,6 +283,67 @@ static void an_impossible_convolution_is_an_error(void **state) {
     assert_true(strlen(kn_last_error()->message) > 10);
 }
 
+/* name, dimensions; batch, in, out, size, window; stride, padding, dilation, groups. Windows that
+ * don't fit have results of no elements or less, which kn_conv refuses. */
+static const plan_case absurd[] = {
+    {"padding of 1000", 2, 2, 3, 4, 4, 3, 1, 1000, 1, 1, 0, 0},
+    {"padding beyond the window", 2, 2, 3, 4, 6, 1, 1, 5, 1, 1, 0, 0},
+    {"padding of 2^31 - 1", 2, 2, 3, 4, 4, 3, INT32_MAX, INT32_MAX, 1, 1, 0, 0},
+    {"stride beyond the input", 2, 2, 3, 4, 8, 3, 100, 1, 1, 1, 0, 0},
+    {"stride of 2^31 - 1", 2, 2, 3, 4, 8, 3, INT32_MAX, 1, 1, 1, 0, 0},
+    {"window beyond the input", 2, 2, 3, 4, 3, 7, 1, 3, 1, 1, 0, 0},
+    {"window that doesn't fit", 2, 2, 3, 4, 3, 7, 1, 0, 1, 1, 0, 0},
+    {"window that nearly fits", 2, 2, 3, 4, 3, 4, 1, 0, 1, 1, 0, 0},
+    {"dilation of 2^31 - 1", 2, 2, 3, 4, 4, 2, 1, 0, INT32_MAX, 1, 0, 0},
+    {"no images", 2, 0, 3, 4, 8, 3, 1, 1, 1, 1, 0, 0},
+    {"no outputs", 2, 2, 3, 0, 8, 3, 1, 1, 1, 1, 0, 0},
+    {"groups that don't divide", 2, 2, 3, 4, 8, 3, 1, 1, 1, 2, 0, 0},
+    {"as many images as int32 has", 2, INT32_MAX, 1, 1, 8, 3, 1, 1, 1, 1, 0, 0},
+    {"three dimensions, padding of 1000", 3, 1, 2, 2, 3, 2, 1, 1000, 1, 1, 0, 0},
+};
+
+static bool fits(const plan_case *c) {
+    kn__conv_key key = key_of(c, KN__CONV_FORWARD, KN_F32);
+    return c->batch && c->out && c->in % c->groups == 0 && key.y[2] > 0;
+}
+
+/* In the child: 0 if each kind of the convolution gets a plan, where it fits, or an error with a
+ * message. */
+static int ask_for_absurd(const plan_case *c) {
+    cudnnBackendDescriptor_t device = NULL;
+    int n = 0, n_bad = kn__conv_device_of_json(&device, json) < 0;
+    for (int kind = KN__CONV_FORWARD; kind <= KN__CONV_WEIGHT; kind++) {
+        for (int dtype = KN_F32; dtype <= KN_BF16; dtype++) {
+            kn__conv_key key = key_of(c, (kn__conv_kind)kind, (kn_dtype)dtype);
+            kn__conv_plan *plan = NULL;
+            kn_status status = kn__conv_plan_create(&plan, &key, device);
+            n += status == KN_OK;
+            n_bad += status == KN_OK ? !plan || !fits(c)
+                                     : plan || strlen(kn_last_error()->message) <= 10;
+            kn__conv_plan_destroy(plan);
+        }
+    }
+    print_message("%s: %d plans; %s\n", c->name, n, kn_last_error()->message);
+    return n_bad;
+}
+
+static void absurd_convolutions_get_a_plan_or_a_message(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof absurd / sizeof *absurd; i++) {
+        int result = 0;
+        fflush(NULL);
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            int n_bad = ask_for_absurd(&absurd[i]);
+            fflush(NULL);
+            _exit(n_bad);
+        }
+        assert_int_equal(waitpid(child, &result, 0), child);
+        if (result) fail_msg("%s: failed, %d", absurd[i].name, result);
+    }
+}
+
 /* In a child: the driver, once begun, is of no use to the children of the cases. */
 static int describe_this_gpu(int to) {
     cudnnBackendDescriptor_t device = NULL;
@@ -341,6 +402,7 @@ int main(int argc, char **argv) {
         TEST(every_convolution_finds_an_engine),
         TEST(convolutions_of_16_bits_have_engines_or_are_refused),
         TEST(a_bias_and_what_follows_it_have_an_engine), TEST(strict_and_f64_plans_round_nothing),
+        TEST(absurd_convolutions_get_a_plan_or_a_message),
         TEST(tf32_plans_use_tensor_cores_where_there_are_any), TEST(a_plan_keeps_less_than_128_kib),
         TEST(a_malformed_description_is_an_error), TEST(an_impossible_convolution_is_an_error));
 }
