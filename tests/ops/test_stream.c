@@ -19,6 +19,21 @@ static uint64_t live(kn_pool *pool) {
     return stats.live_bytes;
 }
 
+static kn_status no_gather(void *ctx, double all[], int64_t n) {
+    (void)ctx, (void)all, (void)n;
+    return KN_FAIL(KN_ERR_INTERNAL, "not to be called");
+}
+
+static void batch_norm_across_ranks_is_for_the_host(void **state) {
+    (void)state;
+    KN_FRAME(.device = device);
+    const kn_batch_ranks ranks = {no_gather, NULL, 0, 2};
+    const kn_batchnorm_options o = {.training = 1, .ranks = &ranks};
+    kn_tensor *x = kn_zeros(KN_SHAPE(4, 3));
+    assert_op_fails(kn_batchnorm(x, KN_NONE, KN_NONE, KN_NONE, KN_NONE, &o), KN_ERR_UNSUPPORTED,
+                    "ranks share statistics of tensors on the host; x is on sim:ops");
+}
+
 static void results_follow_their_inputs_device(void **state) {
     (void)state;
     KN_FRAME();
@@ -221,6 +236,7 @@ static void every_failing_call_is_an_error_without_a_leak(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         OPS_TEST(results_follow_their_inputs_device),
+        OPS_TEST(batch_norm_across_ranks_is_for_the_host),
         OPS_TEST(a_pool_of_another_device_is_refused),
         OPS_TEST(work_goes_to_the_threads_own_stream_or_the_frames),
         OPS_TEST(a_read_on_another_stream_waits_for_the_writer),

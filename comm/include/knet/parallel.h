@@ -92,10 +92,10 @@ KN_API KN_MUST_CHECK kn_status kn_parallel_shard(kn_parallel *parallel, kn_optim
 KN_API KN_MUST_CHECK kn_status kn_parallel_state_join(kn_parallel *parallel);
 
 /* For `ranks` of kn_batchnorm_options, and for kn_layer_sync: batch norms then take mean and
- * variance of the joined batch of all ranks, so that gradients and running statistics are those of
- * one process that has it, whatever part each rank has. A forward and a backward each wait for one
- * message from every rank, and before it for the gradients that backward has finished. Borrowed
- * until the destruction. */
+ * variance of the joined batch of all ranks, on the host alone (else UNSUPPORTED), so that
+ * gradients and running statistics are those of one process that has it, whatever part each rank
+ * has. A forward and a backward each wait for one message from every rank, and before it for the
+ * gradients that backward has finished. Borrowed until the destruction. */
 KN_API const kn_batch_ranks *kn_parallel_batch(const kn_parallel *parallel);
 
 /* What the averaging took so far, on this rank; times are 0 on a GPU: see the timer's. */
