@@ -6,9 +6,10 @@
  * errors. An op returns a tensor of the innermost frame, or NULL with the error pending: with op,
  * shapes and call site. Ops follow their inputs' device; inputs on two devices are a DEVICE error,
  * two dtypes a DTYPE error, an op that a device lacks UNSUPPORTED. While an error is pending, ops
- * do nothing and return NULL. Dtypes are f32 and f64 unless an op says otherwise. Broadcasting is
- * NumPy's. Axes may be negative: -1 is the last. Flags in options, whose comments say "1: …", take
- * KN_OFF as 0; values other than 0, 1 and KN_OFF are an INVALID error.
+ * do nothing and return NULL. Dtypes are f64, f32, f16 and bf16 on every device, unless an op says
+ * otherwise; docs/catalogue.md lists them. Of f16 and bf16, arithmetic is in f32 and results are
+ * rounded. Broadcasting is NumPy's. Axes may be negative: -1 is the last. Flags in options, whose
+ * comments say "1: …", take KN_OFF as 0; values other than 0, 1 and KN_OFF are an INVALID error.
  */
 #ifndef KNET_OPS_H
 #define KNET_OPS_H
