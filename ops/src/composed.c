@@ -96,19 +96,6 @@ static kn_tensor *log_cosh(kn_tensor *x) {
 }
 COMPOSED_WIDE(log_cosh, log_cosh(x))
 
-kn_tensor *kn_softshrink(kn_tensor *x, double p) {
-    KN__AS("softshrink", "x");
-    if (!(p >= 0)) return kn__fail_invalid(KN_OP_clamp, x, "p is %g; it must be at least 0", p);
-    KN__FRAME_INSIDE();
-    bool fuse = kn__fuse_begin(); /* in one pass */
-    kn_tensor *y = kn_sub(x, kn_clamp(x, -p, p));
-    kn__fuse_end(fuse);
-    kn_status status = y && !fuse ? kn_tensor_compute(y) : KN_OK;
-    if (status == KN_OK) return kn__given(y);
-    kn_error_op("softshrink");
-    return kn_error_defer(status);
-}
-
 double kn__largest(kn_dtype dtype) {
     return dtype == KN_F64    ? DBL_MAX
            : dtype == KN_F16  ? 65504

@@ -39,9 +39,15 @@ static inline bool has_order(kn_op op) {
 }
 
 static inline bool has_limits(kn_op op) { return op == KN_OP_clamp || op == KN_OP_hardtanh; }
-/* Orders are checked. NaN means no limit; integers have no NaN, so it becomes an infinity. */
+/* A distance. */
+static bool distance_fits(kn_op op, kn_tensor *x, double p) {
+    return p >= 0 || kn__fail_invalid(op, x, "p is %g; it must be at least 0", p);
+}
+/* Orders and distances are checked. NaN means no limit; integers have no NaN, so it becomes an
+ * infinity. */
 #define LIMITS_0(op)
 #define LIMITS_1(op)                                                                               \
+    if (op == KN_OP_softshrink && !distance_fits(op, x, p)) return NULL;                           \
     if (has_order(op) && !order_fits(op, p)) return NULL;                                          \
     if (shortest(op, p) != op) return power(shortest(op, p), x, p);
 #define LIMITS_2(op)                                                                               \

@@ -45,7 +45,6 @@ static kn_rng *rng;
     X(relu6, LINE, kn_relu6(x[0]))                                                                 \
     X(log_cosh, LINE, kn_log_cosh(x[0]))                                                           \
     X(logit, LINE, kn_logit(x[0]))                                                                 \
-    X(softshrink, LINE, kn_softshrink(x[0], 0.5))                                                  \
     X(nan_to_num, LINE, kn_nan_to_num(x[0], 0, 1, -1))                                             \
     X(ldexp, LINE, kn_ldexp(x[0], x[1]))                                                           \
     X(isclose, LINE, kn_isclose(x[0], x[1], 0.1, 0.1))                                             \

@@ -50,6 +50,7 @@ static bool is_exact(kn_op op) { /* a single rounding at most */
         case KN_OP_round:
         case KN_OP_copysign:
         case KN_OP_hardshrink:
+        case KN_OP_softshrink:
             return true;
         default:
             return kn_op_table[op].out[0] == KN_BOOL;

@@ -538,6 +538,10 @@ static void activations(void **state) {
     assert_values(kn_softsign(x), -0.8, -0.5, 0, 2.0 / 3, 0.875);
     assert_values(kn_hardshrink(x, 1), -4, 0, 0, 2, 7);
     assert_values(kn_softshrink(x, 1), -3, 0, 0, 1, 6);
+    kn_tensor *whole = kn_softshrink(kn_cast(x, KN_I32), 1.5), *edge = F32(KN_SHAPE(1), NAN);
+    assert_int_equal(kn_tensor_dtype(whole), KN_I32);
+    assert_values(kn_cast(whole, KN_F32), -3, 0, 0, 1, 6);
+    assert_true(isnan(ops_at(kn_softshrink(edge, 1), 0)));
     assert_values(kn_hardtanh(x, -1, 2), -1, -1, 0, 2, 2);
     assert_values(kn_relu6(x), 0, 0, 0, 2, 6);
     assert_values(kn_tanhshrink(x), tanh(4) - 4, tanh(1) - 1, 0, 2 - tanh(2), 7 - tanh(7));

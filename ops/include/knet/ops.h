@@ -109,6 +109,7 @@ KN_API kn_tensor *kn_bilinear_filter(kn_shape shape);
  *               hardsigmoid: (x + 3)/6 in 0 … 1; hardswish: x·hardsigmoid(x);
  *               leaky_relu(x, p): p·x below 0; elu(x, p): p·(e^x - 1) below 0;
  *               celu(x, p): p·(e^(x/p) - 1) below 0; hardshrink(x, p): 0 where |x| <= p;
+ *               softshrink(x, p): x moved toward 0 by p, 0 where |x| <= p; INVALID unless p >= 0;
  *               hardtanh(x, lo, hi): clamp, but for its slope at lo and hi
  * Two inputs:   add sub mul div pow; maximum minimum (kn_max and kn_min reduce);
  *               fmod: with the sign of a; remainder: with the sign of b; floor_div: ⌊a/b⌋;
@@ -127,8 +128,8 @@ KN_API kn_tensor *kn_bilinear_filter(kn_shape shape);
  * is shared. Slopes at the ends are PyTorch's: 1 for clamp; 0 for relu, hardtanh and hardsigmoid,
  * of which the last one alone has none at NaN. hardswish has those of its middle, -0.5 and 1.5;
  * PyTorch's is 1 or 1.5 at 3, by the number of elements. Integers wrap: neg abs sign square relu
- * clamp hardtanh add sub mul fmod remainder floor_div maximum minimum and comparisons are for
- * integers too. A remainder or quotient of an integer by 0 is 0. */
+ * clamp hardtanh softshrink add sub mul fmod remainder floor_div maximum minimum and comparisons
+ * are for integers too. A remainder or quotient of an integer by 0 is 0. */
 #define KN_PARAMS_0_
 #define KN_PARAMS_1_ , double p
 #define KN_PARAMS_2_ , double p, double q
@@ -179,8 +180,6 @@ KN_API kn_tensor *kn_tanhshrink(kn_tensor *x);
 KN_API kn_tensor *kn_relu6(kn_tensor *x);
 KN_API kn_tensor *kn_log_cosh(kn_tensor *x);
 KN_API kn_tensor *kn_logit(kn_tensor *x);
-/* x moved toward 0 by p, 0 where |x| <= p; INVALID unless p >= 0. */
-KN_API kn_tensor *kn_softshrink(kn_tensor *x, double p);
 /* x with these numbers in place of NaN, +∞ and -∞; a finite one beyond the dtype's range counts as
  * its largest: (x, 0, DBL_MAX, -DBL_MAX) is NumPy's default. Integers have none of the three. */
 KN_API kn_tensor *kn_nan_to_num(kn_tensor *x, double nan, double above, double below);
