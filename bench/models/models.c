@@ -191,7 +191,7 @@ static void frozen_run(sides *s, const char *model) {
 
 static void model_run(sides *s, const kn_model_kind *kind) {
     const char *name = kind->name;
-    int64_t batch = kind->facts->batch;
+    int64_t batch = kn__bench_batch(kind);
     const contender all[] = {
         {&s->ours, "train"}, {&s->torch, "train"}, {&s->best, "tuned"}, {&s->one_thread, "train"}};
     contest training;
@@ -245,7 +245,7 @@ static int run_device(char *device, char *math, char *python, char *script, doub
             peer_start(&ours, (char *[]){self, serving, two, device, math, NULL}, NULL);
         if (!theirs.pid)
             peer_start(&theirs, (char *[]){python, script, two, device, math, NULL}, NULL);
-        gpu_model_run(&ours, &theirs, kind->name, kind->facts->batch, math);
+        gpu_model_run(&ours, &theirs, kind->name, kn__bench_batch(kind), math);
     }
     peer_stop(&ours);
     peer_stop(&theirs);

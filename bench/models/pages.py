@@ -79,12 +79,13 @@ def page(knet, model, machine):
         table = times(run(knet, "report", steps, "--flatten", "--top", "10"))
         memory = roles(run(knet, "report", whole, "--memory"))
     top = top_row(table)
+    record = "" if bench["batch"] == model["batch"] else f"; the record's batch, and that of `knet train`, is {model['batch']}"
     done = next((text for pattern, text in DONE if re.search(pattern, top)), ELSE)
     return f"""# {name}
 
 {model["summary"][0].upper() + model["summary"][1:]}: {model["parameters"]:,} parameters; {model["data"]}.
 
-Five training steps of {bench["batch"]} samples, after two to warm up, {bench["threads"]} threads. Memory is that of the whole run.
+Five training steps of {bench["batch"]} samples, after two to warm up, {bench["threads"]} threads{record}. Memory is that of the whole run.
 {machine}.
 
 ```text

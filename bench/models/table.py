@@ -3,7 +3,7 @@
 
     bench/models/table.py KNET RESULTS.jsonl [README.md [--check]]
 
-KNET is the command, RESULTS.jsonl holds lines of bench_models. With README.md: writes the table there instead; --check writes
+KNET is the command, RESULTS.jsonl holds lines of bench_models; several files have commas between. With README.md: writes the table there instead; --check writes
 nothing, and fails if the file has another table. A model's last line of a figure counts.
 """
 import json
@@ -40,8 +40,10 @@ def cells(line):
 
 def table(knet, results):
     models = json.loads(subprocess.run([knet, "models", "--json"], check=True, capture_output=True, text=True).stdout)["models"]
-    with open(results, encoding="utf-8") as file:
-        lines = [json.loads(line) for line in file if line.strip()]
+    lines = []
+    for name in results.split(","):
+        with open(name, encoding="utf-8") as file:
+            lines += [json.loads(line) for line in file if line.strip()]
     figures = {line["metric"]: line for line in lines if line["bench"] == "models" and "peer" not in line}
     known = {f"{m['model']}_{part}" for m in models for part in PARTS}
     lost = [name for name in figures if name.endswith("_train") and name not in known]
@@ -52,7 +54,8 @@ def table(knet, results):
         of_model = [figures.get(f"{m['model']}_{part}") for part in PARTS]
         if any(of_model):
             shown = " | ".join(cells(line) if line else "- | -" for line in of_model)
-            rows.append(f"| {m['model']} | {shown} | {published(m['published'])} |")
+            batch = "" if m["batch_bench"] == m["batch"] else f" (batch {m['batch_bench']})"
+            rows.append(f"| {m['model']}{batch} | {shown} | {published(m['published'])} |")
     return rows
 
 

@@ -25,6 +25,10 @@ list)
   [ "$(grep -c '"published":"' out)" = "$n" ] || fail "$n models with results in the list"
   want 0 "$knet" models vgg_cifar
   out_has '^parameters +3,441,592$'; out_has '^step +batch 64, momentum, rate 0.01$'; out_has 'Knet 159'
+  ! grep -q '^benchmarks' out || fail 'a batch of benchmarks that is that of the record'
+  want 0 "$knet" models densenet121;   out_has '^step +batch 64, adam, rate 0.0001$'; out_has '^benchmarks +batch 8$'
+  want 0 "$knet" models densenet121 --json
+  [ "$(json models.0.batch)" = 64 ] && [ "$(json models.0.batch_bench)" = 8 ] || fail 'batches of densenet121'
   want 2 "$knet" models vgg;           err_has "unknown model 'vgg'; did you mean 'vgg16'"
   want 0 "$knet" models gpt --json
   [ "$(json models.0.parameters)" = 818176 ] || fail 'parameters of gpt'
@@ -119,11 +123,24 @@ train)
   done
   want 2 "$knet" train tagger;                           err_has 'tagger reads no files; use --synthetic'
   want 2 "$knet" eval tagger --weights t.st;             err_has 'tagger reads no files; use --synthetic'
-  seq 200 | awk '{ for (i = 0; i < 13; i++) printf "%d,", ($1 * (i + 7)) % 31; print $1 % 31 }' >table
-  want 0 "$knet" train linear --data table --batch 20 --quiet; out_has '^loss [0-9.]+  test loss [0-9.]+ '
   want 1 "$knet" train linear --data text;               err_has 'text: .*; Boston housing is https://'
   want 1 "$knet" train vgg_cifar --data none;            err_has 'none: No such file.*; https://www.cs.toronto.edu'
-  no_data='gru_imdb has no default data; give --data FILE or --synthetic'
+  want 2 "$knet" eval connect4 --weights t.st;           err_has 'connect4 reads no files; use --synthetic'
+  for command in train 'eval --weights t.st'; do # models whose data is not Fashion-MNIST
+    want 2 "$knet" $command linear
+    err_has 'linear has no default data; give --data FILE or --synthetic; it is for Boston housing, 506 rows of 13 numbers'
+    want 2 "$knet" $command densenet121_imagenet
+    err_has 'densenet121_imagenet has no default data; give --data DIR, with train/CLASS/IMAGE.jpg and test/..., or --synthetic; it is for ImageNet, 224x224'
+  done
+  # A table as UCI's housing.data: 13 numbers and the target.
+  awk 'BEGIN { for (i = 0; i < 506; i++) { y = 3; for (j = 0; j < 13; j++) { x = (i * (j * j + 3)) % 17; y += (j % 3 - 1) * x; printf " %8.4f ", x }
+    printf " %5.2f\n", y } }' >housing.data
+  want 0 "$knet" train linear --data housing.data --optimizer record --epochs 200 --json --checkpoint housing.st
+  [ "$(json batch)" = 506 ] || fail "batches of $(json batch)"
+  awk -v l="$(json epochs.199.test_loss)" 'BEGIN { exit !(l < 0.01) }' || fail "loss $(json epochs.199.test_loss) of a line"
+  want 0 "$knet" eval linear --data housing.data --weights housing.st; out_has '^linear: 506 test samples; loss 0.00'
+  want 1 "$knet" train linear --data text; err_has "text: line 2, field 1: .the. is not a number"
+  no_data='gru_imdb has no default data; give --data FILE or --synthetic; it is for IMDB'
   want 2 "$knet" train gru_imdb;                         err_has "$no_data"
   for command in eval predict; do
     want 2 "$knet" $command gru_imdb --weights t.st;     err_has "$no_data"

@@ -121,9 +121,9 @@ static void batches_are_the_records(void **state) {
     static const struct {
         const char *name;
         int64_t batch;
-    } of[] = {{"mlp", 100},     {"lenet", 128},    {"vgg_cifar", 64}, {"cifar_bn", 64},
-              {"gru_imdb", 64}, {"char_lstm", 50}, {"lstm_lm", 64},   {"seq2seq", 128},
-              {"tagger", 1},    {"tree_lstm", 1},  {"connect4", 1024}};
+    } of[] = {{"mlp", 100},     {"lenet", 128},    {"vgg_cifar", 64},  {"cifar_bn", 64},
+              {"gru_imdb", 64}, {"char_lstm", 50}, {"lstm_lm", 64},    {"seq2seq", 128},
+              {"tagger", 1},    {"tree_lstm", 1},  {"connect4", 1024}, {"densenet121", 64}};
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         const kn_model_facts *facts = kn_model_kind_find(of[i].name)->facts;
         assert_int_equal(facts->batch, of[i].batch);

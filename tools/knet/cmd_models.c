@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cmd.h"
+#include "model_steps.h"
 #include "output.h"
 
 typedef struct options {
@@ -50,6 +51,8 @@ static void model_print(kn__output *report, const kn_model_kind *kind) {
                     f->words ? words : "");
     kn__output_line(report, "step        batch %" PRId64 ", %s, rate %g\n", f->batch, f->optimizer,
                     f->lr);
+    if (kn__bench_batch(kind) != f->batch)
+        kn__output_line(report, "benchmarks  batch %" PRId64 "\n", kn__bench_batch(kind));
     if (f->published) kn__output_line(report, "published   %s\n", f->published);
 }
 
@@ -64,8 +67,9 @@ static void model_json(kn__text *out, const kn_model_kind *kind) {
     kn__text_json(out, f->data);
     kn__text_printf(out, ",\"sample\":%s,\"words\":%" PRId64 ",\"classes\":%" PRId64,
                     kn_shape_text(shape, sizeof shape, f->x), f->words, f->n_classes);
-    kn__text_printf(out, ",\"batch\":%" PRId64 ",\"optimizer\":\"%s\",\"lr\":%.17g,\"published\":",
-                    f->batch, f->optimizer, f->lr);
+    kn__text_printf(out, ",\"batch\":%" PRId64 ",\"batch_bench\":%" PRId64, f->batch,
+                    kn__bench_batch(kind));
+    kn__text_printf(out, ",\"optimizer\":\"%s\",\"lr\":%.17g,\"published\":", f->optimizer, f->lr);
     if (f->published)
         kn__text_json(out, f->published);
     else

@@ -81,8 +81,9 @@ static const kn__opt table[] = {
      .remark = "f16 scales the loss, as --loss-scale does"},
     {"data", KN__OPT_FOLDER, AT(data_dir), .value_name = "DIR", .not_with = "synthetic",
      .initial_shown =
-         "/usr/share/datasets/fashion-mnist, of text models a licence, of gru_imdb none",
-     .help = "folder of images, or the model's text or reviews",
+         "/usr/share/datasets/fashion-mnist; of text models a licence; of gru_imdb, linear and "
+         "models for ImageNet none",
+     .help = "folder of images, or the model's text, reviews or table",
      .remark = "idx files as of MNIST, CIFAR's files, or train/CLASS/IMAGE.png and test/..."},
     {"synthetic", KN__OPT_FLAG, AT(synthetic), .help = "use made-up data, which needs no files"},
     KN__RECOMPUTE_OPTION(AT(recompute)),

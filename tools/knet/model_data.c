@@ -38,8 +38,11 @@ int kn__model_data_check(const char *model, bool made, const char *path) {
     if (!facts->read && facts->made)
         return kn__fail_usage("the model %s reads no files; use --synthetic", model);
     if (path || !facts->path || *facts->path) return KN__EXIT_OK;
-    return kn__fail_usage("the model %s has no default data; give --data FILE or --synthetic",
-                          model);
+    bool are_images = facts->x.n_dims == 3 && !facts->read;
+    return kn__fail_usage(
+        "the model %s has no default data; give %s or --synthetic; it is for %s", model,
+        are_images ? "--data DIR, with train/CLASS/IMAGE.jpg and test/...," : "--data FILE",
+        facts->data);
 }
 
 int kn__model_capture_check(const char *model, const char *option) {

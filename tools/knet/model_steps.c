@@ -32,11 +32,15 @@ static kn_status batch_hold(kn__model_steps *s, kn_dataset *data, kn_dtype dtype
     return status;
 }
 
+int64_t kn__bench_batch(const kn_model_kind *kind) {
+    return kind->facts->batch_bench ? kind->facts->batch_bench : kind->facts->batch;
+}
+
 kn_status kn__model_steps_open(kn__model_steps *s, const char *model, int64_t batch,
                                kn_dtype dtype) {
     const kn_model_kind *kind = kn_model_kind_find(model);
     kn_dataset *data = NULL;
-    *s = (kn__model_steps){.n = batch ? batch : kind->facts->batch};
+    *s = (kn__model_steps){.n = batch ? batch : kn__bench_batch(kind)};
     KN_TRY(kn_params_create(&s->params, &(kn_params_options){.dtype = dtype, .seed = 1}));
     KN_TRY(kn_model_create(&s->model, model, s->params));
     KN_TRY(kn_model_optim_create(&s->optim, s->model, 0));

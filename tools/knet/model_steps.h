@@ -14,7 +14,10 @@ typedef struct kn__model_steps {
     kn_capture *capture[2]; /* of training and of inference; NULL: plain steps */
 } kn__model_steps;
 
-/* In the frame's device and threads; batch 0: the record's. Zeroed steps may be closed. */
+/* The samples of a step that benchmarks time: the record's, or fewer where these take much memory.
+ */
+int64_t kn__bench_batch(const kn_model_kind *kind);
+/* In the frame's device and threads; batch 0: kn__bench_batch. Zeroed steps may be closed. */
 kn_status kn__model_steps_open(kn__model_steps *steps, const char *model, int64_t batch,
                                kn_dtype dtype);
 void kn__model_steps_close(kn__model_steps *steps);

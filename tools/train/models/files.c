@@ -1,5 +1,7 @@
 /* Texts, reviews and tables as the models want them. */
 #include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
 
 #include "dataset.h"
 #include "model.h"
@@ -50,31 +52,73 @@ kn_status kn__read_reviews(kn_dataset **out, const kn_model_facts *facts, const 
     return kn_dataset_read_imdb(out, path, split, &options);
 }
 
-/* Columns of mean 0 and standard deviation 1, or 0 where all rows have one number. */
-static kn_status rows_scale(kn_dataset **out, const kn_dataset *rows) {
-    KN_FRAME(.device = kn_device_host(), .record = KN_OFF);
-    kn_tensor *x = kn_dataset_x(rows);
-    kn_tensor *from = kn_sub(x, kn_mean(x, KN_SHAPE(0), true));
-    kn_tensor *deviation = kn_sqrt(kn_mean(kn_square(from), KN_SHAPE(0), true));
-    kn_tensor *scale = kn_maximum(deviation, kn_full_like(deviation, 1e-12));
-    kn_tensor *scaled = kn_div(from, scale), *y = kn_dataset_y(rows);
-    KN_TRY(kn_check());
-    return kn_dataset_create(out, scaled, y, 0);
+/* --- a table of numbers: UCI's housing.data, or a CSV file of it --- */
+
+static bool is_blank(char c) { return c == ' ' || c == '\t'; }
+
+/* Blanks between numbers become one comma, those at the ends of a line none. */
+static size_t blanks_to_commas(char *text, size_t n_bytes) {
+    char *to = text;
+    for (const char *from = text, *end = text + n_bytes; from < end;) {
+        bool begins = to == text || to[-1] == '\n' || to[-1] == '\r', blank = is_blank(*from);
+        while (from < end && is_blank(*from)) from++;
+        bool ends = from == end || *from == '\n' || *from == '\r';
+        if (blank && !begins && !ends) *to++ = ',';
+        if (from < end) *to++ = *from++;
+    }
+    *to = 0;
+    return (size_t)(to - text);
 }
 
-kn_status kn__read_rows(kn_dataset **out, const kn_model_facts *facts, const char *path,
-                        kn_split split) {
-    kn_dataset *rows = NULL, *scaled = NULL, *mixed = NULL;
-    int64_t want = facts->x.dim[0];
-    kn_status status = kn_dataset_read_csv(&rows, path, &(kn_csv_options){.regression = 1});
-    if (status < 0) return kn__dataset_read_failed(status, path);
-    int64_t columns = kn_dataset_shape(rows).dim[0];
-    status = columns == want ? rows_scale(&scaled, rows)
-                             : KN_FAIL(KN_ERR_FORMAT,
-                                       "%s: %" PRId64 " columns before the last; expected %" PRId64,
-                                       path, columns, want);
-    if (status == KN_OK) status = kn_dataset_shuffle(&mixed, scaled, 1);
-    kn_dataset_destroy(rows);
-    kn_dataset_destroy(scaled);
-    return status < 0 ? status : part(out, mixed, split);
+/* scikit-learn's files begin with a line of the numbers of rows and columns, "506,13,,,,": the
+ * bytes before its end; else 0. */
+static size_t sizes_bytes(const char *text) {
+    size_t line = strcspn(text, "\r\n"), sizes = strspn(text, "0123456789,");
+    return sizes == line && line >= 2 && text[line - 1] == ',' && text[line - 2] == ',' ? line : 0;
+}
+
+/* x minus the mean of its column, by its standard deviation of n - 1, as Knet.jl's example. A
+ * column of equal numbers becomes zeros. */
+static void columns_normalize(float *x, int64_t n, int64_t width) {
+    for (int64_t j = 0; j < width; j++) {
+        double mean = 0, squares = 0;
+        for (int64_t i = 0; i < n; i++) mean += (double)x[i * width + j] / (double)n;
+        for (int64_t i = 0; i < n; i++) squares += pow((double)x[i * width + j] - mean, 2);
+        double deviation = n > 1 ? sqrt(squares / (double)(n - 1)) : 0;
+        double scale = deviation > 1e-6 * fabs(mean) ? 1 / deviation : 0;
+        for (int64_t i = 0; i < n; i++)
+            x[i * width + j] = (float)(((double)x[i * width + j] - mean) * scale);
+    }
+}
+
+static kn_status table_parse(kn_dataset **out, const kn_model_facts *facts, char *text,
+                             size_t n_bytes, const char *path) {
+    const kn_csv_options options = {.regression = 1};
+    kn_dataset *d = NULL;
+    size_t mark = kn__mark_bytes(text, n_bytes), skipped = mark + sizes_bytes(text + mark);
+    text += skipped; /* the end of a line of sizes is left: it counts as a line */
+    n_bytes -= skipped;
+    if (!memchr(text, ',', n_bytes)) n_bytes = blanks_to_commas(text, n_bytes);
+    KN_TRY(kn__csv_parse(&d, text, n_bytes, path, &options));
+    int64_t width = d->x_shape.dim[0], wanted = facts->x.dim[0];
+    kn_status status = KN_OK;
+    if (width != wanted)
+        status =
+            KN_FAIL(KN_ERR_FORMAT,
+                    "%s: %" PRId64 " columns; expected %" PRId64 ", the last one the target (%s)",
+                    path, width + 1, wanted + 1, facts->data);
+    else
+        columns_normalize(d->x, d->n, width);
+    return kn__dataset_give(out, d, status);
+}
+
+kn_status kn__read_table(kn_dataset **out, const kn_model_facts *facts, const char *path,
+                         kn_split split) {
+    char *text = NULL;
+    size_t n_bytes = 0;
+    (void)split;
+    KN_TRY(kn__file_whole(&text, &n_bytes, path));
+    kn_status status = table_parse(out, facts, text, n_bytes, path);
+    free(text);
+    return status;
 }

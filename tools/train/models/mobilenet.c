@@ -82,4 +82,5 @@ const kn_model_kind kn__mobilenet_v2 = {
                                      .n_made = 40,
                                      .optimizer = "momentum",
                                      .lr = 0.05,
-                                     .optim = kn__optim_momentum}};
+                                     .optim = kn__optim_momentum,
+                                     .path = ""}};

@@ -234,7 +234,9 @@ kn_status kn_model_data_read(kn_dataset **out, const kn_model_kind *kind, const 
     KN_TRY(facts_check(kind, "data"));
     const kn_model_facts *f = kind->facts;
     if (!path && f->path && !*f->path)
-        return KN_FAIL(KN_ERR_INVALID, "the model %s has no default data; give a path", kind->name);
+        return KN_FAIL(KN_ERR_INVALID,
+                       "the model %s has no default data; give a path; it is for %s", kind->name,
+                       f->data);
     if (!path) path = f->path ? f->path : KN__FASHION;
     if (!f->read && f->made)
         return KN_FAIL(KN_ERR_UNSUPPORTED, "the model %s reads no files; use made-up data",

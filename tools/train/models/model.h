@@ -130,10 +130,10 @@ kn_status kn__read_words(kn_dataset **out, const kn_model_facts *facts, const ch
                          kn_split split);
 kn_status kn__read_reviews(kn_dataset **out, const kn_model_facts *facts, const char *path,
                            kn_split split);
-/* A CSV file of as many numbers a row as facts->x, and one to predict; each of the former gets mean
- * 0 and standard deviation 1. */
-kn_status kn__read_rows(kn_dataset **out, const kn_model_facts *facts, const char *path,
-                        kn_split split);
+/* A table of facts->x numbers and a target a line, with commas or blanks between. Both splits have
+ * all rows, as in the record. */
+kn_status kn__read_table(kn_dataset **out, const kn_model_facts *facts, const char *path,
+                         kn_split split);
 /* The text of kn__read_characters where --data is absent: every Debian system has it. */
 #define KN__CORPUS "/usr/share/common-licenses/GPL-3"
 #define KN__FASHION "/usr/share/datasets/fashion-mnist"

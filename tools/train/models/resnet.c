@@ -108,7 +108,8 @@ static kn_tensor *predict(void *model, kn_layer *net, const kn_batch *batch) {
                                          .n_made = 40,                                             \
                                          .optimizer = "momentum",                                  \
                                          .lr = 0.1,                                                \
-                                         .optim = kn__optim_momentum}}
+                                         .optim = kn__optim_momentum,                              \
+                                         .path = ""}}
 
 RESNET(resnet18, "18 layers of residual blocks", 11689512, NULL, 8, .blocks = {2, 2, 2, 2});
 RESNET(resnet34, "34 layers of residual blocks", 21797672, NULL, 8, .blocks = {3, 4, 6, 3});

@@ -35,7 +35,7 @@ const kn_model_kind kn__linear = {
         .lr = 0.1,
         .optim = kn__optim_sgd,
         .made = kn__made_line,
-        .read = kn__read_rows,
+        .read = kn__read_table,
         .path = "",
         .source = "Boston housing is https://raw.githubusercontent.com/selva86/datasets/master/"
                   "BostonHousing.csv"}};

@@ -108,4 +108,5 @@ const kn_model_kind kn__vgg16 = {
                                      .n_made = 20,
                                      .optimizer = "momentum",
                                      .lr = 0.01,
-                                     .optim = kn__optim_momentum}};
+                                     .optim = kn__optim_momentum,
+                                     .path = ""}};

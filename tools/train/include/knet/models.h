@@ -49,7 +49,8 @@ typedef struct kn_model_facts {
                       kn_split split);
     const char *path;     /* its default data; NULL: Fashion-MNIST; "": none */
     const char *source;   /* where to get its files: errors of kn_model_data_read end with it */
-    uint64_t reserved[3]; /* zero */
+    int64_t batch_bench;  /* samples of a step that benchmarks time; 0: batch */
+    uint64_t reserved[2]; /* zero */
 } kn_model_facts;
 
 /* A model that trains in turns, such as a generator and its critic: a step of training computes the
@@ -150,9 +151,10 @@ KN_API KN_MUST_CHECK kn_status kn_freeze(kn_model *model);
 /* Makes up data for the kind. n 0: as many samples as its facts state. */
 KN_API KN_MUST_CHECK kn_status kn_model_data_make(kn_dataset **out, const kn_model_kind *kind,
                                                   int64_t n, kn_split split);
-/* Reads a split of the kind's data: images, a text, reviews, a table. path NULL: as its facts
- * state. Errors: UNSUPPORTED for a model that reads no files; INVALID for a NULL path where its
- * facts state none; IO and FORMAT for a missing or wrong file, with the place where to get one. */
+/* Reads a split of the kind's data: images, a text, reviews; of linear a table, whose rows are in
+ * both splits, normalized. path NULL: as its facts state. Errors: UNSUPPORTED for a model that reads
+ * no files; INVALID for a NULL path where its facts state none; IO and FORMAT for a missing or wrong
+ * file, with the place where to get one. */
 KN_API KN_MUST_CHECK kn_status kn_model_data_read(kn_dataset **out, const kn_model_kind *kind,
                                                   const char *path, kn_split split);
 /* The same of a model of texts, by the vocabulary of another text, such as the one that it was
