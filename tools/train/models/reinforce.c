@@ -23,7 +23,8 @@ typedef struct games {
     int64_t n, rows, columns, steps;
     float *dice;            /* [n,steps], in 0 … 1: which move is drawn */
     int64_t *ball, *paddle; /* [n]: columns */
-    float *board;           /* [steps,n,rows,columns]: before each step */
+    kn_tensor *boards;      /* [steps,n,rows,columns]: before each step; on the host, the pool's */
+    float *board;           /* their data */
     int64_t *move;          /* [steps,n] */
     double *gain;           /* [n]: 1 or -1 */
 } games;
@@ -32,7 +33,6 @@ static void games_release(games *g) {
     free(g->dice);
     free(g->ball);
     free(g->paddle);
-    free(g->board);
     free(g->move);
     free(g->gain);
 }
@@ -43,15 +43,21 @@ static int64_t column_of(const float *row, int64_t n) {
     return i;
 }
 
+static kn_tensor *boards_make(const games *g) {
+    KN_FRAME(.device = kn_device_host(), .dtype = KN_F32, .record = KN_OFF);
+    return kn_keep(kn_zeros(KN_SHAPE(g->steps, g->n, g->rows, g->columns)));
+}
+
 /* x [B,rows,columns]: the first boards; y [B,rows-1]: the dice; f32 on the host. */
 static bool games_init(games *g, const kn__reinforce_sizes *s, const float *x, const float *y,
                        int64_t n) {
-    size_t cells = (size_t)(s->rows * s->columns), count = (size_t)n;
+    size_t count = (size_t)n;
     *g = (games){.n = n, .rows = s->rows, .columns = s->columns, .steps = s->rows - 1};
     g->dice = calloc(count * (size_t)g->steps + 1, sizeof(float));
     g->ball = calloc(count + 1, sizeof(int64_t));
     g->paddle = calloc(count + 1, sizeof(int64_t));
-    g->board = calloc(count * cells * (size_t)g->steps + 1, sizeof(float));
+    g->boards = boards_make(g);
+    g->board = g->boards ? kn_data_mut(g->boards) : NULL;
     g->move = calloc(count * (size_t)g->steps + 1, sizeof(int64_t));
     g->gain = calloc(count + 1, sizeof(double));
     if (!g->dice || !g->ball || !g->paddle || !g->board || !g->move || !g->gain) return false;
@@ -64,15 +70,15 @@ static bool games_init(games *g, const kn__reinforce_sizes *s, const float *x, c
     return true;
 }
 
-/* The boards before step t, in their place. */
-static float *boards_draw(games *g, int64_t t) {
+/* The boards before step t, in their place: [n,rows,columns]. */
+static kn_tensor *boards_draw(games *g, int64_t t) {
     int64_t cells = g->rows * g->columns;
     float *all = g->board + t * g->n * cells;
     for (int64_t i = 0; i < g->n; i++) {
         all[i * cells + t * g->columns + g->ball[i]] = 1;
         all[i * cells + (g->rows - 1) * g->columns + g->paddle[i]] = 1;
     }
-    return all;
+    return kn_select(g->boards, t, 0);
 }
 
 /* Moves by the probabilities p [n,3]: drawn, or the likeliest. */
@@ -90,9 +96,8 @@ static void games_move(games *g, int64_t t, const float *p, bool draws) {
     }
 }
 
-static kn_tensor *to_net(const float *data, kn_shape shape, const kn_batch *batch) {
-    kn_tensor *x = kn_to(kn_tensor_from(data, KN_F32, shape), kn_tensor_device(batch->x));
-    return kn_cast(x, kn_tensor_dtype(batch->x));
+static kn_tensor *to_net(kn_tensor *x, const kn_batch *batch) {
+    return kn_cast(kn_to(x, kn_tensor_device(batch->x)), kn_tensor_dtype(batch->x));
 }
 
 static kn_tensor *from_net(kn_tensor *x) { return kn_to(kn_cast(x, KN_F32), kn_device_host()); }
@@ -101,7 +106,7 @@ static kn_tensor *from_net(kn_tensor *x) { return kn_to(kn_cast(x, KN_F32), kn_d
 static kn_status games_play(games *g, kn_layer *net, const kn_batch *batch, bool draws) {
     KN_FRAME(.record = KN_OFF);
     for (int64_t t = 0; t < g->steps; t++) {
-        kn_tensor *x = to_net(boards_draw(g, t), KN_SHAPE(g->n, g->rows, g->columns), batch);
+        kn_tensor *x = to_net(boards_draw(g, t), batch);
         const float *p = kn_data(from_net(kn_softmax(kn_layer_forward(net, x), 1)));
         KN_TRY(kn_check());
         games_move(g, t, p, draws);
@@ -118,11 +123,12 @@ static kn_tensor *surrogate(const games *g, kn_layer *net, const kn_batch *batch
     if (!weight)
         return KN_FAIL_NULL(KN_ERR_OOM, "reinforce: no memory for %lld games", (long long)n);
     for (int64_t k = 0; k < all; k++) weight[k] = (float)((g->gain[k % n] - mean) / (double)n);
-    kn_tensor *x = to_net(g->board, KN_SHAPE(all, g->rows, g->columns), batch);
+    kn_tensor *x = to_net(kn_reshape(g->boards, KN_SHAPE(all, g->rows, g->columns)), batch);
     kn_tensor *move = kn_to(kn_tensor_from(g->move, KN_I64, KN_SHAPE(all)), device);
     kn_tensor *terms = kn_cross_entropy_with(
         kn_layer_forward(net, x), move, &(kn_cross_entropy_options){.reduction = KN_REDUCE_NONE});
-    kn_tensor *loss = kn_sum(kn_mul(terms, to_net(weight, KN_SHAPE(all), batch)), KN_ALL, false);
+    kn_tensor *weights = to_net(kn_tensor_from(weight, KN_F32, KN_SHAPE(all)), batch);
+    kn_tensor *loss = kn_sum(kn_mul(terms, weights), KN_ALL, false);
     free(weight);
     return loss;
 }
@@ -149,8 +155,9 @@ static kn_tensor *loss(void *model, kn_layer *net, const kn_batch *batch) {
     const float *boards = kn_data(from_net(batch->x)), *dice = kn_data(from_net(batch->y));
     if (!boards || !dice) return NULL;
     games g;
-    kn_tensor *out = games_init(&g, s, boards, dice, n)
-                         ? loss_of(&g, net, batch)
+    kn_tensor *out = games_init(&g, s, boards, dice, n) ? loss_of(&g, net, batch)
+                     : kn_pending()
+                         ? NULL
                          : KN_FAIL_NULL(KN_ERR_OOM, "reinforce: no memory for the games");
     games_release(&g);
     return out;
