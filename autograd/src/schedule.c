@@ -23,6 +23,7 @@ static kn_status numbers_check(const kn_schedule *s) {
                    {"lr_start", s->lr_start, s->kind == KN_SCHEDULE_ONE_CYCLE},
                    {"lr_end", s->lr_end, has_end},
                    {"gamma", s->gamma, is_step},
+                   {"hold", (double)s->hold, is_step},
                    {"warmup", (double)warmup_of(s), true}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (numbers[i].is_read && !(numbers[i].value >= 0 && isfinite(numbers[i].value)))
@@ -36,7 +37,7 @@ static kn_status check(const kn_schedule *s, int64_t step) {
     if (!s) return KN_FAIL(KN_ERR_INVALID, "kn_schedule_lr: schedule is NULL");
     if (s->kind < KN_SCHEDULE_CONSTANT || s->kind > KN_SCHEDULE_ONE_CYCLE)
         return KN_FAIL(KN_ERR_INVALID, "kn_schedule_lr: there is no kind %d", (int)s->kind);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 3; i++) {
         if (s->reserved[i])
             return KN_FAIL(KN_ERR_INVALID, "kn_schedule_lr: reserved[%d] is not zero", i);
     }
@@ -74,7 +75,7 @@ kn_status kn_schedule_lr(double *lr, const kn_schedule *s, int64_t step) {
     KN_TRY(check(s, step));
     int64_t t = step - warmup_of(s);
     double last = (double)s->steps - 1 - (double)warmup_of(s);
-    int64_t steps_done = s->kind == KN_SCHEDULE_STEP ? t / s->every : 0;
+    int64_t steps_done = s->kind == KN_SCHEDULE_STEP && t > s->hold ? (t - s->hold) / s->every : 0;
     if (s->kind == KN_SCHEDULE_ONE_CYCLE)
         *lr = one_cycle(s, step);
     else if (t < 0)

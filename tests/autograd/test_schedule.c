@@ -17,6 +17,12 @@ static void schedules_have_their_shapes(void **state) {
     assert_close(rate_of(&step, 3), 1, 1e-15, 0);
     assert_close(rate_of(&step, 13), 1, 1e-15, 0);
     assert_close(rate_of(&step, 14), 0.5, 1e-15, 0);
+    step.hold = 17;
+    assert_close(rate_of(&step, 0), 0.25, 1e-15, 0);
+    assert_close(rate_of(&step, 4), 1, 1e-15, 0);
+    assert_close(rate_of(&step, 30), 1, 1e-15, 0);
+    assert_close(rate_of(&step, 31), 0.5, 1e-15, 0);
+    assert_close(rate_of(&step, 41), 0.25, 1e-15, 0);
     kn_schedule line = {.kind = KN_SCHEDULE_LINEAR, .lr = 1, .lr_end = 0.5, .steps = 11};
     assert_close(rate_of(&line, 0), 1, 1e-15, 0);
     assert_close(rate_of(&line, 5), 0.75, 1e-15, 0);
@@ -98,14 +104,15 @@ static void wrong_schedules_are_refused(void **state) {
         {{.lr = 1, .warmup = -2}, "warmup is -2"},
         {{.kind = KN_SCHEDULE_COSINE, .lr = 1, .steps = 3, .warmup = 3}, "warmup is 3 of 3"},
         {{.kind = KN_SCHEDULE_STEP, .lr = 1}, "every is 0"},
-        {{.lr = 1, .reserved = {0, 0, 0, 1}}, "reserved[3]"},
+        {{.lr = 1, .reserved = {0, 0, 1}}, "reserved[2]"},
         {{.lr = -1}, "lr is -1"},
         {{.lr = INFINITY}, "lr is inf"},
         {{.lr = NAN}, "lr is nan"},
         {{.kind = KN_SCHEDULE_ONE_CYCLE, .lr = 1, .steps = 9, .lr_start = -1}, "lr_start is -1"},
         {{.kind = KN_SCHEDULE_LINEAR, .lr = 1, .steps = 9, .lr_end = INFINITY}, "lr_end is inf"},
         {{.kind = KN_SCHEDULE_COSINE, .lr = 1, .steps = 9, .lr_end = -1}, "lr_end is -1"},
-        {{.kind = KN_SCHEDULE_STEP, .lr = 1, .every = 9, .gamma = -1}, "gamma is -1"}};
+        {{.kind = KN_SCHEDULE_STEP, .lr = 1, .every = 9, .gamma = -1}, "gamma is -1"},
+        {{.kind = KN_SCHEDULE_STEP, .lr = 1, .every = 9, .hold = -1}, "hold is -1"}};
     double lr = 7;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_fails(kn_schedule_lr(&lr, &bad[i].s, 0), KN_ERR_INVALID, bad[i].text);
@@ -127,7 +134,7 @@ static void fields_of_other_kinds_are_ignored(void **state) {
         if (!is_cycle) other.lr_start = -1;
         if (is_cycle) other.warmup = INT64_MIN;
         if (other.kind < KN_SCHEDULE_LINEAR) other.lr_end = NAN, other.steps = -1;
-        if (other.kind != KN_SCHEDULE_STEP) other.gamma = -INFINITY, other.every = -1;
+        if (other.kind != KN_SCHEDULE_STEP) other.gamma = -INFINITY, other.every = other.hold = -1;
         for (int step = 0; step < 9; step++)
             assert_close(rate_of(&other, step), rate_of(&each[i], step), 0, 0);
     }

@@ -26,6 +26,9 @@ list)
   want 0 "$knet" models vgg_cifar
   out_has '^parameters +3,441,592$'; out_has '^step +batch 64, momentum, rate 0.01$'; out_has 'Knet 159'
   ! grep -q '^benchmarks' out || fail 'a batch of benchmarks that is that of the record'
+  want 0 "$knet" models char_lstm;     out_has ', rmsprop, rate 0.002, times 0.97 after epoch 10 and later ones$'
+  want 0 "$knet" models char_lstm --json
+  [ "$(json models.0.lr_gamma)" = 0.97 ] && [ "$(json models.0.lr_from)" = 10 ] || fail 'the schedule of char_lstm'
   want 0 "$knet" models densenet121;   out_has '^step +batch 64, adam, rate 0.0001$'; out_has '^benchmarks +batch 8$'
   want 0 "$knet" models densenet121 --json
   [ "$(json models.0.batch)" = 64 ] && [ "$(json models.0.batch_bench)" = 8 ] || fail 'batches of densenet121'
@@ -109,6 +112,18 @@ train)
   want 0 "$knet" train linear --synthetic --optimizer record --quiet; out_has '^loss [0-9.]+  test loss [0-9.]+ '
   for i in $(seq 200); do echo 'the rain in spain stays mainly in the plain'; done >text
   want 0 "$knet" train char_lstm --data text --epochs 1; out_has '  test loss [0-9.]+  train'
+  # The record's schedule: 0.97 of the rate after epoch 10 and each later one. A resumed run shows the rate of the last step.
+  record=(train char_lstm --data text --optimizer record --checkpoint s.st)
+  want 0 "$knet" "${record[@]}" --schedule record --epochs 12 --json; hash=$(json weights_fnv1a)
+  want 0 "$knet" "${record[@]}" --epochs 12 --resume;                 out_has '; record, rate 0.0018818; cpu'
+  rm s.st
+  want 0 "$knet" "${record[@]}" --schedule record --epochs 10 --quiet
+  want 0 "$knet" "${record[@]}" --epochs 10 --resume;                 out_has '; record, rate 0.002; cpu'
+  want 0 "$knet" "${record[@]}" --schedule record --epochs 12 --resume --json
+  [ "$(json weights_fnv1a)" = "$hash" ] && [ "$(json schedule)" = record ] || fail 'a resumed run has another schedule'
+  want 0 "$knet" train softmax --synthetic --epochs 2 --json; hash=$(json weights_fnv1a)
+  want 0 "$knet" train softmax --synthetic --epochs 2 --schedule record --json
+  [ "$(json weights_fnv1a)" = "$hash" ] || fail 'a record without a schedule changes the rate'
   : >empty
   for command in train sample; do # data that don't fit are no wrong usage
     want 1 "$knet" $command char_lstm --data empty;  err_has '0 words or characters; samples of 50 take one more'

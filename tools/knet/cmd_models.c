@@ -40,7 +40,7 @@ static void model_line(kn__output *report, const kn_model_kind *kind) {
 
 static void model_print(kn__output *report, const kn_model_kind *kind) {
     const kn_model_facts *f = kind->facts;
-    char params[32], words[32], shape[96];
+    char params[32], words[32], shape[96], schedule[64] = "";
     kn__count_text(params, sizeof params, f->n_params);
     kn__count_text(words, sizeof words, f->words);
     shape_text(shape, sizeof shape, f);
@@ -49,8 +49,11 @@ static void model_print(kn__output *report, const kn_model_kind *kind) {
     kn__output_line(report, "data        %s\n", f->data);
     kn__output_line(report, "sample      %s%s%s\n", shape, f->words ? " of " : "",
                     f->words ? words : "");
-    kn__output_line(report, "step        batch %" PRId64 ", %s, rate %g\n", f->batch, f->optimizer,
-                    f->lr);
+    if (f->lr_gamma > 0)
+        snprintf(schedule, sizeof schedule, ", times %g after epoch %" PRId64 " and later ones",
+                 f->lr_gamma, f->lr_from);
+    kn__output_line(report, "step        batch %" PRId64 ", %s, rate %g%s\n", f->batch,
+                    f->optimizer, f->lr, schedule);
     if (kn__bench_batch(kind) != f->batch)
         kn__output_line(report, "benchmarks  batch %" PRId64 "\n", kn__bench_batch(kind));
     if (f->published) kn__output_line(report, "published   %s\n", f->published);
@@ -69,7 +72,10 @@ static void model_json(kn__text *out, const kn_model_kind *kind) {
                     kn_shape_text(shape, sizeof shape, f->x), f->words, f->n_classes);
     kn__text_printf(out, ",\"batch\":%" PRId64 ",\"batch_bench\":%" PRId64, f->batch,
                     kn__bench_batch(kind));
-    kn__text_printf(out, ",\"optimizer\":\"%s\",\"lr\":%.17g,\"published\":", f->optimizer, f->lr);
+    kn__text_printf(out,
+                    ",\"optimizer\":\"%s\",\"lr\":%.17g,\"lr_gamma\":%.17g,\"lr_from\":%" PRId64,
+                    f->optimizer, f->lr, f->lr_gamma, f->lr_from);
+    kn__text_puts(out, ",\"published\":");
     if (f->published)
         kn__text_json(out, f->published);
     else

@@ -44,7 +44,8 @@ static const kn__opt table[] = {
      .choices = kn__schedule_names, .initial = "constant",
      .help = "how the learning rate changes over the steps of all epochs",
      .remark = "step: to a tenth after every --lr-every epochs; linear, cosine: from --lr to "
-               "--lr-end; one-cycle: up to --lr in 30 % of the steps, then down"},
+               "--lr-end; one-cycle: up to --lr in 30 % of the steps, then down; record: the "
+               "model's, which knet models MODEL shows"},
     {"warmup", KN__OPT_COUNT, AT(update.warmup), .value_name = "N", .max = 1000000000,
      .help = "first steps, during which the learning rate grows to --lr"},
     {"lr-end", KN__OPT_NUMBER, AT(update.lr_end), .value_name = "RATE", .may_be_zero = true,
@@ -424,7 +425,7 @@ static kn_status session_train(session *s) {
                                o->epochs * n_steps);
     data_compare(s);
     kn_schedule schedule;
-    bool scheduled = kn__schedule_of(&schedule, &o->update, o->epochs, n_steps);
+    bool scheduled = kn__schedule_of(&schedule, &o->update, o->model[0], o->epochs, n_steps);
     const kn_train_more more = {.ema = s->ema,
                                 .scale = s->scale,
                                 .parallel = s->parallel,
@@ -548,7 +549,7 @@ static int run(void *options_of) {
     int exit_code = options_check(o);
     if (exit_code != KN__EXIT_OK) return exit_code;
     kn_schedule schedule; /* resumed, it has its own rates */
-    bool continues = o->resume && !kn__schedule_of(&schedule, &o->update, 1, 1);
+    bool continues = o->resume && !kn__schedule_of(&schedule, &o->update, o->model[0], 1, 1);
     if (o->update.lr == 0 && continues) o->update.lr = kn__rate_saved(o->checkpoint);
     if (o->update.lr == 0) o->update.lr = kn__optimizer_rate(o->optimizer, o->model[0]);
     if (o->batch == 0) o->batch = kn__model_batch(o->model[0]);

@@ -86,8 +86,8 @@ const char *const kn__optimizer_names[] = {"sgd",      "momentum", "nesterov", "
                                            "adamw",    "lamb",     "rmsprop",  "adagrad",
                                            "adadelta", "record",   NULL};
 
-const char *const kn__schedule_names[] = {"constant", "step",      "linear",
-                                          "cosine",   "one-cycle", NULL};
+const char *const kn__schedule_names[] = {"constant",  "step",   "linear", "cosine",
+                                          "one-cycle", "record", NULL};
 
 static int index_of(const char *const names[], const char *name) {
     int i = 0;
@@ -95,8 +95,12 @@ static int index_of(const char *const names[], const char *name) {
     return i;
 }
 
+static bool is_record(const kn__update *u) { return strcmp(u->schedule, "record") == 0; }
+
+/* CONSTANT of the record, whose form is the model's. */
 static kn_schedule_kind kind_of(const kn__update *u) {
-    return (kn_schedule_kind)index_of(kn__schedule_names, u->schedule);
+    return is_record(u) ? KN_SCHEDULE_CONSTANT
+                        : (kn_schedule_kind)index_of(kn__schedule_names, u->schedule);
 }
 
 int kn__update_check(const char *name, const kn__update *u) {
@@ -130,13 +134,22 @@ kn_status kn__optimizer_create(kn_optim **out, const char *name, const kn_model 
                      : kn_model_optim_create(out, model, u->lr);
 }
 
-bool kn__schedule_of(kn_schedule *out, const kn__update *u, int64_t epochs, int64_t epoch_steps) {
+bool kn__schedule_of(kn_schedule *out, const kn__update *u, const char *model, int64_t epochs,
+                     int64_t epoch_steps) {
+    const kn_model_facts *facts = kn_model_kind_find(model)->facts;
     *out = (kn_schedule){.kind = kind_of(u),
                          .lr = u->lr,
                          .lr_end = u->lr_end,
                          .steps = epochs * epoch_steps,
                          .every = u->lr_every * epoch_steps,
                          .warmup = u->warmup};
+    if (is_record(u) && facts->lr_gamma > 0) {
+        out->kind = KN_SCHEDULE_STEP;
+        out->gamma = facts->lr_gamma;
+        out->every = epoch_steps;
+        out->hold = (facts->lr_from - 1) * epoch_steps - u->warmup; /* epochs count from step 0 */
+        if (out->hold < 0) out->hold = 0;
+    }
     return out->kind != KN_SCHEDULE_CONSTANT || u->warmup;
 }
 
@@ -146,7 +159,7 @@ static void option_add(char *out, size_t out_bytes, const char *name, double val
 }
 
 void kn__update_options(char *out, size_t out_bytes, const kn__update *u) {
-    bool constant = kind_of(u) == KN_SCHEDULE_CONSTANT;
+    bool constant = strcmp(u->schedule, kn__schedule_names[KN_SCHEDULE_CONSTANT]) == 0;
     snprintf(out, out_bytes, "%s%s", constant ? "" : " --schedule ", constant ? "" : u->schedule);
     option_add(out, out_bytes, "warmup", (double)u->warmup);
     option_add(out, out_bytes, "lr-end", u->lr_end);
@@ -157,7 +170,7 @@ void kn__update_options(char *out, size_t out_bytes, const kn__update *u) {
 }
 
 void kn__update_text(char *out, size_t out_bytes, const kn__update *u) {
-    bool constant = kind_of(u) == KN_SCHEDULE_CONSTANT;
+    bool constant = strcmp(u->schedule, kn__schedule_names[KN_SCHEDULE_CONSTANT]) == 0;
     char warmup[48] = "";
     if (u->warmup)
         snprintf(warmup, sizeof warmup, " after %" PRId64 " step%s of warm-up", u->warmup,

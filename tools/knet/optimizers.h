@@ -20,7 +20,8 @@ double kn__optimizer_rate(const char *optimizer, const char *model);
 kn_status kn__optimizer_create(kn_optim **out, const char *optimizer, const kn_model *model,
                                const kn__update *u);
 /* Whether the rate changes from step to step: *out says how. */
-bool kn__schedule_of(kn_schedule *out, const kn__update *u, int64_t epochs, int64_t epoch_steps);
+bool kn__schedule_of(kn_schedule *out, const kn__update *u, const char *model, int64_t epochs,
+                     int64_t epoch_steps);
 /* Those that were given, such as " --schedule cosine --warmup 5", without lr. */
 void kn__update_options(char *out, size_t out_bytes, const kn__update *u);
 /* For reports: such as "rate 0.001, cosine". */

@@ -186,7 +186,7 @@ KN_API void kn_optim_state_written(kn_optim *optim);
 /* The rate of step t. */
 typedef enum kn_schedule_kind {
     KN_SCHEDULE_CONSTANT, /* lr */
-    KN_SCHEDULE_STEP,     /* lr·gamma^⌊t/every⌋; t counts from the end of the warm-up */
+    KN_SCHEDULE_STEP,     /* lr·gamma^⌊t/every⌋; t counts from the end of warm-up and hold */
     KN_SCHEDULE_LINEAR,   /* from lr to lr_end, over `steps` */
     KN_SCHEDULE_COSINE,   /* the same along half a cosine: Loshchilov and Hutter 2017 */
     /* from lr_start up to lr in the first 30 % of `steps`, then down to lr_end, along cosines, as
@@ -206,7 +206,8 @@ typedef struct kn_schedule {
     int64_t every; /* STEP */
     /* first steps, during which the rate grows linearly from lr/warmup; not with ONE_CYCLE */
     int64_t warmup;
-    uint64_t reserved[4]; /* zero */
+    int64_t hold;         /* STEP: steps with lr after the warm-up */
+    uint64_t reserved[3]; /* zero */
 } kn_schedule;
 /* The rate of step 0, 1, …: *lr = …; for kn_optim_lr before each step. Errors: INVALID when a
  * number that the kind needs is missing, negative or not finite, or when the warm-up has all the

@@ -53,8 +53,8 @@ const kn_model_kind kn__gru_imdb = {
         .source = KN__FROM_IMDB}};
 
 /* --- the next character: karpathy/char-rnn ---
- * Two things of the record are not built: it carries the LSTM's state from batch to batch, here
- * each batch begins with zeros; and it multiplies the rate by 0.97 per epoch from epoch 10 on. */
+ * One thing of the record is not built: it carries the LSTM's state from batch to batch; here each
+ * batch begins with zeros. */
 
 #define BOUND 0.08 /* of the initial values */
 
@@ -103,8 +103,9 @@ static kn_status char_optim(kn_optim **out, kn_params *params, double lr) {
     &(const kn_model_facts) {                                                                      \
         .n_params = n_params_, .data = "tiny Shakespeare, 65 characters, 50 at a time",            \
         .published = published_, .x = {{50}, 1}, .words = 65, .batch = 50, .n_made = 500,          \
-        .optimizer = "rmsprop", .lr = 0.002, .optim = char_optim, .made = kn__made_text,           \
-        .read = kn__read_characters, .path = KN__CORPUS, .source = KN__FROM_SHAKESPEARE            \
+        .optimizer = "rmsprop", .lr = 0.002, .lr_gamma = 0.97, .lr_from = 10, .optim = char_optim, \
+        .made = kn__made_text, .read = kn__read_characters, .path = KN__CORPUS,                    \
+        .source = KN__FROM_SHAKESPEARE                                                             \
     }
 
 const kn_model_kind kn__char_lstm = {

@@ -47,10 +47,14 @@ typedef struct kn_model_facts {
     /* Reads a split. NULL: images, or where `made` is set no files. */
     kn_status (*read)(kn_dataset **out, const struct kn_model_facts *facts, const char *path,
                       kn_split split);
-    const char *path;     /* its default data; NULL: Fashion-MNIST; "": none */
-    const char *source;   /* where to get its files: errors of kn_model_data_read end with it */
-    int64_t batch_bench;  /* samples of a step that benchmarks time; 0: batch */
-    uint64_t reserved[2]; /* zero */
+    const char *path;    /* its default data; NULL: Fashion-MNIST; "": none */
+    const char *source;  /* where to get its files: errors of kn_model_data_read end with it */
+    int64_t batch_bench; /* samples of a step that benchmarks time; 0: batch */
+    /* after epoch lr_from and each later one the rate is multiplied by lr_gamma; 0: it is constant
+     */
+    double lr_gamma;
+    int64_t lr_from;
+    uint64_t reserved[4]; /* zero */
 } kn_model_facts;
 
 /* A model that trains in turns, such as a generator and its critic: a step of training computes the
@@ -152,9 +156,9 @@ KN_API KN_MUST_CHECK kn_status kn_freeze(kn_model *model);
 KN_API KN_MUST_CHECK kn_status kn_model_data_make(kn_dataset **out, const kn_model_kind *kind,
                                                   int64_t n, kn_split split);
 /* Reads a split of the kind's data: images, a text, reviews; of linear a table, whose rows are in
- * both splits, normalized. path NULL: as its facts state. Errors: UNSUPPORTED for a model that reads
- * no files; INVALID for a NULL path where its facts state none; IO and FORMAT for a missing or wrong
- * file, with the place where to get one. */
+ * both splits, normalized. path NULL: as its facts state. Errors: UNSUPPORTED for a model that
+ * reads no files; INVALID for a NULL path where its facts state none; IO and FORMAT for a missing
+ * or wrong file, with the place where to get one. */
 KN_API KN_MUST_CHECK kn_status kn_model_data_read(kn_dataset **out, const kn_model_kind *kind,
                                                   const char *path, kn_split split);
 /* The same of a model of texts, by the vocabulary of another text, such as the one that it was
