@@ -124,6 +124,15 @@ train)
   want 0 "$knet" train softmax --synthetic --epochs 2 --json; hash=$(json weights_fnv1a)
   want 0 "$knet" train softmax --synthetic --epochs 2 --schedule record --json
   [ "$(json weights_fnv1a)" = "$hash" ] || fail 'a record without a schedule changes the rate'
+  # A state from batch to batch: 176 samples are three batches an epoch.
+  want 0 "$knet" train char_lstm --data text --epochs 2 --json; hash=$(json weights_fnv1a)
+  want 0 "$knet" train char_lstm --data text --epochs 2 --carry --json; carried=$(json weights_fnv1a)
+  [ "$hash" != "$carried" ] || fail 'nothing is carried'
+  want 0 "$knet" train char_lstm --data text --epochs 1 --carry --checkpoint k.st --quiet
+  want 0 "$knet" train char_lstm --data text --epochs 2 --carry --checkpoint k.st --resume --json
+  [ "$(json weights_fnv1a)" = "$carried" ] || fail 'a resumed run carries something else'
+  want 2 "$knet" train mlp --carry;                      err_has '--carry does not apply to mlp: its batches have no state'
+  want 2 "$knet" train char_lstm --carry --device cpu,cpu; err_has "--carry needs one device; --device is 'cpu,cpu'"
   : >empty
   for command in train sample; do # data that don't fit are no wrong usage
     want 1 "$knet" $command char_lstm --data empty;  err_has '0 words or characters; samples of 50 take one more'

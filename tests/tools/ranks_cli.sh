@@ -161,6 +161,8 @@ batchnorm) # by the joined batch, as one process
   cmp test.1 test.1000 || fail "the running statistics depend on when they were saved"
   want 2 "${mpirun[@]}" -n 2 "${train[@]}" --sync-batchnorm
   err_has '--sync-batchnorm: mlp has no batch norm'
+  want 2 "${mpirun[@]}" -n 2 "$knet" train char_lstm --synthetic --carry
+  err_has '--carry does not apply to several ranks'
   want 2 "${norm[@]}" --sync-batchnorm --capture
   err_has '--sync-batchnorm does not apply with --capture'
   for option in --sync-batchnorm --shard; do # one rank: nothing to join or to cut

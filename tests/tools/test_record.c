@@ -354,7 +354,8 @@ static void a_kind_without_facts_or_files_has_no_data(void **state) {
     assert_fails(kn_model_data_read(&data, kn_model_kind_find("connect4"), NULL, KN_TRAIN),
                  KN_ERR_UNSUPPORTED, "connect4 reads no files");
     assert_fails(kn_model_data_read(&data, kn_model_kind_find("gru_imdb"), NULL, KN_TRAIN),
-                 KN_ERR_INVALID, "the model gru_imdb has no default data; give a path; it is for IMDB");
+                 KN_ERR_INVALID,
+                 "the model gru_imdb has no default data; give a path; it is for IMDB");
 }
 
 static void a_text_makes_samples_of_both_splits(void **state) {

@@ -113,6 +113,10 @@ static const kn__opt table[] = {
      .help = "scale the loss in backward, by a factor that adapts itself"},
     {"augment", KN__OPT_FLAG, AT(augment),
      .help = "flip training images and move them by up to 2 pixels"},
+    {"carry", KN__OPT_FLAG, AT(carry),
+     .help = "begin each batch of an epoch with the state that the last one left, as char-rnn",
+     .remark = "of char_lstm and char_lstm_steps; the order of the text is kept; tests begin with "
+               "zeros"},
     {"prefetch", KN__OPT_FLAG, AT(prefetch), .help = "fill the next batch in a thread of its own"},
     {"checkpoint", KN__OPT_FILE, AT(checkpoint), .value_name = "FILE",
      .help = "save to this file after each epoch and when stopped",
@@ -151,6 +155,7 @@ static int options_check(const options *o) {
     if (!(o->ema >= 0 && o->ema < 1)) /* 0: not given */
         return kn__fail_usage("--ema %g: the decay is in (0, 1)", o->ema);
     exit_code = kn__update_check(o->optimizer, &o->update);
+    if (o->carry && !exit_code) exit_code = kn__model_carry_check(o->model[0], o->device);
     if (o->capture && !exit_code) exit_code = kn__model_capture_check(o->model[0], "--capture");
     return exit_code ? exit_code : kn__model_data_check(o->model[0], o->synthetic, o->data_dir);
 }
@@ -184,6 +189,7 @@ static kn_status loader_open(kn_loader **out, const session *s, kn_split split) 
                                 .device = s->device,
                                 .split = split,
                                 .augment = o->augment ? &augment : NULL,
+                                .ordered = o->carry ? 2 : 0,
                                 .prefetch = o->prefetch,
                                 .rank = s->comm ? kn_comm_rank(s->comm) : 0,
                                 .n_ranks = s->comm ? kn_comm_size(s->comm) : 1,
@@ -496,6 +502,7 @@ static int setup_failed(session *s) {
 static int ranks_open(session *s) {
     options *o = &s->options;
     if (kn__ranks_connect(&s->comm) < 0) return error_report(kn_last_error(), true);
+    if (s->comm && o->carry) return kn__fail_usage("--carry does not apply to several ranks");
     if (!s->comm && (o->sync || o->shard))
         return kn__fail_usage("--%s applies only to several ranks, as of mpirun -n 2 knet train",
                               o->sync ? "sync-batchnorm" : "shard");

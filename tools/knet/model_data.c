@@ -51,6 +51,14 @@ int kn__model_capture_check(const char *model, const char *option) {
                           model);
 }
 
+int kn__model_carry_check(const char *model, const char *devices) {
+    if (!kn_model_kind_find(model)->carry)
+        return kn__fail_usage("--carry does not apply to %s: its batches have no state", model);
+    if (strchr(devices, ','))
+        return kn__fail_usage("--carry needs one device; --device is '%s'", devices);
+    return KN__EXIT_OK;
+}
+
 /* Whether the file has averages of the parameters. */
 static bool has_averages(kn_file *f, kn_params *params) {
     char name[512];

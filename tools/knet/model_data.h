@@ -13,6 +13,8 @@ kn_status kn__model_loader(kn_loader **out, const char *model, bool made, const 
 int kn__model_data_check(const char *model, bool made, const char *path);
 /* The same for a model whose steps no capture records, where option, "--capture", asks for one. */
 int kn__model_capture_check(const char *model, const char *option);
+/* The same of --carry on these devices. */
+int kn__model_carry_check(const char *model, const char *devices);
 /* Loads the weights of a file, the averages of knet train --ema where it has them; *averaged says
  * which. */
 kn_status kn__model_weights(bool *averaged, kn_model *model, const char *path);

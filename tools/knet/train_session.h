@@ -20,7 +20,7 @@ typedef struct kn__train_options {
     kn__update update;
     double ema;
     uint64_t seed;
-    bool synthetic, quiet, resume, prefetch, scale, augment, sync, shard, capture;
+    bool synthetic, quiet, resume, prefetch, scale, augment, sync, shard, capture, carry;
 } kn__train_options;
 
 typedef struct kn__train_session {

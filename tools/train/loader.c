@@ -213,6 +213,19 @@ const int64_t *kn_loader_lengths(const kn_loader *l) {
 }
 
 /* --- batches --- */
+/* Row i of a rank's batch b is sample i·batches + b of the rank's part; a last, smaller batch has
+ * what is left. */
+static void rows_order(kn_loader *l) {
+    int64_t batch = l->options.batch, n = l->n_mine / batch, ranks = l->options.n_ranks;
+    for (int64_t i = 0; i < l->data->n; i++) l->order[i] = (uint32_t)i;
+    for (int64_t r = 0; r < ranks; r++) {
+        for (int64_t k = 0; k < l->n_mine; k++) {
+            int64_t at = k < n * batch ? k % batch * n + k / batch : k;
+            l->order[k * ranks + r] = (uint32_t)(r * l->n_mine + at);
+        }
+    }
+}
+
 /* Fisher and Yates, from the identity, so that an epoch's order doesn't depend on the one before.
  * Epochs in the data's order draw their numbers too: augmentation follows from them. */
 static kn_status shuffle(kn_loader *l) {
@@ -222,6 +235,10 @@ static kn_status shuffle(kn_loader *l) {
     KN_FRAME(.device = kn_device_host(), .dtype = KN_F64, .record = KN_OFF);
     const double *u = kn_data(kn_uniform(KN_SHAPE(l->data->n), 0, 1, l->rng));
     if (!u) return kn_check();
+    if (l->options.ordered == 2) {
+        rows_order(l);
+        return KN_OK;
+    }
     for (int64_t i = 0; i < l->data->n; i++) {
         int64_t j = l->options.ordered ? i : (int64_t)(u[i] * (double)(i + 1));
         l->order[i] = l->order[j];

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "checkpoint.h"
+#include "layers/layer.h"
 #include "loader.h"
 #include "losses.h"
 #include "models/model.h"
@@ -236,6 +237,7 @@ static kn_status batch_run(run *r, const kn_batch *b, int64_t i, int64_t n, kn_t
     kn_tensor *const in[] = {b->x, b->y};
     kn_tensor *loss = NULL;
     batch_step s = {r, b, n, captures_update(r)};
+    if (r->carry && b->index == 0) KN_TRY(kn_fill_into(r->carry, 0));
     if (r->more.capture) {
         /* The first batch overwrites gradients, later ones add to them. One batch alone is variant
          * 0, where ops refuse what replays would keep, as lengths of kn_rnn. */
@@ -471,6 +473,27 @@ static kn_status ranks_check(const run *r, int64_t first) {
     return kn_comm_agree(kn_parallel_comm(r->more.parallel), "the training", text);
 }
 
+/* What batches leave to the next one. Batches in another order don't continue each other, and ranks
+ * would each have a state, of which a checkpoint has one. */
+static kn_status carry_begin(run *r) {
+    const kn_model_kind *kind = kn_model_kind_of(r->model);
+    kn__layer_root *root = kn_model_net(r->model)->root;
+    const kn_loader_options *o = &r->train->options;
+    if (!kind->carry || o->ordered != 2 || o->n_ranks > 1 || root->is_placed) return KN_OK;
+    kn_shape shape = kind->carry(kn_model_self(r->model), o->batch);
+    KN_FRAME(.device = o->device, .dtype = kn_params_dtype(kn_model_params(r->model)),
+             .record = KN_OFF);
+    KN_TRY(kn_hold(&r->carry, kn_zeros(shape)));
+    root->carry = r->carry;
+    return KN_OK;
+}
+
+static void carry_end(run *r) {
+    if (!r->carry) return;
+    kn_model_net(r->model)->root->carry = NULL;
+    kn_unhold(&r->carry);
+}
+
 /* The next epoch begins with no steps; a resumed one with those that it had. */
 static kn_status epochs_run(run *r) {
     int64_t first = 1;
@@ -513,7 +536,9 @@ kn_status kn_train(kn_train_result *out, size_t out_bytes, const kn_model *model
     if (status == KN_OK) status = turns_check(&r);
     if (status == KN_OK) status = schedule_check(&r);
     if (status == KN_OK) status = test_shape_check(&r);
+    if (status == KN_OK) status = carry_begin(&r);
     if (status == KN_OK) status = epochs_run(&r);
+    if (r.model) carry_end(&r);
     r.result.seconds = now_seconds() - begin;
     kn_unhold(&r.losses);
     memcpy(out, &r.result, out_bytes < sizeof r.result ? out_bytes : sizeof r.result);

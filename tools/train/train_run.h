@@ -16,6 +16,7 @@ typedef struct kn__train_run {
     kn_train_checkpoint checkpoint; /* path NULL: none */
     kn__best kept;                  /* the file of the best epoch */
     kn_tensor *losses;              /* slot: of the epoch, on the device */
+    kn_tensor *carry;               /* slot: kn_model_carry; NULL: nothing is carried */
     double best;                    /* loss of all epochs */
     int64_t n_worse;                /* epochs since then */
     kn_epoch finished;              /* the last one that was */

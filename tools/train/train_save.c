@@ -16,6 +16,7 @@ typedef kn__train_run run;
 
 #define LOSSES "train/loss_sums"
 #define SECONDS "train/seconds"
+#define CARRY "train/carry"
 
 /* The last three are of the last finished epoch. */
 enum { N_EPOCH, N_EPOCH_STEPS, N_STEPS, N_WORSE, N_BEST, N_LOSS, N_TEST_LOSS, N_ACCURACY };
@@ -44,8 +45,11 @@ static kn_status run_write(run *r, kn_tensor *ranks) {
     if (!r->checkpoint.path) return KN_OK;
     kn_tensor *seconds = kn_tensor_new(kn_device_host(), KN_F64, KN_SCALAR);
     KN_TRY(kn_fill_into(seconds, kn__train_spent(r)));
-    kn_named extra[] = {{LOSSES, r->losses}, {SECONDS, seconds}, {KN__RANKS_NAME, ranks}};
-    kn_checkpoint c = checkpoint_of(r, extra, ranks ? 3 : 2);
+    kn_named extra[4] = {{LOSSES, r->losses}, {SECONDS, seconds}};
+    int n = 2;
+    if (ranks) extra[n++] = (kn_named){KN__RANKS_NAME, ranks};
+    if (r->carry) extra[n++] = (kn_named){CARRY, r->carry};
+    kn_checkpoint c = checkpoint_of(r, extra, n);
     c.number[N_EPOCH] = (uint64_t)r->result.last.index;
     c.number[N_EPOCH_STEPS] = (uint64_t)r->result.last.n_steps;
     c.number[N_STEPS] = (uint64_t)r->result.n_steps;
@@ -89,7 +93,7 @@ static kn_status epoch_place(run *r) {
     return kn_hold(&r->losses, kn_affine(r->losses, (double)after / (double)before, 0));
 }
 
-/* Loads all; older files have one sum, and no seconds. */
+/* Loads all; older files have one sum, and no seconds; what no batch left yet is zeros. */
 static kn_status run_load(kn_checkpoint *c, run *r) {
     static const char older[] = "train/loss_sum";
     kn_file *f = NULL;
@@ -99,12 +103,13 @@ static kn_status run_load(kn_checkpoint *c, run *r) {
     KN_TRY(kn__losses_begin(&r->losses, kn_params_at(kn_model_params(r->model), 0, NULL)));
     kn_tensor *seconds = kn_tensor_new(kn_device_host(), KN_F64, KN_SCALAR);
     KN_TRY(kn_fill_into(seconds, 0));
-    kn_named extra[3] = {{LOSSES, r->losses}};
+    kn_named extra[4] = {{LOSSES, r->losses}};
     int n = 1;
     KN_TRY(kn_file_open(&f, r->checkpoint.path));
     if (kn_file_find(f, older) >= 0)
         extra[0] = (kn_named){older, kn_tensor_view(r->losses, KN_SCALAR, 0)};
     if (kn_file_find(f, SECONDS) >= 0) extra[n++] = (kn_named){SECONDS, seconds};
+    if (r->carry && kn_file_find(f, CARRY) >= 0) extra[n++] = (kn_named){CARRY, r->carry};
     kn_status status = kn__ranks_find(&ranks, f, r->more.parallel, net, r->losses);
     kn_file_close(f);
     KN_TRY(status);

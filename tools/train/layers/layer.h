@@ -60,6 +60,7 @@ struct kn__layer_root {
     bool frozen;                 /* kn_layer_freeze */
     kn_dtype frozen_as;          /* .autocast of the frame then; 0: off */
     bool is_placed;              /* kn_layer_to of a layer in it */
+    kn_tensor *carry;            /* of the training under way, borrowed; NULL: none */
     struct kn__replays *replays; /* replays.h; NULL: kn_freeze was not called */
     void (*replays_end)(struct kn__replays *replays);
 };

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "dataset.h"
+#include "layers/layer.h"
 #include "layers/replays.h"
 #include "mix.h"
 #include "text.h"
@@ -44,8 +45,6 @@ static kn_status unknown_fail(const char *name) {
 static kn_status kind_check(const kn_model_kind *kind, const kn_params *params) {
     if (!kind || !kind->name || !kind->init || !params)
         return KN_FAIL(KN_ERR_INVALID, "a model needs a kind with a name and init, and params");
-    if (kind->reserved[0])
-        return KN_FAIL(KN_ERR_INVALID, "the model %s: a reserved field is not zero", kind->name);
     if (kind->turns && !kind->loss)
         return KN_FAIL(KN_ERR_INVALID, "the model %s has turns, but no loss for tests", kind->name);
     return KN_OK;
@@ -157,6 +156,30 @@ kn_status kn_freeze(kn_model *model) {
     kn_status status = kn__replays_begin(model->net);
     if (status < 0) kn_layer_thaw(model->net);
     return status;
+}
+
+/* --- what batches leave to the next one --- */
+
+static kn_tensor *carried(kn_layer *net, const char *who) {
+    if (kn_pending()) return NULL;
+    if (!net) return KN_FAIL_NULL(KN_ERR_INVALID, "%s: net is NULL", who);
+    return kn_layer_is_training(net) ? net->root->carry : NULL;
+}
+
+kn_tensor *kn_model_carry(kn_layer *net) {
+    kn_tensor *last = carried(net, "kn_model_carry");
+    if (!last) return NULL;
+    KN_FRAME(.record = KN_OFF);
+    return kn_keep(kn_affine(last, 1, 0));
+}
+
+void kn_model_carry_set(kn_layer *net, kn_tensor *value) {
+    kn_tensor *next = carried(net, "kn_model_carry_set");
+    if (!next) return;
+    KN_FRAME(.record = KN_OFF);
+    kn_status status = kn_fill_into(next, 0);
+    if (status == KN_OK) status = kn_axpy_into(next, 1, value);
+    if (status < 0) kn_error_defer(status);
 }
 
 /* --- a step --- */

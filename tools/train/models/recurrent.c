@@ -53,8 +53,7 @@ const kn_model_kind kn__gru_imdb = {
         .source = KN__FROM_IMDB}};
 
 /* --- the next character: karpathy/char-rnn ---
- * One thing of the record is not built: it carries the LSTM's state from batch to batch; here each
- * batch begins with zeros. */
+ * The state of a batch's last step is that of the next batch's first one, in training alone. */
 
 #define BOUND 0.08 /* of the initial values */
 
@@ -80,12 +79,29 @@ static kn_tensor *one_hot(kn_tensor *x, int64_t words) {
     return kn_keep(kn_embedding(kn_eye(words, words), kn__time_first(x)));
 }
 
+/* h and c of the layers: [2,layers,n,hidden]. */
+static kn_shape char_carry(const void *model, int64_t n) {
+    const kn__words_sizes *s = model;
+    return KN_SHAPE(2, s->layers, n, s->hidden);
+}
+
+/* The LSTM of x [T,B,words] from the state that the last batch left. */
+static kn_tensor *char_continue(kn_layer *net, kn_tensor *x, kn_tensor *from) {
+    kn_tensor *h = NULL, *c = NULL; /* [layers,B,hidden] */
+    const kn_layer_rnn_state state = {
+        .h0 = kn_select(from, 0, 0), .c0 = kn_select(from, 1, 0), .h_n = &h, .c_n = &c};
+    kn_tensor *y = kn_layer_rnn_forward(kn_layer_find(net, "lstm"), x, &state);
+    if (y) kn_model_carry_set(net, kn_stack((kn_tensor *[]){h, c}, 2, 0));
+    return y;
+}
+
 /* x [B,T] → [T,B,words] */
 static kn_tensor *char_predict(void *model, kn_layer *net, const kn_batch *batch) {
     const kn__words_sizes *s = model;
     if (!kn__batch_fits("char_lstm", "x", batch->x, "[B,T]")) return NULL;
-    kn_tensor *x = one_hot(batch->x, s->words);
-    return kn__layer_apply(net, "fc", kn__layer_apply(net, "lstm", x));
+    kn_tensor *x = one_hot(batch->x, s->words), *from = kn_model_carry(net);
+    kn_tensor *y = from ? char_continue(net, x, from) : kn__layer_apply(net, "lstm", x);
+    return kn__layer_apply(net, "fc", y);
 }
 
 static kn_tensor *char_loss(void *model, kn_layer *net, const kn_batch *batch) {
@@ -117,6 +133,7 @@ const kn_model_kind kn__char_lstm = {
     .is_pure = true,
     .predict = char_predict,
     .loss = char_loss,
+    .carry = char_carry,
     .facts = CHARACTERS(240321, "Knet's larger one (334 units) on a GPU: 23 ms a step of 256x100")};
 
 /* --- the same, an op at a time for each step, as nngraph did --- */
@@ -158,10 +175,29 @@ static kn_tensor *cell(kn_layer *net, int k, kn_tensor *x, kn_tensor *h, kn_tens
     return kn_keep(kn_mul(kn_sigm(gate[2]), kn_tanh(*c)));
 }
 
+enum { LAYERS_MAX = 4, STEPS_MAX = 512 };
+
+/* h and c of each layer before the first step, [n,hidden]. Whether a batch left them. */
+static bool steps_begin(kn_tensor *h[], kn_tensor *c[], const kn__words_sizes *s, kn_layer *net,
+                        int64_t n) {
+    kn_tensor *from = kn_model_carry(net);
+    for (int64_t k = 0; k < s->layers; k++) {
+        h[k] = from ? kn_select(kn_select(from, 0, 0), k, 0) : kn_zeros(KN_SHAPE(n, s->hidden));
+        c[k] = from ? kn_select(kn_select(from, 1, 0), k, 0) : h[k];
+    }
+    return from != NULL;
+}
+
+/* Leaves them to the next batch. */
+static void steps_end(kn_tensor *h[], kn_tensor *c[], const kn__words_sizes *s, kn_layer *net) {
+    int n = (int)s->layers;
+    kn_tensor *const both[] = {kn_stack(h, n, 0), kn_stack(c, n, 0)};
+    kn_model_carry_set(net, kn_stack(both, 2, 0));
+}
+
 /* x [B,T] → [T,B,words]. Gates in nngraph's order: i, f, o, g. */
 static kn_tensor *steps_predict(void *model, kn_layer *net, const kn_batch *batch) {
     const kn__words_sizes *s = model;
-    enum { LAYERS_MAX = 4, STEPS_MAX = 512 };
     kn_tensor *h[LAYERS_MAX], *c[LAYERS_MAX], *y[STEPS_MAX];
     kn_shape shape = kn_tensor_shape(batch->x);
     if (!kn__batch_fits("char_lstm_steps", "x", batch->x, "[B,T]")) return NULL;
@@ -169,12 +205,12 @@ static kn_tensor *steps_predict(void *model, kn_layer *net, const kn_batch *batc
         return kn__batch_fail("char_lstm_steps", "x", batch->x, "[B,T] with T at most 512");
     int steps = (int)shape.dim[1];
     kn_tensor *x = one_hot(batch->x, s->words);
-    for (int64_t k = 0; k < s->layers; k++)
-        h[k] = c[k] = kn_zeros(KN_SHAPE(shape.dim[0], s->hidden));
+    bool carries = steps_begin(h, c, s, net, shape.dim[0]);
     for (int t = 0; t < steps; t++) {
         y[t] = kn_select(x, t, 0);
         for (int64_t k = 0; k < s->layers; k++) y[t] = h[k] = cell(net, (int)k, y[t], h[k], &c[k]);
     }
+    if (carries && !kn_pending()) steps_end(h, c, s, net);
     return kn__layer_apply(net, "fc", kn_stack(y, steps, 0));
 }
 
@@ -191,6 +227,7 @@ const kn_model_kind kn__char_lstm_steps = {
     .is_pure = true,
     .predict = steps_predict,
     .loss = steps_loss,
+    .carry = char_carry,
     .facts = CHARACTERS(240321, NULL)};
 
 /* --- the next word: dynet-benchmark's rnnlm-batch --- */

@@ -49,7 +49,10 @@ typedef struct kn_loader_options {
     /* 1: sequences one after the other, x [sum of lengths]; 0: x [B,longest], padded with zeros at
      * the ends */
     int packed;
-    int ordered;          /* 1: the training split is not shuffled; its order is that of the data */
+    /* 1: the training split is not shuffled; its order is that of the data. 2: nor is it; each of
+     * `batch` rows reads a part of its own of the data: a row's sample follows that of the same row
+     * in the batch before, as texts want that are longer than a sample */
+    int ordered;
     uint64_t reserved[1]; /* zero */
 } kn_loader_options;
 

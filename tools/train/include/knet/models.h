@@ -86,9 +86,11 @@ typedef struct kn_model_kind {
      * and the model's struct alone: kn_freeze may replay predictions. kn_model_predict gives them
      * index 0, frozen or not. */
     bool is_pure;
-    bool recomputes;      /* what kn_model_recompute_set begins as */
-    bool reads_on_host;   /* a step reads data on the host: no capture (capture.h) records it */
-    uint64_t reserved[1]; /* zero */
+    bool recomputes;    /* what kn_model_recompute_set begins as */
+    bool reads_on_host; /* a step reads data on the host: no capture (capture.h) records it */
+    /* The shape of what a training batch of n samples leaves to the next one, such as an LSTM's
+     * state; see kn_model_carry. NULL: nothing. */
+    kn_shape (*carry)(const void *model, int64_t n);
 } kn_model_kind;
 
 /* Adds the model's parameters to `params`, which must live as long as the model; on failure none.
@@ -130,6 +132,13 @@ KN_API kn_tensor *kn_model_turn_loss(const kn_model *model, const kn_batch *batc
  * fails leaves no gradients. */
 KN_API KN_MUST_CHECK kn_status kn_model_step(kn_tensor **loss, const kn_model *model,
                                              kn_optim *optim, const kn_batch *batch);
+/* For the loss of a kind with .carry: a copy of what the last batch's loss left, a constant; zeros
+ * in the first batch of an epoch. NULL without an error where nothing is carried: outside of
+ * kn_train, in tests, and unless it has one rank, one device and a loader with .ordered 2. */
+KN_API kn_tensor *kn_model_carry(kn_layer *net);
+/* Leaves the value, of the shape of .carry and the parameters' dtype, to the next batch. No-op
+ * where nothing is carried. Errors: pending. */
+KN_API void kn_model_carry_set(kn_layer *net, kn_tensor *value);
 /* Whether the loss is the cross-entropy of predict's scores: labels are classes then. */
 KN_API bool kn_model_is_classifier(const kn_model *model);
 /* The prediction for x alone: of a classifier the scores before softmax, [B,classes]. */
