@@ -53,7 +53,8 @@ const kn_model_kind kn__gru_imdb = {
         .source = KN__FROM_IMDB}};
 
 /* --- the next character: karpathy/char-rnn ---
- * The state of a batch's last step is that of the next batch's first one, in training alone. */
+ * The state of a batch's last step is that of the next batch's first one where training carries it
+ * (kn_model_carry), else zeros. */
 
 #define BOUND 0.08 /* of the initial values */
 
