@@ -129,7 +129,7 @@ static kn_status columns_set(table *t, int64_t n) {
                        "%s: column %d is the target; the file has %" PRId64 " column%s", t->name,
                        t->o.target, n, n == 1 ? "" : "s");
     if (n == 1)
-        return KN_FAIL(KN_ERR_INVALID,
+        return KN_FAIL(KN_ERR_FORMAT,
                        "%s: the only column is the target; one besides it is needed, or no target",
                        t->name);
     return KN_OK;
