@@ -152,7 +152,7 @@ train)
   want 2 "$knet" eval connect4 --weights t.st;           err_has 'connect4 reads no files; use --synthetic'
   for command in train 'eval --weights t.st'; do # models whose data is not Fashion-MNIST
     want 2 "$knet" $command linear
-    err_has 'linear has no default data; give --data FILE or --synthetic; it is for Boston housing, 506 rows of 13 numbers'
+    err_has 'linear has no default data; give --data FILE or --synthetic; it is for Boston housing, 506 rows of 13 numbers; Boston housing is https://'
     want 2 "$knet" $command densenet121_imagenet
     err_has 'densenet121_imagenet has no default data; give --data DIR, with train/CLASS/IMAGE.jpg and test/..., or --synthetic; it is for ImageNet, 224x224'
   done

@@ -40,9 +40,9 @@ int kn__model_data_check(const char *model, bool made, const char *path) {
     if (path || !facts->path || *facts->path) return KN__EXIT_OK;
     bool are_images = facts->x.n_dims == 3 && !facts->read;
     return kn__fail_usage(
-        "the model %s has no default data; give %s or --synthetic; it is for %s", model,
+        "the model %s has no default data; give %s or --synthetic; it is for %s%s%s", model,
         are_images ? "--data DIR, with train/CLASS/IMAGE.jpg and test/...," : "--data FILE",
-        facts->data);
+        facts->data, facts->source ? "; " : "", facts->source ? facts->source : "");
 }
 
 int kn__model_capture_check(const char *model, const char *option) {
