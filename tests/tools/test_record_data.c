@@ -1,4 +1,4 @@
-/* The data of the models: what they read unless told otherwise, tables of numbers. */
+/* The data of the models: their defaults, tables of numbers. */
 #include <knet/models.h>
 #include <knet/sim.h>
 #include <knet/tape.h>

@@ -214,7 +214,7 @@ const int64_t *kn_loader_lengths(const kn_loader *l) {
 
 /* --- batches --- */
 /* Row i of a rank's batch b is sample i·batches + b of the rank's part; a last, smaller batch has
- * what is left. */
+ * the rest. */
 static void rows_order(kn_loader *l) {
     int64_t batch = l->options.batch, n = l->n_mine / batch, ranks = l->options.n_ranks;
     for (int64_t i = 0; i < l->data->n; i++) l->order[i] = (uint32_t)i;

@@ -93,7 +93,7 @@ static kn_status epoch_place(run *r) {
     return kn_hold(&r->losses, kn_affine(r->losses, (double)after / (double)before, 0));
 }
 
-/* Loads all; older files have one sum, and no seconds; what no batch left yet is zeros. */
+/* Loads all; older files have one sum, and no seconds; a state that no batch left yet is zeros. */
 static kn_status run_load(kn_checkpoint *c, run *r) {
     static const char older[] = "train/loss_sum";
     kn_file *f = NULL;

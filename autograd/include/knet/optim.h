@@ -22,7 +22,7 @@ typedef struct kn_optim kn_optim;
 /* Options of kn_sgd_create, kn_momentum_create and kn_nesterov_create. Gradients whose norm is
  * above a limit are multiplied by limit/(norm + 1e-6), as PyTorch does. An f32 norm above 1.8e19
  * counts as infinite: gradients that it clips become 0. clip_norm sums in the order of
- * kn_params_order. With both limits clip_each is first, and clip_norm is of what it leaves. */
+ * kn_params_order. With both limits clip_each is first, then clip_norm. */
 typedef struct kn_sgd_options {
     double weight_decay, clip_norm; /* clip_norm: of all gradients together; 0: off */
     double clip_each;               /* the norm of each parameter's gradient at most; 0: off */

@@ -74,7 +74,7 @@ INLINE vec root(vec x) {
             __VA_ARGS__                                                                            \
         }                                                                                          \
         break;
-/* What is loaded: vectors of x, or a single element in all places. */
+/* `loaded`: the vectors of x, or a single element in all places. */
 #define EACH_X(...)                                                                                \
     if (step) {                                                                                    \
         EACH {                                                                                     \
