@@ -75,8 +75,8 @@ which)   # without PID
   end
   ;;
 none)   # programs without a page
-  # ended, and its parent has not waited for it: exec makes that the sleep
-  sh -c 'sleep 0 & echo $! >child; exec sleep 100' >/dev/null 2>&1 &
+  # Ended, and its parent does not wait for it: that is the sleep by then, and no shell any more.
+  sh -c '{ until grep -q sleep /proc/$$/comm; do sleep 0.01; done; } & echo $! >child; exec sleep 100' >/dev/null 2>&1 &
   parent=$!
   for _ in {1..500}; do [ -s child ] && grep -q '^State:.Z' "/proc/$(cat child)/status" && break; sleep 0.02; done
   want 1 "$knet" top "$(cat child)" --once;  err_has "^knet top: process $(cat child) has ended$"
