@@ -99,6 +99,7 @@ static kn__param *new_param(kn_params *set, const char *name) {
     }
     p->set = set;
     p->index = set->n;
+    p->serial = set->n_made;
     p->order = INT_MAX;
     return p;
 }
@@ -135,7 +136,7 @@ kn_tensor *kn_param(kn_params *params, kn_shape shape, kn_init init, const char 
     if (!name_fits(params, name, length)) return NULL;
     kn__param *p = new_param(params, name);
     if (!p) return NULL;
-    kn_status status = kn__param_value(&p->w, params, params->n, shape, init);
+    kn_status status = kn__param_value(&p->w, params, p->serial, shape, init);
     if (status < 0) {
         param_free(p);
         return kn_error_defer(status);
@@ -143,6 +144,7 @@ kn_tensor *kn_param(kn_params *params, kn_shape shape, kn_init init, const char 
     p->w->grad = kn__edge_to_param(p);
     KN_ASSERT(params->n < params->cap && p->index == params->n && !params->flat);
     params->param[params->n++] = p;
+    params->n_made++;
     params->numel += p->w->n;
     return p->w;
 }
@@ -151,6 +153,7 @@ void kn_params_drop_last(kn_params *params, int n) {
     KN_ASSERT(n >= 0 && n <= params->n && (n == 0 || !params->flat));
     for (; n > 0 && params->n > 0 && !params->flat; n--) {
         kn__param *p = params->param[--params->n];
+        if (p->serial == params->n_made - 1) params->n_made--;
         params->numel -= p->w->n;
         param_free(p);
     }

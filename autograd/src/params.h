@@ -20,8 +20,10 @@ struct kn__param {
     int64_t offset; /* of the slice, elements */
     int place;      /* of the slice among those of the set; empty ones share their offset */
     uint64_t cycle; /* of the last write */
-    int index;
-    int n_users;      /* in a hooked pass: edges to it that are left */
+    int index;      /* in the set, which changes as others move to other devices */
+    int serial;  /* of creation, of all devices' parameters; the numbers of its values depend on it
+                  */
+    int n_users; /* in a hooked pass: edges to it that are left */
     uint64_t counted; /* the serial of that pass */
     uint64_t reached; /* the serial of the last hooked pass that gave it a gradient */
     bool is_frozen;   /* a constant: neither recorded nor moved */
@@ -39,6 +41,7 @@ struct kn_params {
     kn_rng *rng;
     kn__param **param;
     int n, cap;
+    int n_made;      /* serial number of the next parameter; of the head */
     int64_t numel;   /* of all parameters */
     kn_tensor *flat; /* the arena; NULL before the layout */
     uint64_t cycle;
@@ -63,8 +66,9 @@ struct kn_params {
 kn_params *kn__params_retain(kn_params *set);
 void kn__params_release(kn_params *set);
 
-/* Makes an initial value for the parameter of that index: a tensor without a frame. */
-kn_status kn__param_value(kn_tensor **out, kn_params *set, int index, kn_shape shape, kn_init init);
+/* Makes an initial value for the parameter of that serial number: a tensor without a frame. */
+kn_status kn__param_value(kn_tensor **out, kn_params *set, int serial, kn_shape shape,
+                          kn_init init);
 /* Room for one more parameter. */
 bool kn__params_grow(kn_params *set);
 /* Exchanges what two tensors of one shape refer to: users keep both. */

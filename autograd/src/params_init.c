@@ -68,11 +68,11 @@ static kn_tensor *initial_value(kn_params *set, kn_shape shape, kn_init init) {
     }
 }
 
-/* A parameter's numbers depend on the seed and on its place among the parameters alone. */
-kn_status kn__param_value(kn_tensor **out, kn_params *set, int index, kn_shape shape,
+/* A parameter's numbers depend on the seed and on its serial number alone. */
+kn_status kn__param_value(kn_tensor **out, kn_params *set, int serial, kn_shape shape,
                           kn_init init) {
     KN_SCOPE("weights");
-    uint64_t key = kn__mix(set->seed + KN__GOLDEN * (uint64_t)(index + 1));
+    uint64_t key = kn__mix(set->seed + KN__GOLDEN * (uint64_t)(serial + 1));
     KN_TRY(kn_rng_state_set(set->rng, key, 0));
     KN_FRAME(.device = set->device, .pool = set->pool, .dtype = set->dtype, .record = KN_OFF,
              .autocast = KN_OFF);
@@ -88,10 +88,32 @@ kn_status kn__param_value(kn_tensor **out, kn_params *set, int index, kn_shape s
 
 static kn_status init_again(kn__param *p, kn_init init) {
     kn_tensor *value = NULL;
-    KN_TRY(kn__param_value(&value, p->set, p->index, kn_tensor_shape(p->w), init));
+    KN_TRY(kn__param_value(&value, p->set, p->serial, kn_tensor_shape(p->w), init));
     kn_status status = kn_set_into(p->w, value, 0, NULL);
     kn_tensor_release(value);
     return status;
+}
+
+/* Whether the kind's numbers depend on the rows and columns of a matrix. A vector has neither: it
+ * scales a norm, or holds all matrices of a recurrent layer. */
+static bool needs_matrix(int kind) {
+    return (kind >= KN_INIT_XAVIER && kind <= KN_INIT_HE_NORMAL) || kind == KN_INIT_ORTHOGONAL ||
+           kind == KN_INIT_BILINEAR;
+}
+
+static kn_status matrices_check(const kn_params *set, const char *pattern) {
+    char text[128];
+    for (const kn_params *part = set; part; part = part->next)
+        for (int i = 0; i < part->n; i++) {
+            const kn__param *p = part->param[i];
+            kn_shape shape = kn_tensor_shape(p->w);
+            if (shape.n_dims > 1 || fnmatch(pattern, p->name, 0) != 0) continue;
+            return KN_FAIL(KN_ERR_INVALID,
+                           "kn_params_init: %s is %s; this kind of initial value wants 2 "
+                           "dimensions or more: use a pattern narrower than '%s'",
+                           p->name, kn_shape_text(text, sizeof text, shape), pattern);
+        }
+    return KN_OK;
 }
 
 static kn_status part_init(int *n, kn_params *part, const char *pattern, kn_init init) {
@@ -117,6 +139,7 @@ kn_status kn_params_init(kn_params *params, const char *pattern, kn_init init) {
                        "kn_params_init: inside a captured step, whose replays would do it again: "
                        "call it before the step");
     KN_TRY(kn__params_own("kn_params_init", params));
+    if (needs_matrix(init.kind)) KN_TRY(matrices_check(params, pattern));
     for (kn_params *part = params; part; part = part->next)
         KN_TRY(part_init(&n, part, pattern, init));
     if (n) return KN_OK;

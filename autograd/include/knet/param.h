@@ -79,17 +79,20 @@ KN_API void kn_params_destroy(kn_params *params);
 KN_API kn_tensor *kn_param(kn_params *params, kn_shape shape, kn_init init, const char *name_fmt,
                            ...) KN_PRINTF(4, 5);
 /* Gives new initial values to all parameters whose names fit the pattern, in which "*" stands for
- * any characters, "?" for one and "[12]" for one of these, as in fnmatch(3): "*.weight",
- * "block?.conv.bias", "fc.weight". Of several calls the last one holds, so the general ones come
+ * any characters, "?" for one and "[12]" for one of these, as in fnmatch(3): "*.bias",
+ * "block?.conv.weight", "fc.weight". Of several calls the last one holds, so the general ones come
  * first:
  *
- *     KN_TRY(kn_params_init(params, "*.weight", kn_init_he()));
+ *     KN_TRY(kn_params_init(params, "*conv?.weight", kn_init_he()));
  *     KN_TRY(kn_params_init(params, "head.weight", kn_init_normal(0, 0.01)));
  *
- * On one device the numbers are those that kn_param gives for the same kn_init. Optimisers keep
+ * The numbers are those that kn_param gives on this device for the same kn_init. Optimisers keep
  * their state. Errors: INVALID when no name fits, in a captured step, and while averages are in
- * place of the weights (kn_ema_swap); those of kn_param, with the parameter's name: the parameters
- * before it have their new values then. */
+ * place of the weights (kn_ema_swap). INVALID also where a name fits whose parameter has fewer than
+ * 2 dimensions, for xavier, he, orthogonal and bilinear: the weight of a norm is such a vector, and
+ * so is that of kn_layer_rnn, which has all its matrices one after the other (kn_rnn_param gives
+ * each). Nothing changes then. Those of kn_param, with the parameter's name: the parameters before
+ * it have their new values then. */
 KN_API KN_MUST_CHECK kn_status kn_params_init(kn_params *params, const char *pattern, kn_init init);
 /* Removes the last n parameters again, before the set's gradients were laid out: a later call would
  * be an error of the program. Tensors that are held stay valid. */
