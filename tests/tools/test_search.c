@@ -118,11 +118,23 @@ static void wrong_numbers_of_a_search_leave_x_alone(void **state) {
     assert_fails(kn_golden_run(far, &loss, &g), KN_ERR_INVALID,
                  "kn_golden_run: x[1] is 4; its interval is -3 to 3");
     g.n_calls = 1;
-    assert_fails(kn_golden_run(x, &loss, &g), KN_ERR_INVALID, "1 calls; 2 or more are needed");
+    assert_fails(kn_golden_run(x, &loss, &g), KN_ERR_INVALID,
+                 "kn_golden_run: 1 calls; 2 or more are needed");
     g = good, g.n = 0;
     assert_fails(kn_golden_run(x, &loss, &g), KN_ERR_INVALID, "n 0 must be 1 or more");
+    g = good, g.rounds = -1;
+    assert_fails(kn_golden_run(x, &loss, &g), KN_ERR_INVALID, "rounds -1 0 or more");
     g = good, g.reserved[3] = 1;
-    assert_fails(kn_golden_run(x, &loss, &g), KN_ERR_INVALID, "reserved fields zero");
+    assert_fails(kn_golden_run(x, &loss, &g), KN_ERR_INVALID,
+                 "kn_golden_run: reserved[3] is 1; it must be 0");
+    g = good, g.unused = 3;
+    assert_fails(kn_golden_run(x, &loss, &g), KN_ERR_INVALID, "unused is 3; it must be 0");
+    g = good, g.hi = (double[]){5, 2}, g.lo = (double[]){-5, 2};
+    assert_fails(kn_golden_run(x, &loss, &g), KN_ERR_INVALID,
+                 "kn_golden_run: number 2: from 2 to 2 is no interval: lo must be below hi");
+    g.lo = (double[]){-5, -(double)INFINITY};
+    assert_fails(kn_golden_run(x, &loss, &g), KN_ERR_INVALID, "number 2: from -inf to 2 is");
+    assert_int_equal(n, 0);
     g = good, g.lo = NULL;
     assert_fails(kn_golden_run(x, &loss, &g), KN_ERR_INVALID, "lo is NULL");
     g = good, g.hi = NULL;

@@ -1,6 +1,7 @@
 #include <inttypes.h>
 #include <knet/search.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,18 +19,25 @@ static kn_status try_at(point *out, point *best, kn_search_fn fn, void *ctx, dou
     return KN_OK;
 }
 
+static kn_status interval_check(const char *who, double lo, double hi) {
+    if (lo < hi && isfinite(hi - lo)) return KN_OK;
+    return KN_FAIL(KN_ERR_INVALID,
+                   "%s: from %g to %g is no interval: lo must be below hi, and both finite", who,
+                   lo, hi);
+}
+
+static kn_status calls_check(const char *who, int n_calls) {
+    if (n_calls >= 2) return KN_OK;
+    return KN_FAIL(KN_ERR_INVALID, "%s: %d calls; 2 or more are needed", who, n_calls);
+}
+
 /* Of the inner points a < b the better one stays inside the smaller interval. */
 kn_status kn_search_golden(double *x, double *loss, kn_search_fn fn, void *ctx, double lo,
                            double hi, int n_calls) {
     const double ratio = (sqrt(5) - 1) / 2;
     if (!fn) return KN_FAIL(KN_ERR_INVALID, "kn_search_golden: fn is NULL");
-    if (!(lo < hi) || !isfinite(hi - lo))
-        return KN_FAIL(KN_ERR_INVALID,
-                       "kn_search_golden: from %g to %g is no interval: lo must be below hi, and "
-                       "both finite",
-                       lo, hi);
-    if (n_calls < 2)
-        return KN_FAIL(KN_ERR_INVALID, "kn_search_golden: %d calls; 2 or more are needed", n_calls);
+    KN_TRY(interval_check("kn_search_golden", lo, hi));
+    KN_TRY(calls_check("kn_search_golden", n_calls));
     point a, b, best = {.x = (double)NAN, .loss = (double)INFINITY};
     KN_TRY(try_at(&a, &best, fn, ctx, hi - ratio * (hi - lo)));
     KN_TRY(try_at(&b, &best, fn, ctx, lo + ratio * (hi - lo)));
@@ -63,6 +71,22 @@ static kn_status at_line(double *loss, void *ctx, double x) {
     return l->g->fn(loss, l->g->ctx, l->x);
 }
 
+static kn_status golden_fields_check(const kn_golden *g) {
+    if (g->n < 1 || g->rounds < 0)
+        return KN_FAIL(KN_ERR_INVALID, "kn_golden_run: n %d must be 1 or more, rounds %d 0 or more",
+                       g->n, g->rounds);
+    if (g->unused)
+        return KN_FAIL(KN_ERR_INVALID, "kn_golden_run: unused is %" PRIu32 "; it must be 0",
+                       g->unused);
+    for (int i = 0; i < 4; i++)
+        if (g->reserved[i])
+            return KN_FAIL(KN_ERR_INVALID,
+                           "kn_golden_run: reserved[%d] is %" PRIu64 "; it must be 0", i,
+                           g->reserved[i]);
+    return calls_check("kn_golden_run", g->n_calls);
+}
+
+/* All before the first call of fn, which may train for hours. */
 static kn_status golden_check(const double x[], const kn_golden *g) {
     if (!x || !g || !g->fn || !g->lo || !g->hi)
         return KN_FAIL(KN_ERR_INVALID, "kn_golden_run: %s is NULL",
@@ -71,13 +95,12 @@ static kn_status golden_check(const double x[], const kn_golden *g) {
                        : !g->fn ? "fn"
                        : g->lo  ? "hi"
                                 : "lo");
-    bool fits = g->n >= 1 && g->rounds >= 0 && !g->unused;
-    for (int i = 0; i < 4; i++) fits = fits && !g->reserved[i];
-    if (!fits)
-        return KN_FAIL(KN_ERR_INVALID,
-                       "kn_golden_run: n %d must be 1 or more, rounds %d 0 or more, reserved "
-                       "fields zero",
-                       g->n, g->rounds);
+    KN_TRY(golden_fields_check(g));
+    char who[64];
+    for (int i = 0; i < g->n; i++) {
+        snprintf(who, sizeof who, "kn_golden_run: number %d", i + 1);
+        KN_TRY(interval_check(who, g->lo[i], g->hi[i]));
+    }
     for (int i = 0; i < g->n; i++)
         if (!(x[i] >= g->lo[i] && x[i] <= g->hi[i]))
             return KN_FAIL(KN_ERR_INVALID, "kn_golden_run: x[%d] is %g; its interval is %g to %g",
