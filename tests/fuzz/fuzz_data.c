@@ -17,7 +17,7 @@ static void must(bool ok, const char *what) {
 static void read_bytes(uint8_t *bytes, size_t n) {
     kn_dataset *data = NULL;
     const kn_csv_options options = {.regression = n % 2, .no_target = n % 5 == 0};
-    kn_status status = kn__csv_parse(&data, (char *)bytes, n, "fuzz", &options);
+    kn_status status = kn__csv_parse(&data, (char *)bytes, n, "fuzz", &options, false);
     must((status == KN_OK) == (data != NULL), "neither read nor not");
     if (data) must(kn_dataset_size(data) > 0 && kn_dataset_shape(data).dim[0] > 0, "empty");
     kn_dataset_destroy(data);

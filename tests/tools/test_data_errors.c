@@ -1,8 +1,8 @@
-/* Errors of data sets: the file, the value, and where to get the right one; the table of the model
- * `linear`. */
+/* Errors of data sets: the file, the value, and where to get the right one. */
 #include <knet/file.h>
 #include <knet/models.h>
 #include <math.h>
+#include <sys/stat.h>
 
 #include "files.h"
 #include "stored_zip.h"
@@ -110,11 +110,12 @@ static void sequences_that_are_not_there_are_errors(void **state) {
                  "offset is NULL");
 }
 
-/* An NPY file of n elements; returns its bytes. */
-static size_t npy_make(uint8_t *out, const char *descr, int n, const void *data, size_t n_bytes) {
+/* An NPY file of that shape, such as "2,"; returns its bytes. */
+static size_t npy_make(uint8_t *out, const char *descr, const char *shape, const void *data,
+                       size_t n_bytes) {
     char head[118];
     int length = snprintf(head, sizeof head,
-                          "{'descr': '%s', 'fortran_order': False, 'shape': (%d,), }", descr, n);
+                          "{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", descr, shape);
     memset(head + length, ' ', sizeof head - (size_t)length);
     head[sizeof head - 1] = '\n';
     memcpy(out, "\x93NUMPY\x01\0v\0", 10); /* v: 118 */
@@ -124,16 +125,57 @@ static size_t npy_make(uint8_t *out, const char *descr, int n, const void *data,
 }
 
 /* Two reviews, and n numbers in an array of another name. */
-static const char *imdb_file(const char *name, const char *numbers, int n, const int64_t values[]) {
+static const char *imdb_file_of(const char *name, const char *numbers, const char *descr,
+                                const char *shape, int n, const void *values) {
     static const char lists[] =
         "\x80\x02](](K\x05M\x01\x02"
         "e](K\x07"
         "ee.";
     uint8_t x[256], y[256], npz[1024];
-    size_t x_bytes = npy_make(x, "|O", 2, lists, sizeof lists - 1);
-    size_t y_bytes = npy_make(y, "<i8", n, values, (size_t)n * sizeof *values);
+    size_t x_bytes = npy_make(x, "|O", "2,", lists, sizeof lists - 1);
+    size_t y_bytes = npy_make(y, descr, shape, values, (size_t)n * 8);
     const stored_member arrays[] = {{"x_train.npy", x, x_bytes}, {numbers, y, y_bytes}};
     return file(name, npz, stored_zip(npz, arrays, 2));
+}
+
+static const char *imdb_file(const char *name, const char *numbers, int n, const int64_t values[]) {
+    return imdb_file_of(name, numbers, "<i8", n == 1 ? "1," : "2,", n, values);
+}
+
+static void labels_are_whole_whatever_their_type(void **state) {
+    (void)state;
+    kn_dataset *data = NULL;
+    const char *at = imdb_file_of("floats.npz", "y_train.npy", "<f8", "2,", 2, (double[]){1, -0.0});
+    assert_ok(kn_dataset_read_imdb(&data, at, KN_TRAIN, NULL));
+    assert_int_equal(kn_dataset_classes(data), 2);
+    kn_dataset_destroy(data);
+    data = NULL;
+    at = imdb_file_of("half.npz", "y_train.npy", "<f8", "2,", 2, (double[]){1, 0.5});
+    assert_fails(kn_dataset_read_imdb(&data, at, KN_TRAIN, NULL), KN_ERR_FORMAT,
+                 "half.npz: label 0.5 of review 1; it must be 0 or 1; the NPZ file is https:");
+    at = imdb_file_of("nan.npz", "y_train.npy", "<f8", "2,", 2, (double[]){(double)NAN, 0});
+    assert_fails(kn_dataset_read_imdb(&data, at, KN_TRAIN, NULL), KN_ERR_FORMAT,
+                 "label nan of review 0");
+    at = imdb_file_of("object.npz", "y_train.npy", "|O", "2,", 2, (int64_t[]){1, 0});
+    assert_fails(kn_dataset_read_imdb(&data, at, KN_TRAIN, NULL), KN_ERR_DTYPE,
+                 "object.npz: tensor 'y_train' has dtype");
+    test_assert_message("; the NPZ file is https:", __FILE__, __LINE__);
+    assert_null(data);
+}
+
+static void labels_have_one_dimension(void **state) {
+    (void)state;
+    kn_dataset *data = NULL;
+    const int64_t values[] = {1, 0};
+    const char *at = imdb_file_of("column.npz", "y_train.npy", "<i8", "2,1", 2, values);
+    assert_ok(kn_dataset_read_imdb(&data, at, KN_TRAIN, NULL));
+    assert_int_equal(kn_dataset_size(data), 2);
+    kn_dataset_destroy(data);
+    data = NULL;
+    at = imdb_file_of("row.npz", "y_train.npy", "<i8", "1,2", 2, values);
+    assert_fails(kn_dataset_read_imdb(&data, at, KN_TRAIN, NULL), KN_ERR_FORMAT,
+                 "row.npz: 2 reviews, but labels [1,2]; expected [2]");
+    assert_null(data);
 }
 
 static void reviews_with_other_labels_are_errors(void **state) {
@@ -174,6 +216,41 @@ static void a_table_of_other_columns_is_an_error(void **state) {
     assert_null(data);
 }
 
+/* What is no text would train too. */
+static void a_text_has_no_zero_byte(void **state) {
+    (void)state;
+    kn_dataset *data = NULL;
+    kn_vocab *vocab = NULL;
+    const char *at = file("program",
+                          "\x7f"
+                          "ELF and more\0 words",
+                          19);
+    assert_fails(kn_dataset_read_text(&data, &vocab, at, 2, NULL), KN_ERR_FORMAT,
+                 "program: byte 13 is zero: not a text");
+    assert_null(vocab);
+    for (int i = 0; i < 4; i++) {
+        static const char *const names[] = {"train", "train/neg", "train/pos", "train/neg/0.txt"};
+        char at_i[3 * FILES_PATH_MAX];
+        snprintf(at_i, sizeof at_i, "%s/%s", dir, names[i]);
+        if (i < 3) assert_int_equal(mkdir(at_i, 0700), 0);
+        if (i == 3) files_write(dir, names[i], "good\0film", 9, true);
+    }
+    assert_fails(kn_dataset_read_imdb(&data, dir, KN_TRAIN, NULL), KN_ERR_FORMAT,
+                 "train/neg/0.txt: byte 4 is zero: not a text");
+    assert_null(data);
+}
+
+/* Its only array has no name. */
+static void an_npy_file_is_no_file_of_reviews(void **state) {
+    (void)state;
+    kn_dataset *data = NULL;
+    uint8_t npy[256];
+    size_t n = npy_make(npy, "<i8", "2,", (int64_t[]){1, 0}, 16);
+    assert_fails(kn_dataset_read_imdb(&data, file("one.npy", npy, n), KN_TRAIN, NULL),
+                 KN_ERR_FORMAT, "one.npy: no tensor 'x_train'; its only tensor has no name; the");
+    assert_null(data);
+}
+
 #define IN_DIR(fn) TEST_WITH(fn, dir_setup, dir_teardown)
 int main(void) {
     return RUN_TESTS(
@@ -181,5 +258,7 @@ int main(void) {
         TEST(a_text_by_a_vocabulary_says_it_too), IN_DIR(wrong_images_say_where_right_ones_are),
         IN_DIR(labels_of_a_file_are_errors_with_its_name),
         TEST(sequences_that_are_not_there_are_errors), IN_DIR(reviews_with_other_labels_are_errors),
-        IN_DIR(a_table_of_other_columns_is_an_error));
+        IN_DIR(a_table_of_other_columns_is_an_error), IN_DIR(labels_are_whole_whatever_their_type),
+        IN_DIR(labels_have_one_dimension), IN_DIR(a_text_has_no_zero_byte),
+        IN_DIR(an_npy_file_is_no_file_of_reviews));
 }

@@ -261,8 +261,11 @@ static void bad_tables_are_errors_with_the_line(void **state) {
     assert_csv_fails("1,2,x\n\n3,four,y\n", NULL, KN_ERR_FORMAT,
                      "line 3, field 2: 'four' is not a number");
     assert_csv_fails("1,\"2\n", NULL, KN_ERR_FORMAT, "line 1: a quote has no end");
-    assert_csv_fails("1\n2\n", NULL, KN_ERR_FORMAT,
-                     "bad.csv: the only column is the target; one besides it is needed");
+    assert_csv_fails("\n1\n2\n", NULL, KN_ERR_FORMAT, "bad.csv: line 2 has no ','; fields are");
+    assert_csv_fails("1;2;3\n", NULL, KN_ERR_FORMAT,
+                     "line 1 has no ','; fields are separated by ',', and one besides the target");
+    assert_csv_fails("1,2\n", &(kn_csv_options){.delimiter = '\t'}, KN_ERR_FORMAT,
+                     "line 1 has no tab; fields are separated by tabs, and");
     assert_csv_fails("1,2\n", &(kn_csv_options){.target = 3}, KN_ERR_INVALID,
                      "column 3 is the target; the file has 2 columns");
     assert_csv_fails("1\n", &(kn_csv_options){.target = 2}, KN_ERR_INVALID,

@@ -169,6 +169,12 @@ static void a_wrong_table_is_named_with_its_place(void **state) {
         {"1 2 3 4 5 6\n\n 1 2 three 4 5 6\n", "line 3, field 3: 'three' is not a number"},
         {"2,5,,,,\n1,2,3,4,5,6\n1,2,x,4,5,6\n", "line 3, field 3: 'x' is not a number"},
         {"", "the file has no rows"},
+        {"1 2 3 4 5 6\n1 2 inf 4 5 6\n", "line 2, field 3: 'inf' is infinite"},
+        {"1 2 3 4 5 6\n1 2 3 4 5 -Inf\n", "line 2, field 6: the target '-Inf' is infinite"},
+        {"1 2 1e99 4 5 6\n", "line 1, field 3: '1e99' is beyond the range of f32"},
+        {"1 nan 3 4 5 6\n", "line 1, field 2: 'nan' is a missing value: leave out its line"},
+        {"1 2 3 4 5 6\n", "1 row; normalized columns want 2 or more"},
+        {"1;2;3;4;5;6\n", "line 1 has no ','; fields are separated by ','"},
     };
     const kn_model_kind *kind = small_linear();
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -176,6 +182,7 @@ static void a_wrong_table_is_named_with_its_place(void **state) {
         const char *at = file("wrong.data", wrong[i].text);
         assert_fails(kn_model_data_read(&data, kind, at, KN_TRAIN), KN_ERR_FORMAT, wrong[i].error);
         assert_non_null(strstr(kn_last_error()->message, "wrong.data: "));
+        assert_null(strstr(kn_last_error()->message, "kn_csv_options"));
         assert_null(data);
     }
 }

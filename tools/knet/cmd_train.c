@@ -85,7 +85,8 @@ static const kn__opt table[] = {
          "/usr/share/datasets/fashion-mnist; of text models a licence; of gru_imdb, linear and "
          "models for ImageNet none",
      .help = "folder of images, or the model's text, reviews or table",
-     .remark = "idx files as of MNIST, CIFAR's files, or train/CLASS/IMAGE.png and test/..."},
+     .remark = "idx files as of MNIST, CIFAR's files, or train/CLASS/IMAGE.png and test/...; for "
+               "linear a file with 13 numbers a line and the one to predict"},
     {"synthetic", KN__OPT_FLAG, AT(synthetic), .help = "use made-up data, which needs no files"},
     KN__RECOMPUTE_OPTION(AT(recompute)),
     {"limit", KN__OPT_BYTES, AT(limit_bytes), .value_name = "BYTES",

@@ -25,6 +25,7 @@ typedef struct table {
     const char *no_class;  /* the first class that would be a missing number, or NULL */
     int64_t no_class_line; /* its line */
     bool has_texts;        /* a class is neither a number nor missing */
+    bool is_finite;        /* infinite numbers are errors */
 } table;
 
 static bool is_blank(char c) { return c == ' ' || c == '\t'; }
@@ -128,10 +129,15 @@ static kn_status columns_set(table *t, int64_t n) {
         return KN_FAIL(KN_ERR_INVALID,
                        "%s: column %d is the target; the file has %" PRId64 " column%s", t->name,
                        t->o.target, n, n == 1 ? "" : "s");
-    if (n == 1)
+    if (n == 1) {
+        const char text[] = {'\'', t->o.delimiter, '\'', 0};
+        const char *what = t->o.delimiter == '\t' ? "tab" : text;
         return KN_FAIL(KN_ERR_FORMAT,
-                       "%s: the only column is the target; one besides it is needed, or no target",
-                       t->name);
+                       "%s: line %" PRId64
+                       " has no %s; fields are separated by %s, and one besides "
+                       "the target is needed",
+                       t->name, t->line, what, t->o.delimiter == '\t' ? "tabs" : text);
+    }
     return KN_OK;
 }
 
@@ -163,13 +169,15 @@ static kn_status value_read(double *out, const table *t, int64_t i) {
     errno = 0;
     field_kind kind = field_read(out, t->field[i]);
     bool is_beyond = isinf((float)*out) && (isfinite(*out) || errno == ERANGE);
+    bool is_infinite = t->is_finite && isinf((float)*out);
     if (kind == A_MISSING && t->o.missing && !is_target) return KN_OK;
-    if (kind == A_NUMBER && !is_beyond) return KN_OK;
-    const char *what = kind == A_NUMBER ? "beyond the range of f32"
+    if (kind == A_NUMBER && !is_beyond && !is_infinite) return KN_OK;
+    const char *what = kind == A_NUMBER ? (is_beyond ? "beyond the range of f32" : "infinite")
                        : kind == A_TEXT ? "not a number"
-                       : is_target      ? "a missing value: leave out its line"
-                                        : "a missing value: leave out its line, or set missing of "
-                                          "kn_csv_options, which reads it as NaN";
+                       : is_target || t->is_finite
+                           ? "a missing value: leave out its line"
+                           : "a missing value: leave out its line, or set missing of "
+                             "kn_csv_options, which reads it as NaN";
     return KN_FAIL(KN_ERR_FORMAT, "%s: line %" PRId64 ", field %" PRId64 ": %s'%.40s' is %s",
                    t->name, t->line, i + 1, is_target ? "the target " : "", t->field[i], what);
 }
@@ -359,9 +367,12 @@ static kn_status flags_check(const kn_csv_options *o) {
 }
 
 kn_status kn__csv_parse(kn_dataset **out, char *text, size_t n_bytes, const char *name,
-                        const kn_csv_options *options) {
-    table t = {
-        .name = name, .at = text + kn__mark_bytes(text, n_bytes), .end = text + n_bytes, .next = 1};
+                        const kn_csv_options *options, bool is_finite) {
+    table t = {.is_finite = is_finite,
+               .name = name,
+               .at = text + kn__mark_bytes(text, n_bytes),
+               .end = text + n_bytes,
+               .next = 1};
     if (options) t.o = *options;
     if (!t.o.delimiter) t.o.delimiter = ',';
     for (int i = 0; i < 4; i++)
@@ -371,10 +382,8 @@ kn_status kn__csv_parse(kn_dataset **out, char *text, size_t n_bytes, const char
         return KN_FAIL(KN_ERR_INVALID,
                        "kn_csv_options: delimiter %d, an end of lines or a quote, can't be one",
                        t.o.delimiter);
-    const char *zero = memchr(text, 0, n_bytes);
-    kn_status status = zero ? KN_FAIL(KN_ERR_FORMAT, "%s: byte %zu is zero: not a text", name,
-                                      (size_t)(zero - text))
-                            : rows_read(&t);
+    kn_status status = kn__text_check(text, n_bytes, name);
+    if (status == KN_OK) status = rows_read(&t);
     if (status == KN_OK) status = table_give(out, &t);
     free(t.field);
     free(t.x);
@@ -387,7 +396,7 @@ kn_status kn_dataset_read_csv(kn_dataset **out, const char *path, const kn_csv_o
     size_t n_bytes = 0;
     if (!path) return KN_FAIL(KN_ERR_INVALID, "kn_dataset_read_csv: path is NULL");
     KN_TRY(kn__file_whole(&text, &n_bytes, path));
-    kn_status status = kn__csv_parse(out, text, n_bytes, path, options);
+    kn_status status = kn__csv_parse(out, text, n_bytes, path, options, false);
     free(text);
     return status;
 }

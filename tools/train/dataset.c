@@ -71,7 +71,9 @@ kn_status kn__dataset_read_failed(kn_status status, const char *path) {
 }
 
 kn_status kn__dataset_where(kn_status status, const char *where) {
-    if (!where || (status != KN_ERR_IO && status != KN_ERR_FORMAT)) return status;
+    bool is_of_file = status == KN_ERR_IO || status == KN_ERR_FORMAT || status == KN_ERR_DTYPE ||
+                      status == KN_ERR_SHAPE;
+    if (!where || !is_of_file) return status;
     const kn_error why = *kn_last_error();
     if (strstr(why.message, "https://")) return status;
     return KN_FAIL(status, "%.1400s; %s", why.message, where);
@@ -467,4 +469,10 @@ kn_status kn__file_whole(char **out, size_t *n_bytes, const char *path) {
         return KN_FAIL(KN_ERR_IO, "%s: the file became shorter: %zu of %zu bytes", path, n, size);
     return KN_FAIL(error == ENOMEM ? KN_ERR_OOM : KN_ERR_IO, "%s: %s", path,
                    error == EISDIR ? "not a regular file" : strerror(error));
+}
+
+kn_status kn__text_check(const char *text, size_t n_bytes, const char *name) {
+    const char *zero = memchr(text, 0, n_bytes);
+    if (!zero) return KN_OK;
+    return KN_FAIL(KN_ERR_FORMAT, "%s: byte %zu is zero: not a text", name, (size_t)(zero - text));
 }

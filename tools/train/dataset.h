@@ -56,14 +56,17 @@ int kn__by_name(const struct dirent **a, const struct dirent **b);
 
 /* Bytes of a regular file and a zero after them, malloc'd. Errors: IO, OOM. */
 kn_status kn__file_whole(char **out, size_t *n_bytes, const char *path);
+/* FORMAT for bytes of which one is zero: no text has one, compressed files and programs do. */
+kn_status kn__text_check(const char *text, size_t n_bytes, const char *name);
 /* Bytes of the byte-order mark, in UTF-8, that a file's text begins with: 3 or 0. */
 static inline size_t kn__mark_bytes(const char *text, size_t n_bytes) {
     return n_bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
 }
 
 /* The readers, of bytes in memory; `name` is for messages. */
+/* is_finite: infinite numbers are errors too. */
 kn_status kn__csv_parse(kn_dataset **out, char *text, size_t n_bytes, const char *name,
-                        const kn_csv_options *options);
+                        const kn_csv_options *options, bool is_finite);
 
 /* Images in the folders DIR/train and DIR/test; the test has the classes and the sizes of the
  * training images. */

@@ -56,7 +56,8 @@ kn_status kn_dataset_read_text(kn_dataset **out, kn_vocab **vocab, const char *p
     KN_TRY(kn__file_whole(&text, &n_bytes, path));
     size_t mark = kn__mark_bytes(text, n_bytes), n = n_bytes - mark;
     kn_vocab *made = NULL;
-    kn_status status = *vocab ? KN_OK : kn_vocab_create(&made, text + mark, n, options);
+    kn_status status = kn__text_check(text, n_bytes, path);
+    if (status == KN_OK && !*vocab) status = kn_vocab_create(&made, text + mark, n, options);
     if (status == KN_OK)
         status = text_take(out, *vocab ? *vocab : made, text + mark, n, length, path);
     if (status == KN_OK && made)
@@ -112,19 +113,33 @@ static kn_status keras_words(kn__lists *to, const kn__lists *from, const char *p
     return KN_OK;
 }
 
+/* *label [n] of y [n] or [n,1], numbers of any type. */
+static kn_status labels_take(const int64_t **label, kn_tensor *y, int64_t n, const char *path) {
+    kn_shape shape = kn_tensor_shape(y);
+    int64_t n_labels = kn_tensor_numel(y);
+    char text[128];
+    if (shape.n_dims == 1 && n_labels != n)
+        return KN_FAIL(KN_ERR_FORMAT, "%s: %" PRId64 " reviews, %" PRId64 " labels", path, n,
+                       n_labels);
+    if (n_labels != n || shape.n_dims < 1 || shape.dim[0] != n)
+        return KN_FAIL(KN_ERR_FORMAT,
+                       "%s: %" PRId64 " reviews, but labels %s; expected [%" PRId64 "]", path, n,
+                       kn_shape_text(text, sizeof text, shape), n);
+    const double *value = kn_data(kn_cast(y, KN_F64)); /* as it is: 0.5 and NaN are no classes */
+    *label = kn_data(kn_cast(y, KN_I64));
+    KN_TRY(kn_check());
+    for (int64_t i = 0; i < n; i++)
+        if (value[i] != 0 && value[i] != 1)
+            return KN_FAIL(KN_ERR_FORMAT, "%s: label %g of review %" PRId64 "; it must be 0 or 1",
+                           path, value[i], i);
+    return KN_OK;
+}
+
 static kn_status keras_give(kn_dataset **out, const kn__lists *read, kn_tensor *y,
                             const kn_imdb_options *o, const char *path) {
     kn__lists words = {0};
-    if (kn_tensor_numel(y) != read->n)
-        return KN_FAIL(KN_ERR_FORMAT, "%s: %" PRId64 " reviews, %" PRId64 " labels", path, read->n,
-                       kn_tensor_numel(y));
-    const int64_t *label = kn_data(y);
-    KN_TRY(kn_check());
-    for (int64_t i = 0; i < read->n; i++)
-        if (label[i] < 0 || label[i] > 1)
-            return KN_FAIL(KN_ERR_FORMAT,
-                           "%s: label %" PRId64 " of review %" PRId64 "; it must be 0 or 1", path,
-                           label[i], i);
+    const int64_t *label = NULL;
+    KN_TRY(labels_take(&label, y, read->n, path));
     kn_status status = keras_words(&words, read, path);
     if (status == KN_OK) status = reviews_give(out, &words, label, o, UNKNOWN_KERAS);
     kn__lists_release(&words);
@@ -137,7 +152,6 @@ static kn_status keras_read(kn_dataset **out, kn_file *f, const char *path, kn_s
     const char *x_name = split == KN_TEST ? "x_test" : "x_train";
     kn_tensor *x = kn_file_read_bytes(f, x_name);
     kn_tensor *y = x ? kn_file_read(f, split == KN_TEST ? "y_test" : "y_train") : NULL;
-    if (y) y = kn_cast(y, KN_I64);
     kn_status status = kn_check();
     if (status < 0) return kn__dataset_read_failed(status, path); /* another file's arrays */
     kn__lists lists = {0};
@@ -221,6 +235,7 @@ static kn_status folder_read(reviews *r, const char *dir, int64_t label) {
         if (status < 0) continue;
         status = fits ? kn__file_whole(&text, &n_bytes, path)
                       : KN_FAIL(KN_ERR_INVALID, "%s: a path is too long", dir);
+        if (status == KN_OK) status = kn__text_check(text, n_bytes, path);
         size_t mark = status == KN_OK ? kn__mark_bytes(text, n_bytes) : 0;
         if (status == KN_OK) status = review_add(r, text + mark, n_bytes - mark, label);
         free(text);

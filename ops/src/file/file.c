@@ -262,6 +262,9 @@ static kn_tensor *read_by(kn_file *f, const char *name, const char *who,
     if (kn_pending()) return NULL;
     if (!f || !name) return KN_FAIL_NULL(KN_ERR_INVALID, "%s: %s is NULL", who, f ? "name" : "f");
     int i = kn_file_find(f, name);
+    if (i < 0 && f->n == 1 && !f->entry[0].name[0]) /* an NPY file */
+        return KN_FAIL_NULL(KN_ERR_INVALID, "%s: no tensor '%.100s'; its only tensor has no name",
+                            f->path, name);
     if (i < 0)
         return KN_FAIL_NULL(KN_ERR_INVALID, "%s: no tensor '%.100s' among %d%s%.100s", f->path,
                             name, f->n, f->n ? "; the first is " : "",

@@ -95,11 +95,12 @@ static kn_status table_parse(kn_dataset **out, const kn_model_facts *facts, char
                              size_t n_bytes, const char *path) {
     const kn_csv_options options = {.regression = 1};
     kn_dataset *d = NULL;
+    KN_TRY(kn__text_check(text, n_bytes, path)); /* while the places are those of the file */
     size_t mark = kn__mark_bytes(text, n_bytes), skipped = mark + sizes_bytes(text + mark);
     text += skipped; /* the end of a line of sizes is left: it counts as a line */
     n_bytes -= skipped;
     if (!memchr(text, ',', n_bytes)) n_bytes = blanks_to_commas(text, n_bytes);
-    KN_TRY(kn__csv_parse(&d, text, n_bytes, path, &options));
+    KN_TRY(kn__csv_parse(&d, text, n_bytes, path, &options, true));
     int64_t width = d->x_shape.dim[0], wanted = facts->x.dim[0];
     kn_status status = KN_OK;
     if (width != wanted)
@@ -107,6 +108,8 @@ static kn_status table_parse(kn_dataset **out, const kn_model_facts *facts, char
             KN_FAIL(KN_ERR_FORMAT,
                     "%s: %" PRId64 " columns; expected %" PRId64 ", the last one the target (%s)",
                     path, width + 1, wanted + 1, facts->data);
+    else if (d->n < 2)
+        status = KN_FAIL(KN_ERR_FORMAT, "%s: 1 row; normalized columns want 2 or more", path);
     else
         columns_normalize(d->x, d->n, width);
     return kn__dataset_give(out, d, status);
