@@ -3,6 +3,7 @@
 #include <knet/models.h>
 #include <math.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "files.h"
 #include "stored_zip.h"
@@ -52,6 +53,10 @@ static void a_model_without_its_data_says_where_to_get_them(void **state) {
         assert_non_null(kind->facts->source);
         assert_non_null(strstr(kind->facts->source, "https://"));
         assert_says_where(kind, "/nonexistent", kind->facts->source);
+        /* the package is a place for the models of MNIST alone */
+        bool is_mnist = strstr(kind->facts->source, "Debian") != NULL;
+        assert_int_equal(strstr(kn_last_error()->message, "Debian") != NULL, is_mnist);
+        assert_int_equal(strstr(kind->facts->source, "MNIST is") != NULL, is_mnist);
         assert_says_where(kind, file("damaged", "\x93", 1), "https://");
         n++;
     }
@@ -72,6 +77,13 @@ static void wrong_images_say_where_right_ones_are(void **state) {
     files_write(dir, "train-images-idx3-ubyte", "x", 1, true);
     assert_fails(kn_dataset_read_images(&data, dir, KN_TRAIN), KN_ERR_IO, "no file of labels");
     test_assert_message("MNIST is https://", __FILE__, __LINE__);
+    char labels[3 * FILES_PATH_MAX];
+    snprintf(labels, sizeof labels, "%s/train-labels-idx1-ubyte", dir);
+    assert_int_equal(symlink(labels, labels), 0); /* a file that nobody can read */
+    assert_fails(kn_dataset_read_images(&data, dir, KN_TRAIN), KN_ERR_IO,
+                 "/train-labels-idx1-ubyte: Too many levels");
+    assert_null(strstr(kn_last_error()->message, "no file of labels"));
+    assert_int_equal(unlink(labels), 0);
     files_write(dir, "train-labels-idx1-ubyte", "x", 1, true);
     assert_fails(kn_dataset_read_images(&data, dir, KN_TRAIN), KN_ERR_FORMAT, "truncated: 1 bytes");
     test_assert_message("MNIST is https://", __FILE__, __LINE__);

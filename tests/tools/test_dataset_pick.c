@@ -64,6 +64,11 @@ static void shapes_of_other_sizes_are_errors(void **state) {
     assert_fails(kn_dataset_reshape(&out, all, &three, NULL), KN_ERR_SHAPE,
                  "kn_dataset_reshape: x is [2]; [3] has another number of elements");
     assert_fails(kn_dataset_reshape(&out, all, &KN_SHAPE(-1, -2), NULL), KN_ERR_SHAPE, "[-1,-2]");
+    assert_fails(kn_dataset_reshape(&out, all, &KN_SHAPE(2, 1, 1, 1, 1, 1, 1, 1), NULL),
+                 KN_ERR_SHAPE,
+                 "kn_dataset_reshape: x of 8 dimensions; at most 7 are possible, beside the batch");
+    assert_fails(kn_dataset_reshape(&out, all, &(kn_shape){{2}, -1}, NULL), KN_ERR_SHAPE,
+                 "x of -1 dimensions");
     assert_fails(kn_dataset_reshape(&out, all, &two, &one), KN_ERR_UNSUPPORTED,
                  "y has the classes of samples");
     assert_fails(kn_dataset_reshape(&out, NULL, &two, NULL), KN_ERR_INVALID, "from is NULL");

@@ -126,6 +126,8 @@ static void a_mode_that_there_is_not_is_an_error_with_its_number(void **state) {
         kn_layer_mode_set(fc, (kn_layer_mode)wrong[i]);
         assert_fails(kn_check(), KN_ERR_INVALID, want);
     }
+    kn_layer_mode_set(f.net, (kn_layer_mode)9); /* which has no path */
+    assert_fails(kn_check(), KN_ERR_INVALID, "kn_layer_mode_set: the root: mode 9; it must be");
     assert_int_equal(kn_layer_mode_get(fc), KN_LAYER_EVAL);
     fixture_release(&f);
 }

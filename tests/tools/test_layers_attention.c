@@ -283,7 +283,7 @@ static void wrong_inputs_are_errors(void **state) {
     assert_null(kn_layer_attention_forward(flat, x, NULL));
     assert_fails(kn_check(), KN_ERR_INVALID, "flat is not a kn_layer_attention");
     assert_null(kn_layer_attention_forward(f.net, x, NULL));
-    assert_fails(kn_check(), KN_ERR_INVALID, "a root is not a kn_layer_attention");
+    assert_fails(kn_check(), KN_ERR_INVALID, "the root is not a kn_layer_attention");
     fixture_release(&f);
 }
 

@@ -1,4 +1,4 @@
-/* Forwards of layers: on several threads, and where they fail. */
+/* Forwards of layers: on several threads, and where they fail; pooling layers that would. */
 #include <knet/layer.h>
 #include <knet/rule.h>
 #include <knet/tape.h>
@@ -111,7 +111,7 @@ static kn_tensor *act_none(kn_tensor *x) {
 
 static void an_activation_without_a_result_is_an_error_of_its_layer(void **state) {
     (void)state;
-    static const char text[] = "its activation gave no result";
+    static const char text[] = "act gave no result";
     char want[64];
     fixture f = fixture_make();
     kn_layer *block = kn_layer_sequential(f.net, "block");
@@ -124,17 +124,17 @@ static void an_activation_without_a_result_is_an_error_of_its_layer(void **state
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
         snprintf(want, sizeof want, "%s: %s", kn_layer_path(layers[i]), text);
         assert_forward_fails(layers[i], x, KN_ERR_INVALID, want);
-        assert_forward_fails(f.net, x, KN_ERR_INVALID, "block.act: its activation");
+        assert_forward_fails(f.net, x, KN_ERR_INVALID, "block.act: act gave");
     }
     kn_layer *bare = kn_layer_linear(f.net, "bare", 4, 4, NULL);
     assert_null(kn_layer_forward_add(bare, NULL, x, x, act_none));
-    assert_fails(kn_check(), KN_ERR_INVALID, "bare: its activation gave no result");
+    assert_fails(kn_check(), KN_ERR_INVALID, "bare: act gave no result");
     kn_layer *conv = kn_layer_conv(f.net, "conv", 1, 1, KN_SHAPE(1, 1), NULL);
     kn_layer *norm = kn_layer_batchnorm(f.net, "bn", 1, NULL);
     kn_tensor *image = kn_ones(KN_SHAPE(1, 1, 2, 2));
     assert_ok(kn_layer_freeze(f.net));
     assert_null(kn_layer_forward_add(conv, norm, image, image, act_none));
-    assert_fails(kn_check(), KN_ERR_INVALID, "conv: its activation gave no result");
+    assert_fails(kn_check(), KN_ERR_INVALID, "conv: act gave no result");
     fixture_release(&f);
 }
 
@@ -274,6 +274,48 @@ static void a_skip_connection_in_a_slot_lives_to_its_end(void **state) {
     fixture_release(&f);
 }
 
+/* --- pooling --- */
+
+static void pooling_refuses_at_creation_what_no_x_allows(void **state) {
+    (void)state;
+    static const struct {
+        kn_pooling_options o;
+        kn_shape window;
+        kn_status status;
+        const char *error;
+    } wrong[] = {
+        {{.padding = {0, 2}},
+         {{2, 2}, 2},
+         KN_ERR_SHAPE,
+         "padding[1] is 2; it must be at most half"},
+        {{.padding = {2}, .dilation = {2}}, {{2, 2}, 2}, KN_ERR_SHAPE, "half the window's 3"},
+        {{.ceil = 2}, {{2, 2}, 2}, KN_ERR_INVALID, "ceil is 2; it must be 0, 1 or KN_OFF"},
+        {{.inside = -5}, {{2, 2}, 2}, KN_ERR_INVALID, "inside is -5"},
+        {{.skip_nan = 3}, {{2, 2}, 2}, KN_ERR_INVALID, "skip_nan is 3"},
+        {{.unused = 7}, {{2, 2}, 2}, KN_ERR_INVALID, "unused is 7; it must be 0"},
+        {{.dilation = {1ll << 31}}, {{2, 2}, 2}, KN_ERR_INVALID, "dilation[0] is 2147483648; it"},
+        {{.stride = {0, 0, 1}}, {{2, 2}, 2}, KN_ERR_INVALID, "stride[2] is 1; it must be 0"},
+        {{.ceil = 0}, {{1ll << 32}, 1}, KN_ERR_SHAPE, "window[0] is 4294967296; it must be below"},
+        {{.ceil = 0}, {{1, 16, 17}, 3}, KN_ERR_UNSUPPORTED, "more than 256 elements"},
+    };
+    fixture f = fixture_make();
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        for (int k = 0; k < 2; k++) {
+            kn_layer *(*make)(kn_layer *, const char *, kn_shape, const kn_pooling_options *) =
+                k ? kn_layer_avgpool : kn_layer_maxpool;
+            if (k && wrong[i].status == KN_ERR_UNSUPPORTED) continue; /* of maxima alone */
+            assert_null(make(f.net, "pool", wrong[i].window, &wrong[i].o));
+            assert_fails(kn_check(), wrong[i].status, wrong[i].error);
+            test_assert_message(
+                k ? "kn_layer_avgpool: pool: " : "kn_layer_maxpool: pool: ", __FILE__, __LINE__);
+        }
+    }
+    assert_non_null(kn_layer_avgpool(f.net, "wide", KN_SHAPE(16, 17), NULL));
+    assert_non_null(kn_layer_maxpool(f.net, "most", KN_SHAPE(16, 16),
+                                     &(kn_pooling_options){.padding = {8, 8}, .ceil = KN_OFF}));
+    fixture_release(&f);
+}
+
 int main(void) {
     return RUN_TESTS(TEST(a_forward_that_recomputes_leaves_those_of_other_threads_alone),
                      TEST(an_error_of_a_group_names_its_path_once),
@@ -281,5 +323,6 @@ int main(void) {
                      TEST(a_recurrent_forward_is_one_of_its_layer),
                      TEST(norms_that_are_synced_have_the_statistics_of_all_ranks),
                      TEST(a_block_of_ones_own_draws_the_same_again),
-                     TEST(a_skip_connection_in_a_slot_lives_to_its_end));
+                     TEST(a_skip_connection_in_a_slot_lives_to_its_end),
+                     TEST(pooling_refuses_at_creation_what_no_x_allows));
 }

@@ -183,6 +183,33 @@ static void converging_takes_noise_and_stops_at_nan(void **state) {
     assert_true(kn_converged(&c, (double)INFINITY));
 }
 
+static void losses_that_are_not_finite_leave_the_means_as_they_are(void **state) {
+    (void)state;
+    static const double loss[] = {(double)NAN, 5, 4, (double)NAN, 3, -(double)INFINITY, 2, 9};
+    kn_converge c = {.alpha = 0.1}, finite = {.alpha = 0.1};
+    for (int i = 0; i < 8; i++) {
+        bool over = kn_converged(&c, loss[i]);
+        if (isfinite(loss[i]))
+            assert_int_equal(over, kn_converged(&finite, loss[i]));
+        else
+            assert_true(over);
+        assert_memory_equal(&c, &finite, sizeof c);
+    }
+    assert_int_equal(c.n, 5);
+}
+
+static void an_alpha_out_of_range_is_a_pending_error(void **state) {
+    (void)state;
+    static const double alpha[] = {2, -0.1, (double)NAN};
+    for (int i = 0; i < 3; i++) {
+        kn_converge c = {.alpha = alpha[i]};
+        assert_true(kn_converged(&c, 1));
+        assert_fails(kn_check(), KN_ERR_INVALID, "kn_converged: alpha is ");
+        test_assert_message("; it must be above 0 and at most 1", __FILE__, __LINE__);
+        assert_int_equal(c.n, 0);
+    }
+}
+
 int main(void) {
     return RUN_TESTS(TEST(labels_beyond_the_classes_are_errors_in_both_splits),
                      TEST(an_optimiser_of_other_parameters_is_an_error),
@@ -190,5 +217,7 @@ int main(void) {
                      TEST(weights_that_are_no_numbers_are_named),
                      TEST(a_test_of_another_size_fails_before_the_first_step),
                      TEST(losses_that_rise_again_have_converged),
-                     TEST(converging_takes_noise_and_stops_at_nan));
+                     TEST(converging_takes_noise_and_stops_at_nan),
+                     TEST(losses_that_are_not_finite_leave_the_means_as_they_are),
+                     TEST(an_alpha_out_of_range_is_a_pending_error));
 }

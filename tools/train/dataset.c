@@ -310,13 +310,20 @@ static kn_status images_wrap(kn_dataset **out, kn__images *images) {
     return kn__dataset_give(out, d, status);
 }
 
-kn_status kn_dataset_read_images(kn_dataset **out, const char *dir, kn_split split) {
+kn_status kn__dataset_images(kn_dataset **out, const char *dir, kn_split split) {
     kn__images images = {0};
-    if (!dir) return KN_FAIL(KN_ERR_INVALID, "kn_dataset_read_images: dir is NULL");
     if (!kn__images_are_there(dir) && kn__folders_are_there(dir))
         return kn__folders_read(out, dir, split);
     KN_TRY(kn__images_read(&images, dir, split));
     return images_wrap(out, &images);
+}
+
+kn_status kn_dataset_read_images(kn_dataset **out, const char *dir, kn_split split) {
+    struct stat st;
+    if (!dir) return KN_FAIL(KN_ERR_INVALID, "kn_dataset_read_images: dir is NULL");
+    kn_status status = kn__dataset_images(out, dir, split);
+    bool is_there = status == KN_OK || stat(dir, &st) == 0 || errno != ENOENT;
+    return kn__dataset_where(status, is_there ? NULL : KN__FROM_DEBIAN);
 }
 
 /* --- made up --- */

@@ -40,10 +40,14 @@ kn_status kn__dataset_read_failed(kn_status status, const char *path);
 /* Puts the place where to get a file after the last error, if it is one of a missing or wrong file
  * and names no place itself. where NULL: nothing. Returns status. */
 kn_status kn__dataset_where(kn_status status, const char *where);
+#define KN__FROM_DEBIAN                                                                            \
+    "Debian's package dataset-fashion-mnist installs /usr/share/datasets/fashion-mnist (apt-get "  \
+    "install dataset-fashion-mnist)"
 #define KN__FROM_MNIST                                                                             \
     "MNIST is https://ossci-datasets.s3.amazonaws.com/mnist/train-images-idx3-ubyte.gz, and "      \
     "there "                                                                                       \
     "train-labels-idx1-ubyte.gz, t10k-images-idx3-ubyte.gz and t10k-labels-idx1-ubyte.gz"
+#define KN__FROM_EITHER KN__FROM_DEBIAN "; " KN__FROM_MNIST
 #define KN__FROM_CIFAR                                                                             \
     "https://www.cs.toronto.edu/~kriz/cifar.html has the binary versions of CIFAR-10 and "         \
     "CIFAR-100"
@@ -68,6 +72,8 @@ static inline size_t kn__mark_bytes(const char *text, size_t n_bytes) {
 kn_status kn__csv_parse(kn_dataset **out, char *text, size_t n_bytes, const char *name,
                         const kn_csv_options *options, bool is_finite);
 
+/* kn_dataset_read_images, whose error of a folder that isn't there names no place. */
+kn_status kn__dataset_images(kn_dataset **out, const char *dir, kn_split split);
 /* Images in the folders DIR/train and DIR/test; the test has the classes and the sizes of the
  * training images. */
 kn_status kn__folders_read(kn_dataset **out, const char *dir, kn_split split);

@@ -119,6 +119,12 @@ static kn_status shape_check(const char *name, const kn_shape *from, const kn_sh
     char a[128], b[128];
     if (!to) return KN_OK;
     if (is_fixed) return KN_FAIL(KN_ERR_UNSUPPORTED, "kn_dataset_reshape: %s has %s", name, why);
+    if (to->n_dims < 0 || to->n_dims >= KN_DIMS_MAX)
+        return KN_FAIL(
+            KN_ERR_SHAPE,
+            "kn_dataset_reshape: %s of %d dimensions; at most %d are possible, beside the "
+            "batch",
+            name, to->n_dims, KN_DIMS_MAX - 1);
     if (numel_of(to) == numel_of(from)) return KN_OK;
     return KN_FAIL(KN_ERR_SHAPE, "kn_dataset_reshape: %s is %s; %s has another number of elements",
                    name, kn_shape_text(a, sizeof a, *from), kn_shape_text(b, sizeof b, *to));

@@ -4,8 +4,6 @@
 #include <knet/train.h>
 #include <math.h>
 
-#include "checked.h"
-
 enum { SUMS = 1024 };
 
 static kn_status zeros(kn_tensor **slot, const kn_tensor *beside, kn_dtype dtype, kn_shape shape) {
@@ -36,10 +34,15 @@ kn_status kn__losses_read(double *sum, kn_tensor *losses) {
 
 bool kn_converged(kn_converge *c, double loss) {
     double alpha = c->alpha != 0 ? c->alpha : 0.1;
-    KN_ASSERT(alpha > 0 && alpha <= 1);
+    if (!(alpha > 0 && alpha <= 1)) {
+        (void)KN_FAIL_NULL(KN_ERR_INVALID,
+                           "kn_converged: alpha is %g; it must be above 0 and at most 1", alpha);
+        return true; /* the loop ends */
+    }
+    if (!isfinite(loss)) return true;
     if (!c->n++) c->mean = loss;
     double above = loss - c->mean;
     c->mean += alpha * above;
     c->trend += alpha * (above - c->trend);
-    return c->trend > 0 || !isfinite(loss);
+    return c->trend > 0;
 }

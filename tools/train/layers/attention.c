@@ -183,9 +183,7 @@ kn_tensor *kn_layer_attention_forward(kn_layer *layer, kn_tensor *x,
     if (!layer || layer->kind != &attention_kind)
         return KN_FAIL_NULL(KN_ERR_INVALID,
                             "kn_layer_attention_forward: %s is not a kn_layer_attention",
-                            !layer          ? "NULL"
-                            : layer->parent ? layer->path
-                                            : "a root");
+                            layer ? kn__layer_shown(layer) : "NULL");
     return inputs ? kn__layer_forward_by(layer, x, attend, inputs) : kn_layer_forward(layer, x);
 }
 

@@ -306,6 +306,8 @@ kn_layer *kn_layer_dropout(kn_layer *parent, const char *name, double p) {
 
 /* --- pooling, shapes --- */
 
+enum { POOL_MOST = 256 }; /* elements of a window of kn_maxpool */
+
 typedef struct pooling {
     kn_layer base;
     kn_shape window;
@@ -325,17 +327,63 @@ static const kn__layer_kind maxpool_kind = {"kn_layer_maxpool", sizeof(pooling),
 static const kn__layer_kind avgpool_kind = {"kn_layer_avgpool", sizeof(pooling), avgpool_forward,
                                             .is_group = false};
 
-/* 0 is a default. */
-static bool steps_fit(const kn__layer_kind *kind, const char *name, const kn_pooling_options *o) {
+/* What the op refuses of any x is refused here, where its layer is made. 0 is a default. */
+static bool steps_fit(const kn__layer_kind *kind, const char *name, int n_spatial,
+                      const kn_pooling_options *o) {
     const int64_t *value[] = {o->stride, o->padding, o->dilation};
     static const char *const names[] = {"stride", "padding", "dilation"};
+    static const int64_t most[] = {INT64_MAX, INT64_MAX, INT32_MAX};
     for (int i = 0; i < 9; i++) {
-        if (value[i / 3][i % 3] >= 0) continue;
-        kn__layer_fail(kind, name, KN_ERR_INVALID, "%s[%d] is %lld; it must be at least 0",
-                       names[i / 3], i % 3, (long long)value[i / 3][i % 3]);
+        int64_t at = value[i / 3][i % 3];
+        const char *wanted = at < 0             ? "at least 0"
+                             : at > most[i / 3] ? "below 2^31"
+                             : at > 0 && i % 3 >= n_spatial
+                                 ? "0, as the window has no such dimension"
+                                 : NULL;
+        if (!wanted) continue;
+        kn__layer_fail(kind, name, KN_ERR_INVALID, "%s[%d] is %lld; it must be %s", names[i / 3],
+                       i % 3, (long long)at, wanted);
         return false;
     }
     return true;
+}
+
+static bool flags_fit(const kn__layer_kind *kind, const char *name, const kn_pooling_options *o) {
+    const int flag[] = {o->ceil, o->inside, o->skip_nan};
+    static const char *const names[] = {"ceil", "inside", "skip_nan"};
+    for (int i = 0; i < 3; i++) {
+        if (flag[i] == 0 || flag[i] == 1 || flag[i] == KN_OFF) continue;
+        kn__layer_fail(kind, name, KN_ERR_INVALID, "%s is %d; it must be 0, 1 or KN_OFF", names[i],
+                       flag[i]);
+        return false;
+    }
+    if (o->unused)
+        kn__layer_fail(kind, name, KN_ERR_INVALID, "unused is %u; it must be 0", o->unused);
+    return !o->unused;
+}
+
+static bool reach_fits(const kn__layer_kind *kind, const char *name, kn_shape window,
+                       const kn_pooling_options *o) {
+    int64_t elements = 1;
+    for (int i = 0; i < window.n_dims; i++) {
+        if (window.dim[i] > INT32_MAX) {
+            kn__layer_fail(kind, name, KN_ERR_SHAPE, "window[%d] is %lld; it must be below 2^31", i,
+                           (long long)window.dim[i]);
+            return false;
+        }
+        int64_t reach = (window.dim[i] - 1) * (o->dilation[i] ? o->dilation[i] : 1) + 1;
+        if (o->padding[i] > reach / 2) {
+            kn__layer_fail(kind, name, KN_ERR_SHAPE,
+                           "padding[%d] is %lld; it must be at most half the window's %lld", i,
+                           (long long)o->padding[i], (long long)reach);
+            return false;
+        }
+        if (elements <= POOL_MOST) elements *= window.dim[i];
+    }
+    if (kind != &maxpool_kind || elements <= POOL_MOST) return true;
+    kn__layer_fail(kind, name, KN_ERR_UNSUPPORTED,
+                   "windows of more than %d elements are not supported", POOL_MOST);
+    return false;
 }
 
 static kn_layer *pooling_add(kn_layer *parent, const char *name, const kn__layer_kind *kind,
@@ -343,12 +391,14 @@ static kn_layer *pooling_add(kn_layer *parent, const char *name, const kn__layer
     if (kn_pending()) return NULL;
     const uint64_t *r = options ? options->reserved : (const uint64_t[3]){0};
     if (!kn__layer_reserved(kind, name, (const uint64_t[4]){r[0], r[1], r[2]})) return NULL;
-    if (!window_fits(kind, name, window) || (options && !steps_fit(kind, name, options)))
+    const kn_pooling_options o = options ? *options : (kn_pooling_options){.ceil = 0};
+    if (!window_fits(kind, name, window) || !steps_fit(kind, name, window.n_dims, &o) ||
+        !flags_fit(kind, name, &o) || !reach_fits(kind, name, window, &o))
         return NULL;
     pooling *l = kn__layer_add(parent, name, kind);
     if (!l) return NULL;
     l->window = window;
-    if (options) l->options = *options;
+    l->options = o;
     return &l->base;
 }
 

@@ -242,7 +242,8 @@ kn_tensor *kn__layer_forward_by(kn_layer *layer, kn_tensor *x, kn__layer_run_fn 
     if (kn_pending()) return NULL;
     const char *problem = kn_tensor_problem(x);
     if (problem)
-        return KN_FAIL_NULL(KN_ERR_INVALID, "kn_layer_forward: %s: x %s", layer->path, problem);
+        return KN_FAIL_NULL(KN_ERR_INVALID, "kn_layer_forward: %s: x %s", kn__layer_shown(layer),
+                            problem);
     if (!layer->parent) return forward(layer, x, run_fn, ctx); /* the root has no name */
     KN_TAPE_SCOPE(layer->name);
     return forward(layer, x, run_fn, ctx);
@@ -264,8 +265,8 @@ void kn_layer_mode_set(kn_layer *layer, kn_layer_mode mode) {
     if (is_null(layer, "kn_layer_mode_set")) return;
     if ((int)mode < KN_LAYER_AUTO || mode > KN_LAYER_EVAL) {
         (void)KN_FAIL_NULL(KN_ERR_INVALID,
-                           "kn_layer_mode_set: %s: mode %d; it must be from %d to %d", layer->path,
-                           (int)mode, KN_LAYER_AUTO, KN_LAYER_EVAL);
+                           "kn_layer_mode_set: %s: mode %d; it must be from %d to %d",
+                           kn__layer_shown(layer), (int)mode, KN_LAYER_AUTO, KN_LAYER_EVAL);
         return;
     }
     layer->mode = mode;
@@ -286,6 +287,9 @@ void kn_layer_recompute_set(kn_layer *layer, bool on) {
 
 const char *kn_layer_name(const kn_layer *layer) { return layer->name; }
 const char *kn_layer_path(const kn_layer *layer) { return layer->path; }
+const char *kn__layer_shown(const kn_layer *layer) {
+    return layer->parent ? layer->path : "the root";
+}
 kn_rng *kn_layer_rng(kn_layer *layer) { return layer->root->rng; }
 
 kn_layer *kn_layer_find(kn_layer *layer, const char *path) {

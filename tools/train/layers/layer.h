@@ -78,10 +78,12 @@ kn_tensor *kn__layer_state_add(kn_layer *layer, const char *name, kn_shape shape
 static inline kn_tensor *kn__layer_activated(kn_layer_act_fn act, kn_tensor *y) {
     if (!act || !y) return y;
     kn_tensor *z = act(y);
-    return z ? z : KN_FAIL_NULL(KN_ERR_INVALID, "its activation gave no result");
+    return z ? z : KN_FAIL_NULL(KN_ERR_INVALID, "act gave no result");
 }
 /* Puts the layer's path before the pending error; returns NULL. */
 kn_tensor *kn__layer_failed(const kn_layer *layer);
+/* The layer's path for a message; a root has none. */
+const char *kn__layer_shown(const kn_layer *layer);
 /* The root's generator, created at the first call. NULL: the error is pending. */
 kn_rng *kn__layer_rng(kn_layer *layer);
 /* Whether this thread's backward makes a forward again: state keeps what the first one wrote. */

@@ -100,6 +100,6 @@ kn_tensor *kn_layer_rnn_forward(kn_layer *rnn, kn_tensor *x, const kn_layer_rnn_
     if (kn_pending()) return NULL;
     if (!rnn || rnn->kind != &recurrent_kind)
         return KN_FAIL_NULL(KN_ERR_INVALID, "kn_layer_rnn_forward: %s is not a kn_layer_rnn",
-                            rnn ? rnn->path : "NULL");
+                            rnn ? kn__layer_shown(rnn) : "NULL");
     return state ? kn__layer_forward_by(rnn, x, recurrent_run, state) : kn_layer_forward(rnn, x);
 }

@@ -2,6 +2,7 @@
  * They train in turns, each with its own steps. */
 #include <stdio.h>
 
+#include "dataset.h"
 #include "model.h"
 
 enum { CRITIC, GENERATOR };
@@ -145,7 +146,7 @@ static kn_status made_discs(kn_dataset **out, const kn_model_facts *facts, int64
 static kn_status read_images(kn_dataset **out, const kn_model_facts *facts, const char *path,
                              kn_split split) {
     (void)facts;
-    return kn_dataset_read_images(out, path, split);
+    return kn__dataset_images(out, path, split);
 }
 
 static kn_status optim(kn_optim **out, kn_params *params, double lr) {

@@ -28,7 +28,7 @@ const kn_model_kind kn__lenet = {
     .facts = &(const kn_model_facts){
         .n_params = 431080,
         .data = "MNIST, 28x28 pixels",
-        .source = KN__FROM_MNIST,
+        .source = KN__FROM_EITHER,
         .published = "an epoch on a GRID K520: Knet 3.59 s, Theano 3.03, Torch 1.69, "
                      "Caffe 3.54, TensorFlow 8.77",
         .x = {{1, 28, 28}, 3},

@@ -265,8 +265,7 @@ kn_status kn_model_data_read(kn_dataset **out, const kn_model_kind *kind, const 
         return KN_FAIL(KN_ERR_UNSUPPORTED, "the model %s reads no files; use made-up data",
                        kind->name);
     return kn__dataset_where(
-        f->read ? f->read(out, f, path, split) : kn_dataset_read_images(out, path, split),
-        f->source);
+        f->read ? f->read(out, f, path, split) : kn__dataset_images(out, path, split), f->source);
 }
 
 kn_status kn_model_optim_create(kn_optim **out, const kn_model *model, double lr) {

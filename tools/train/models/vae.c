@@ -58,7 +58,7 @@ const kn_model_kind kn__vae = {
     .loss = loss,
     .facts = &(const kn_model_facts){.n_params = 652824,
                                      .data = "MNIST, 28x28 pixels",
-                                     .source = KN__FROM_MNIST,
+                                     .source = KN__FROM_EITHER,
                                      .x = {{1, 28, 28}, 3},
                                      .n_classes = 10,
                                      .batch = 128,

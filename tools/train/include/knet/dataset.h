@@ -65,7 +65,8 @@ KN_API KN_MUST_CHECK kn_status kn_dataset_shuffle(kn_dataset **out, kn_dataset *
                                                   uint64_t seed);
 /* The samples of another set, which it shares, with an x of shape `x` and a y of shape `y`; NULL:
  * as they are. So the 784 numbers of a row become an image [1,28,28], as with Knet's xsize. Errors:
- * SHAPE for another number of elements; UNSUPPORTED for the x of sequences and the y of classes. */
+ * SHAPE for another number of elements, and for more than 7 dimensions, as the batch is one more;
+ * UNSUPPORTED for the x of sequences and the y of classes. */
 KN_API KN_MUST_CHECK kn_status kn_dataset_reshape(kn_dataset **out, kn_dataset *from,
                                                   const kn_shape *x, const kn_shape *y);
 /* Destroys the set; loaders and parts of it stay valid. No-op on NULL. */
@@ -111,14 +112,15 @@ typedef struct kn_csv_options {
  * at its ends; they are numbered by their order as numbers if all are decimals of up to 15 digits
  * ("1" and "1.0" are then one class), else as text. Fields may be quoted; lines end in LF, CR LF or
  * CR; empty lines and a byte-order mark are skipped. Errors: IO; FORMAT with the line of a field
- * that is missing or no number, or beyond the range of f32; INVALID for a target that the file
- * doesn't have. */
+ * that is missing or no number, or beyond the range of f32, for a file of the target alone, which
+ * may have another delimiter, and for a zero byte; INVALID for a target that the file doesn't have.
+ */
 KN_API KN_MUST_CHECK kn_status kn_dataset_read_csv(kn_dataset **out, const char *path,
                                                    const kn_csv_options *options);
 /* Reads a text as samples of `length` words or characters: x [length], and y the same, one further
  * on. Makes *vocab of it if that is NULL, by `options` (NULL: characters). A byte-order mark is
  * skipped. Checkpoints with a loader of the set hold the vocabulary. Errors: IO; FORMAT for a text
- * without a sample. */
+ * without a sample, and for a zero byte, which no text has. */
 KN_API KN_MUST_CHECK kn_status kn_dataset_read_text(kn_dataset **out, kn_vocab **vocab,
                                                     const char *path, int64_t length,
                                                     const kn_vocab_options *options);
@@ -133,7 +135,8 @@ typedef struct kn_imdb_options {
 /* Reads film reviews (Maas et al. 2011) as sequences with class 0, negative, or 1: Keras's
  * imdb.npz, or the folder aclImdb with its train/pos, train/neg …. Words of the NPZ file have
  * Keras's numbers plus 3, after 0 padding, 1 start and 2 unknown, as there. Byte-order marks of the
- * folder's texts are skipped. */
+ * folder's texts are skipped. Errors: IO; FORMAT with the review of a label other than 0 and 1, and
+ * for a zero byte in a text. */
 KN_API KN_MUST_CHECK kn_status kn_dataset_read_imdb(kn_dataset **out, const char *path,
                                                     kn_split split, const kn_imdb_options *options);
 

@@ -170,6 +170,8 @@ KN_API kn_layer *kn_layer_groupnorm(kn_layer *parent, const char *name, int64_t 
 KN_API kn_layer *kn_layer_act(kn_layer *parent, const char *name, kn_layer_act_fn act);
 /* Zeros elements with probability p and scales the others by 1/(1 - p); x itself in evaluation. */
 KN_API kn_layer *kn_layer_dropout(kn_layer *parent, const char *name, double p);
+/* kn_layer_maxpool: kn_maxpool of x; kn_layer_avgpool: kn_avgpool of x. Windows and options that
+ * these refuse of any x are errors here. */
 KN_API kn_layer *kn_layer_maxpool(kn_layer *parent, const char *name, kn_shape window,
                                   const kn_pooling_options *options);
 KN_API kn_layer *kn_layer_avgpool(kn_layer *parent, const char *name, kn_shape window,

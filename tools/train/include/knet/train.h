@@ -147,11 +147,12 @@ typedef struct kn_converge {
     double alpha;         /* what a loss counts for in the means, above 0 and at most 1; 0: 0.1 */
     double mean;          /* of the losses so far, exponential */
     double trend;         /* the same of how far each loss was above the mean of those before it */
-    int64_t n;            /* losses so far */
+    int64_t n;            /* finite losses so far */
     uint64_t reserved[2]; /* zero */
 } kn_converge;
-/* Takes the loss of the next step, or epoch: true once the trend is above 0, and for a loss that is
- * not finite. Of one loss there is no trend.
+/* Takes the loss of the next step, or epoch: true once the trend is above 0. Of one loss there is
+ * no trend. True also for a loss that is not finite, which means and trend leave out. An alpha out
+ * of range leaves an INVALID error pending; the result is true, so that the loop ends.
  *
  *     kn_converge c = {.alpha = 0.05};
  *     do KN_TRY(train_step(&loss)); while (!kn_converged(&c, loss));
