@@ -39,7 +39,8 @@ typedef struct kn_golden {
 } kn_golden;
 /* x [n]: where the search begins, each number in its interval; then the best that was seen. After
  * rounds·n·n_calls calls of fn. Errors: INVALID for a number out of its interval and for intervals
- * and counts as kn_search_golden refuses them; those of fn. x is as it was then. */
+ * and counts as kn_search_golden refuses them, before the first call of fn; those of fn. x is as it
+ * was then. */
 KN_API KN_MUST_CHECK kn_status kn_golden_run(double x[], double *loss, const kn_golden *g);
 
 /* Hyperband: Li et al. 2018. */
