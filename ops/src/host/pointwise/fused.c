@@ -120,6 +120,7 @@ static void links_of_run(kn__fused_links *links, const kn__fused *f, int first) 
             continue;
         }
         *l = (kn__link){.what = (int16_t)(s->link + !other), .p = s->job.p, .q = s->job.q};
+        l->x = (uintptr_t)&l->p; /* derivatives that don't use their second input load it too */
         if (s->link_in[other] >= 0) link_operand(l, links, first, i, s->link_in[other], s);
         l++;
         if (!s->is_held) link_result(l++, s);

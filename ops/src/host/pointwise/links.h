@@ -62,7 +62,7 @@ enum {
 typedef struct kn__link {
     int16_t what;
     uint8_t base;
-    uint8_t stride; /* 1; 0: x is a single element, or nothing where the link reads none */
+    uint8_t stride; /* 1; 0: x is a single element */
     uint8_t moves;
     uintptr_t x;
     double p, q;
