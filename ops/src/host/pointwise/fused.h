@@ -104,7 +104,7 @@ void kn__fused_run(const kn__fused *f);
  * stack of some threads. NULL: no memory; then use the stack. */
 kn__tile *kn__fused_tiles(void);
 /* The runs of a pass as links: those of step i from link[KN__STEP_LINKS · i] on. */
-enum { KN__STEP_LINKS = 3 };
+enum { KN__STEP_LINKS = KN__LINKS_MAX / KN__FUSED_STEPS };
 typedef struct kn__fused_links {
     uint8_t n[KN__FUSED_STEPS]; /* of the run that begins there */
     /* Operands of its steps whose place is not the same distance from each tile's: from

@@ -139,19 +139,26 @@ INLINE real join(vec lanes[]) {
     return (v + TURNED(v, 1))[0];
 }
 
+/* A link of this call: x is the place of its first element. */
+typedef struct here {
+    int64_t what;
+    int64_t mask; /* -1: the elements follow each other; 0: a single one */
+    char *x;
+    real p, q;
+} here;
+
 /* n elements, STRETCH but for the last; those that are missing count as 0. `whole` is constant. */
-INLINE void turn(const kn__link *link, const kn__link *end, const uintptr_t base[], int64_t from,
-                 int64_t first, int64_t n, bool whole, vec lanes[]) {
+INLINE void turn(const here *link, const here *end, int64_t first, int64_t n, bool whole,
+                 vec lanes[]) {
     vec hand[VECTORS];
     char rest[STRETCH * sizeof(real)];
     const size_t bytes = (size_t)n * sizeof(real);
     EACH hand[k] = (vec){0};
     if (!whole) __builtin_memset(rest, 0, sizeof rest);
     for (; link < end; link++) {
-        const T p = (T)link->p, q = (T)link->q;
-        const int64_t element = first * link->stride + from * link->moves;
-        char *at = (char *)(base[link->base] + link->x + (uintptr_t)element * sizeof(real));
-        const int step = link->stride * (int)sizeof(vec);
+        const T p = link->p, q = link->q;
+        char *at = link->x + (first * (int64_t)sizeof(real) & link->mask);
+        const bool step = link->mask;
         if (!whole && step && link->what != KN__LINK_STORE) {
             __builtin_memcpy(rest, at, bytes);
             at = rest;
@@ -180,10 +187,16 @@ INLINE void turn(const kn__link *link, const kn__link *end, const uintptr_t base
 
 double KN_LOOP(links)(const kn__link *link, int n_links, const uintptr_t base[], int64_t from,
                       int64_t n) {
-    const kn__link *end = link + n_links;
+    here all[KN__LINKS_MAX], *end = all;
+    for (int i = 0; i < n_links; i++) {
+        const kn__link *l = &link[i];
+        const int64_t moved = from * l->moves * (int64_t)sizeof(real);
+        char *x = (char *)(base[l->base] + l->x + (uintptr_t)moved);
+        *end++ = (here){l->what, -(int64_t)l->stride, x, (real)l->p, (real)l->q};
+    }
     vec lanes[LANE_VECTORS] = {{0}};
     int64_t at = 0;
-    for (; at + STRETCH <= n; at += STRETCH) turn(link, end, base, from, at, STRETCH, true, lanes);
-    if (at < n) turn(link, end, base, from, at, n - at, false, lanes);
+    for (; at + STRETCH <= n; at += STRETCH) turn(all, end, at, STRETCH, true, lanes);
+    if (at < n) turn(all, end, at, n - at, false, lanes);
     return end[-1].what == KN__LINK_SUM ? (double)join(lanes) : 0;
 }

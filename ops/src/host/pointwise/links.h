@@ -68,6 +68,8 @@ typedef struct kn__link {
     double p, q;
 } kn__link;
 
+enum { KN__LINKS_MAX = 96 }; /* of a call */
+
 /* How a step of a row (k: 0), or its derivative by input k - 1, is a link; false if it can't be
  * one. in: which inputs the formula reads, the second one -1 where it reads one. */
 bool kn__link_of(int *what, int in[2], unsigned op, int k);
