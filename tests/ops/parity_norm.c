@@ -79,6 +79,8 @@ void parity_norm_cases(void) {
     batch_of(2, 17, 1031, all);
     batch_of(5, 33, 1, all);
     batch_of(700, 7, 1, all);
+    batch_of(5, 1100, 1, all);
+    batch_of(200, 600, 1, all);
     batch_of(300, 3, 16, STATISTICS);
     batch_of(9, 2, 2000, WEIGHT | STATISTICS);
     batch_of(1, 3, 5, BIAS);

@@ -4,16 +4,17 @@
  * share the combined statistics of each rank are combined in turn, by all of them in the same
  * order.
  *
- * Where inner is 1 a chunk is a block of rows and its statistics are those of columns. Elsewhere
- * one thread takes a channel through all steps while its elements are in the cache, if there are
- * enough channels for all threads. Chunks are combined by Chan, Golub and LeVeque 1983. */
+ * Where inner is 1 a chunk is some rows and its statistics are those of columns, some columns at a
+ * time; of a single chunk one thread takes these through all steps while they are in the cache.
+ * Elsewhere it does so with a channel, if there are enough of them for all threads. Chunks are
+ * combined by Chan, Golub and LeVeque 1983. */
 #include <math.h>
 
 #include "host/base/chunks.h"
 #include "host/base/loops.h"
 #include "host/norm/numbers.h"
 
-enum { CHUNK = 8192, CHANNELS_MANY = 16, COLUMN_ROWS = 128 };
+enum { CHUNK = 8192, CHANNELS_MANY = 16, COLUMN_ROWS = 128, COLUMN_BLOCK = 512 };
 
 typedef struct batch_work {
     const kn__loop_table *loops;
@@ -108,17 +109,16 @@ static void run_statistics(const batch_work *w, int64_t channel, int64_t chunk) 
     part_of(w, chunk, 1)[channel] = out[1];
 }
 
-static void column_statistics(void *ctx, int64_t chunk) {
-    const batch_work *w = ctx;
-    size_t at = run_at(w, 0, chunk);
-    int64_t n = chunk_size(w, chunk);
+/* Of n columns from `from` on. */
+static void column_statistics(const batch_work *w, int64_t chunk, int64_t from, int64_t n) {
+    size_t at = run_at(w, from, chunk), mean = (size_t)from * w->bytes;
+    int64_t rows = chunk_size(w, chunk);
+    double *first = part_of(w, chunk, 0) + from, *second = part_of(w, chunk, 1) + from;
     if (w->g)
-        w->loops->norm_column_sums(part_of(w, chunk, 0), part_of(w, chunk, 1),
-                                   (const char *)w->g + at, (const char *)w->x + at, w->mean, n,
-                                   w->channels, w->channels);
+        w->loops->norm_column_sums(first, second, (const char *)w->g + at, (const char *)w->x + at,
+                                   (const char *)w->mean + mean, rows, n, w->channels);
     else
-        w->loops->norm_column_moments(part_of(w, chunk, 0), part_of(w, chunk, 1),
-                                      (const char *)w->x + at, n, w->channels, w->channels);
+        w->loops->norm_column_moments(first, second, (const char *)w->x + at, rows, n, w->channels);
 }
 
 /* --- their combination, for one channel --- */
@@ -229,20 +229,24 @@ static void run_result(const batch_work *w, int64_t channel, int64_t chunk) {
                              t[1], t[2]);
 }
 
-static void column_result(void *ctx, int64_t chunk) {
-    const batch_work *w = ctx;
-    size_t at = run_at(w, 0, chunk), each = (size_t)w->channels * w->bytes;
-    int64_t n = chunk_size(w, chunk);
-    const void *t[4] = {w->terms, w->terms + each, w->terms + 2 * each, w->terms + 3 * each};
+static void column_result(const batch_work *w, int64_t chunk, int64_t from, int64_t n) {
+    size_t at = run_at(w, from, chunk), each = (size_t)w->channels * w->bytes;
+    int64_t rows = chunk_size(w, chunk);
+    const char *terms = w->terms + (size_t)from * w->bytes;
+    const void *t[4] = {terms, terms + each, terms + 2 * each, terms + 3 * each};
     if (w->g)
         w->loops->norm_column_back((char *)w->y + at, (const char *)w->g + at,
-                                   (const char *)w->x + at, t, n, w->channels);
+                                   (const char *)w->x + at, t, rows, n, w->channels);
     else
-        w->loops->norm_column_scale((char *)w->y + at, (const char *)w->x + at, t[0], t[1], t[2], n,
-                                    w->channels);
+        w->loops->norm_column_scale((char *)w->y + at, (const char *)w->x + at, t[0], t[1], t[2],
+                                    rows, n, w->channels);
 }
 
 /* --- the three steps --- */
+
+static int64_t columns_of(const batch_work *w, int64_t from) {
+    return w->channels - from < COLUMN_BLOCK ? w->channels - from : COLUMN_BLOCK;
+}
 
 static void whole_channel(void *ctx, int64_t c) {
     const batch_work *w = ctx;
@@ -251,14 +255,36 @@ static void whole_channel(void *ctx, int64_t c) {
     for (int64_t k = 0; k < w->n_chunks; k++) run_result(w, c, k);
 }
 
+/* Of a single chunk. */
+static void whole_columns(void *ctx, int64_t i) {
+    const batch_work *w = ctx;
+    int64_t from = i * COLUMN_BLOCK, n = columns_of(w, from);
+    column_statistics(w, 0, from, n);
+    for (int64_t c = from; c < from + n; c++) channel_terms(w, c);
+    if (w->y) column_result(w, 0, from, n);
+}
+
+/* Chunks of channels, or of some columns. */
+static int64_t units(const batch_work *w) {
+    return w->n_chunks * (w->inner == 1 ? kn__chunks(w->channels, COLUMN_BLOCK) : w->channels);
+}
+
 static void one_statistics(void *ctx, int64_t i) {
     const batch_work *w = ctx;
-    run_statistics(w, i % w->channels, i / w->channels);
+    int64_t each = units(w) / w->n_chunks, from = i % each * COLUMN_BLOCK;
+    if (w->inner == 1)
+        column_statistics(w, i / each, from, columns_of(w, from));
+    else
+        run_statistics(w, i % each, i / each);
 }
 
 static void one_result(void *ctx, int64_t i) {
     const batch_work *w = ctx;
-    run_result(w, i % w->channels, i / w->channels);
+    int64_t each = units(w) / w->n_chunks, from = i % each * COLUMN_BLOCK;
+    if (w->inner == 1)
+        column_result(w, i / each, from, columns_of(w, from));
+    else
+        run_result(w, i % each, i / each);
 }
 
 static kn_status run(batch_work *w, kn_op_call *call) {
@@ -268,11 +294,14 @@ static kn_status run(batch_work *w, kn_op_call *call) {
         kn__parallel_for(call->threads, w->channels, whole_channel, w);
         return KN_OK;
     }
-    int64_t n = columns ? w->n_chunks : w->n_chunks * w->channels;
-    kn__parallel_for(call->threads, n, columns ? column_statistics : one_statistics, w);
+    if (columns && w->n_chunks == 1 && !joins) {
+        kn__parallel_for(call->threads, units(w), whole_columns, w);
+        return KN_OK;
+    }
+    kn__parallel_for(call->threads, units(w), one_statistics, w);
     if (joins) KN_TRY(ranks_join(w, call));
     for (int64_t c = 0; c < w->channels; c++) channel_terms(w, c);
-    if (w->y) kn__parallel_for(call->threads, n, columns ? column_result : one_result, w);
+    if (w->y) kn__parallel_for(call->threads, units(w), one_result, w);
     return KN_OK;
 }
 
@@ -308,9 +337,7 @@ static kn_status given_terms(batch_work *w, kn_op_call *call) {
 kn_status kn__host_batchnorm_eval(kn_op_call *call) {
     batch_work w = work_of(call, call->in[0]);
     KN_TRY(given_terms(&w, call));
-    bool columns = w.inner == 1;
-    kn__parallel_for(call->threads, columns ? w.n_chunks : w.n_chunks * w.channels,
-                     columns ? column_result : one_result, &w);
+    kn__parallel_for(call->threads, units(&w), one_result, &w);
     return KN_OK;
 }
 
@@ -327,7 +354,7 @@ static void block_result(void *ctx, int64_t i) {
     size_t each = (size_t)w->channels * w->bytes;
     const char *t = w->terms + (size_t)(i * k->block % w->channels) * w->bytes;
     w->loops->norm_column_scale((char *)w->y + at, (const char *)w->x + at, t, t + each,
-                                t + 2 * each, k->inner, k->block);
+                                t + 2 * each, k->inner, k->block, k->block);
 }
 
 kn_status kn__host_batchnorm_blocks(kn_op_call *call, int64_t block) {

@@ -173,18 +173,18 @@ void KN_LOOP(norm_column_sums)(double *sums, double *dots, const void *g, const 
 }
 
 void KN_LOOP(norm_column_scale)(void *y, const void *x, const void *mean, const void *scale,
-                                const void *shift, int64_t rows, int64_t n) {
+                                const void *shift, int64_t rows, int64_t n, int64_t stride) {
     const real *in = x, *m = mean, *a = scale, *b = shift;
     real *out = y;
-    for (int64_t i = 0; i < rows; i++, in += n, out += n)
+    for (int64_t i = 0; i < rows; i++, in += stride, out += stride)
         for (int64_t j = 0; j < n; j++) out[j] = (in[j] - m[j]) * a[j] + b[j];
 }
 
 void KN_LOOP(norm_column_back)(void *dx, const void *g, const void *x, const void *const t[4],
-                               int64_t rows, int64_t n) {
+                               int64_t rows, int64_t n, int64_t stride) {
     const real *p = x, *q = g, *a = t[0], *b = t[1], *c = t[2], *m = t[3];
     real *to = dx;
-    for (int64_t i = 0; i < rows; i++, p += n, q += n, to += n)
+    for (int64_t i = 0; i < rows; i++, p += stride, q += stride, to += stride)
         for (int64_t j = 0; j < n; j++) to[j] = a[j] * q[j] - b[j] - (p[j] - m[j]) * c[j];
 }
 
