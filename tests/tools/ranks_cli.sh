@@ -9,6 +9,7 @@ trap 'rm -rf "$work"' EXIT
 cd "$work"
 # shellcheck source=tests/tools/cli_checks.sh
 source "$here/cli_checks.sh"
+export OMPI_MCA_orte_tmpdir_base=$work # of two mpirun that begin at once, one may fail to make the folder in /tmp
 # The ranks share one machine: MPI looks for no network.
 export OMPI_MCA_btl=self,vader OMPI_MCA_rmaps_base_oversubscribe=1
 unset KNET_TIMER KNET_COMM

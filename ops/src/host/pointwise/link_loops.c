@@ -198,5 +198,5 @@ double KN_LOOP(links)(const kn__link *link, int n_links, const uintptr_t base[],
     int64_t at = 0;
     for (; at + STRETCH <= n; at += STRETCH) turn(all, end, at, STRETCH, true, lanes);
     if (at < n) turn(all, end, at, n - at, false, lanes);
-    return end[-1].what == KN__LINK_SUM ? (double)join(lanes) : 0;
+    return link[n_links - 1].what == KN__LINK_SUM ? (double)join(lanes) : 0;
 }
