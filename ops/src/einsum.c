@@ -28,7 +28,7 @@ static void append(term *t, char letter) {
 
 static int64_t size_of(const term *t, char letter) { return t->t->dim[find(t, letter)]; }
 
-/* What is summed. call: has the operands, for messages. */
+/* The terms of a sum. call: has the operands, for messages. */
 typedef struct sum {
     kn_op_call call;
     const char *spec;

@@ -1,5 +1,5 @@
 /* Random graphs of nearly all differentiable functions of arrays: each step takes values of the
- * graph into the function's domain and turns what it gives into [ROWS,COLUMNS] again. Checked
+ * graph into the function's domain and gives its result the shape [ROWS,COLUMNS] again. Checked
  * against finite differences, first and second order. test_graphs.c has fewer functions and more
  * ways in which gradients meet.
  *

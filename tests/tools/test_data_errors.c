@@ -5,24 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "files.h"
+#include "files_dir.h"
 #include "stored_zip.h"
 #include "test.h"
 
-static char dir[FILES_PATH_MAX];
 static char path[2 * FILES_PATH_MAX];
-
-static int dir_setup(void **state) {
-    (void)state;
-    files_dir_make(dir);
-    return 0;
-}
-
-static int dir_teardown(void **state) {
-    (void)state;
-    files_remove(dir);
-    return 0;
-}
 
 static const char *file(const char *name, const void *data, size_t n_bytes) {
     files_write(dir, name, data, n_bytes, true);
@@ -79,7 +66,7 @@ static void wrong_images_say_where_right_ones_are(void **state) {
     test_assert_message("MNIST is https://", __FILE__, __LINE__);
     char labels[3 * FILES_PATH_MAX];
     snprintf(labels, sizeof labels, "%s/train-labels-idx1-ubyte", dir);
-    assert_int_equal(symlink(labels, labels), 0); /* a file that nobody can read */
+    assert_int_equal(symlink(labels, labels), 0); /* no user can read it */
     assert_fails(kn_dataset_read_images(&data, dir, KN_TRAIN), KN_ERR_IO,
                  "/train-labels-idx1-ubyte: Too many levels");
     assert_null(strstr(kn_last_error()->message, "no file of labels"));
@@ -228,7 +215,7 @@ static void a_table_of_other_columns_is_an_error(void **state) {
     assert_null(data);
 }
 
-/* What is no text would train too. */
+/* A model would train on a program, too. */
 static void a_text_has_no_zero_byte(void **state) {
     (void)state;
     kn_dataset *data = NULL;
@@ -263,7 +250,6 @@ static void an_npy_file_is_no_file_of_reviews(void **state) {
     assert_null(data);
 }
 
-#define IN_DIR(fn) TEST_WITH(fn, dir_setup, dir_teardown)
 int main(void) {
     return RUN_TESTS(
         IN_DIR(a_model_without_its_data_says_where_to_get_them),

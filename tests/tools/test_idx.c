@@ -4,21 +4,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "files.h"
+#include "files_dir.h"
 #include "test.h"
 
-static char dir[FILES_PATH_MAX], path[2 * FILES_PATH_MAX];
-
-static int dir_setup(void **state) {
-    (void)state;
-    files_dir_make(dir);
-    return 0;
-}
-static int dir_teardown(void **state) {
-    (void)state;
-    files_remove(dir);
-    return 0;
-}
+static char path[2 * FILES_PATH_MAX];
 
 /* Writes `size_bytes` of an idx file [n,h,w] of `magic` under a name, and returns the path. */
 static const char *write_cut(const char *name, uint32_t magic, const uint32_t dim[3],
@@ -169,7 +158,6 @@ static void find_prefers_plain_over_gzip_and_names_both(void **state) {
     assert_string_equal(found + strlen(found) - 4, "stem");
 }
 
-#define IN_DIR(fn) TEST_WITH(fn, dir_setup, dir_teardown)
 int main(void) {
     return RUN_TESTS(
         IN_DIR(plain_and_gzip_files_read_the_same), IN_DIR(a_gzip_file_may_have_any_name),

@@ -2,21 +2,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "files.h"
+#include "files_dir.h"
 #include "test.h"
-
-static char dir[FILES_PATH_MAX];
-
-static int dir_setup(void **state) {
-    (void)state;
-    files_dir_make(dir);
-    return 0;
-}
-static int dir_teardown(void **state) {
-    (void)state;
-    files_remove(dir);
-    return 0;
-}
 
 /* The images of one epoch, by the value of their first pixel (files_dataset), in order. */
 static int epoch_read(int out[], kn_loader *loader) {
@@ -411,7 +398,6 @@ static void fewer_images_than_ranks_are_refused_by_all(void **state) {
             KN_ERR_INVALID, "batch 100 of 4 ranks: the data has only 3 samples");
 }
 
-#define IN_DIR(fn) TEST_WITH(fn, dir_setup, dir_teardown)
 int main(void) {
     return RUN_TESTS(
         IN_DIR(an_epoch_has_every_image_once_with_its_label),

@@ -6,22 +6,11 @@
 #include <unistd.h>
 
 #include "comma_locale.h"
-#include "files.h"
+#include "files_dir.h"
 #include "test.h"
 
 static const char *data_folder;
-static char dir[FILES_PATH_MAX], path[2 * FILES_PATH_MAX];
-
-static int dir_setup(void **state) {
-    (void)state;
-    files_dir_make(dir);
-    return 0;
-}
-static int dir_teardown(void **state) {
-    (void)state;
-    files_remove(dir);
-    return 0;
-}
+static char path[2 * FILES_PATH_MAX];
 
 static const char *file(const char *name, const char *text) {
     snprintf(path, sizeof path, "%s/%s", dir, name);
@@ -575,7 +564,6 @@ static void a_missing_data_set_says_where_it_is(void **state) {
                  KN_ERR_FORMAT, "neither NPY, NPZ nor safetensors");
 }
 
-#define IN_DIR(fn) TEST_WITH(fn, dir_setup, dir_teardown)
 int main(int argc, char **argv) {
     if (argc > 1) data_folder = argv[1];
     return RUN_TESTS(

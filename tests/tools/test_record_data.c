@@ -5,22 +5,11 @@
 #include <math.h>
 #include <string.h>
 
-#include "files.h"
+#include "files_dir.h"
 #include "small_models.h"
 #include "test.h"
 
-static char dir[FILES_PATH_MAX], path[2 * FILES_PATH_MAX];
-
-static int dir_setup(void **state) {
-    (void)state;
-    files_dir_make(dir);
-    return 0;
-}
-static int dir_teardown(void **state) {
-    (void)state;
-    files_remove(dir);
-    return 0;
-}
+static char path[2 * FILES_PATH_MAX];
 
 static const char *file(const char *name, const char *text) {
     snprintf(path, sizeof path, "%s/%s", dir, name);
@@ -188,10 +177,9 @@ static void a_wrong_table_is_named_with_its_place(void **state) {
 }
 
 int main(void) {
-    return RUN_TESTS(
-        TEST(models_whose_default_is_fashion_mnist_take_its_images),
-        TEST(models_without_default_data_name_their_own),
-        TEST(a_densenet_names_images_that_are_too_small),
-        TEST_WITH(a_table_has_blanks_or_commas_between_its_numbers, dir_setup, dir_teardown),
-        TEST_WITH(a_wrong_table_is_named_with_its_place, dir_setup, dir_teardown));
+    return RUN_TESTS(TEST(models_whose_default_is_fashion_mnist_take_its_images),
+                     TEST(models_without_default_data_name_their_own),
+                     TEST(a_densenet_names_images_that_are_too_small),
+                     IN_DIR(a_table_has_blanks_or_commas_between_its_numbers),
+                     IN_DIR(a_wrong_table_is_named_with_its_place));
 }

@@ -1,4 +1,4 @@
-/* What kn_train refuses before the first step, and what it says of a loss that is not finite. */
+/* Errors of kn_train before the first step, and its message of a loss that is not finite. */
 #include <knet/train.h>
 #include <math.h>
 
