@@ -28,22 +28,35 @@ static kn_tensor *places(const kn_tensor *x, int64_t in, int64_t out, int64_t k)
     return t;
 }
 
-/* For windows that offsets of 8 bits can't count. */
-static kn_tensor *max_axis(kn_tensor *x, int axis, int64_t out) {
-    int64_t in = x->dim[axis], k = longest(in, out);
-    kn_tensor *windows = kn_index_select(x, places(x, in, out, k), axis);
-    return windows ? kn_max(windows, KN_SHAPE(axis + 1), false) : NULL;
+/* --- largest elements of windows that offsets of 8 bits can't count. Of elements that tie the
+ * first gets the gradient, as in other windows --- */
+
+static kn_tensor *largest(kn_tensor *x, int axis) {
+    kn_attr_axes attr = {.mask = 1u << axis};
+    kn_op_call call;
+    kn_op_call_init(&call, KN_OP_max_index, &attr, &x, 1);
+    call.want = 1;
+    return x ? kn_op_run(&call) : NULL;
 }
 
-/* The same where windows are as long as each other: each is an axis of its own. */
-static kn_tensor *max_even(kn_tensor *x, const kn_shape *size) {
-    kn_shape split = {.n_dims = 2, .dim = {x->dim[0], x->dim[1]}}, axes = {.n_dims = 0};
-    for (int i = 0; i < size->n_dims; i++) {
-        split.dim[split.n_dims++] = size->dim[i];
-        axes.dim[axes.n_dims++] = split.n_dims;
-        split.dim[split.n_dims++] = x->dim[2 + i] / size->dim[i];
-    }
-    return kn_max(kn_reshape(x, split), axes, false);
+/* Windows that are as long as each other are an axis of their own. */
+static kn_tensor *max_axis(kn_tensor *x, int axis, int64_t out) {
+    int64_t in = x->dim[axis], k = longest(in, out);
+    if (in % out) return largest(kn_index_select(x, places(x, in, out, k), axis), axis + 1);
+    kn_shape split = kn_tensor_shape(x);
+    for (int i = split.n_dims++; i > axis + 1; i--) split.dim[i] = split.dim[i - 1];
+    split.dim[axis] = out;
+    split.dim[axis + 1] = k;
+    return largest(kn_reshape(x, split), axis + 1);
+}
+
+/* One window of everything: a row of each channel. */
+static kn_tensor *max_channel(kn_tensor *x) {
+    kn_shape row = KN_SHAPE(x->dim[0], x->dim[1], 1), one = row;
+    for (int i = 2; i < x->n_dims; i++) row.dim[2] *= x->dim[i], one.dim[i] = 1;
+    one.n_dims = x->n_dims;
+    kn_tensor *y = largest(kn_reshape(x, row), 2);
+    return y ? kn_reshape(y, one) : NULL;
 }
 
 static bool sizes_fit(const kn_op_call *call, const kn_shape *size) {
@@ -63,8 +76,7 @@ static bool sizes_fit(const kn_op_call *call, const kn_shape *size) {
 static kn_tensor *adaptive(kn_op op, kn_tensor *x, kn_shape size) {
     kn_attr_pool attr = {.dilation = {1, 1, 1}, .n_spatial = size.n_dims};
     kn_op_call call;
-    int64_t elements = 1;
-    bool even = true;
+    int64_t elements = 1, windows = 1;
     kn_op_call_init(&call, op, &attr, &x, 1);
     if (!kn__check_inputs(&call) || !sizes_fit(&call, &size)) return NULL;
     for (int i = 0; i < 3; i++) {
@@ -73,12 +85,13 @@ static kn_tensor *adaptive(kn_op op, kn_tensor *x, kn_shape size) {
         attr.window[i] = longest(in, out);
         attr.stride[i] = in % out ? 0 : in / out;
         attr.size[i] = attr.stride[i] ? 0 : out;
-        even &= attr.stride[i] != 0;
+        windows *= out;
         elements = attr.window[i] > 256 || elements > 256 ? 257 : elements * attr.window[i];
     }
     if (op == KN_OP_avgpool || elements <= 256) return kn_op_run(&call);
-    if (even) return max_even(x, &size);
-    for (int i = 0; i < size.n_dims && x; i++) x = max_axis(x, 2 + i, size.dim[i]);
+    if (windows == 1) return max_channel(x);
+    /* the last axis first: of elements that tie, the first in memory stays */
+    for (int i = size.n_dims - 1; i >= 0 && x; i--) x = max_axis(x, 2 + i, size.dim[i]);
     return x;
 }
 
@@ -108,5 +121,5 @@ kn_tensor *kn_global_avgpool(kn_tensor *x) {
 kn_tensor *kn_global_maxpool(kn_tensor *x) {
     KN__AS("global_maxpool");
     kn_shape axes;
-    return spatial_axes(&axes, KN_OP_maxpool, x) ? kn_max(x, axes, true) : NULL;
+    return spatial_axes(&axes, KN_OP_maxpool, x) ? max_channel(x) : NULL;
 }

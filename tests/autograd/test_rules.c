@@ -127,6 +127,39 @@ static void ties_share_the_gradient(void **state) {
     assert_close(dy[1], 1, 0, 0);
 }
 
+/* Window i of n of a dimension: from ⌊i·S/n⌋ to ⌈(i + 1)·S/n⌉ - 1. The first in memory of its
+ * largest elements. */
+static int64_t first_largest(const double *x, int64_t i, int64_t j, const kn_shape *size) {
+    enum { ROWS = 40, COLUMNS = 38 };
+    int64_t n = size->dim[0], m = size->dim[1], best = -1;
+    for (int64_t r = i * ROWS / n; r < ((i + 1) * ROWS + n - 1) / n; r++)
+        for (int64_t c = j * COLUMNS / m; c < ((j + 1) * COLUMNS + m - 1) / m; c++)
+            if (best < 0 || x[r * COLUMNS + c] > x[best]) best = r * COLUMNS + c;
+    return best;
+}
+
+/* Windows of 12 to 1520 elements: more than 256 have another way. */
+static void the_first_of_tied_elements_gets_the_gradient_of_a_pool(void **state) {
+    (void)state;
+    const kn_shape sizes[] = {KN_SHAPE(1, 1), KN_SHAPE(2, 2), KN_SHAPE(3, 2),
+                              KN_SHAPE(2, 3), KN_SHAPE(1, 2), KN_SHAPE(11, 10)};
+    double data[40 * 38], dx[40 * 38], want[40 * 38];
+    for (int64_t k = 0; k < 40 * 38; k++) data[k] = (double)(k * 37 % 11 % 3);
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        KN_TAPE(.dtype = KN_F64);
+        kn_tensor *x = kn_watch(kn_tensor_from(data, KN_F64, KN_SHAPE(1, 1, 40, 38)));
+        gradient_at(dx, kn_sum(kn_adaptive_maxpool(x, sizes[s]), KN_ALL, false), x);
+        memset(want, 0, sizeof want);
+        for (int64_t i = 0; i < sizes[s].dim[0]; i++)
+            for (int64_t j = 0; j < sizes[s].dim[1]; j++)
+                want[first_largest(data, i, j, &sizes[s])]++;
+        for (int64_t k = 0; k < 40 * 38; k++) assert_true(dx[k] == want[k]);
+        if (s > 0) continue;
+        gradient_at(dx, kn_global_maxpool(x), x);
+        for (int64_t k = 0; k < 40 * 38; k++) assert_true(dx[k] == want[k]);
+    }
+}
+
 static void a_cast_to_f32_gives_its_gradient_back_in_f64(void **state) {
     (void)state;
     KN_TAPE();
@@ -299,6 +332,7 @@ int main(void) {
                      OPS_TEST(ops_marked_once_and_no_others_have_no_second_gradient),
                      OPS_TEST(qr_of_more_columns_than_rows_has_no_gradient),
                      OPS_TEST(pow_is_safe_at_base_zero), OPS_TEST(ties_share_the_gradient),
+                     OPS_TEST(the_first_of_tied_elements_gets_the_gradient_of_a_pool),
                      OPS_TEST(pseudoinverses_have_derivatives_where_singular_values_are_equal),
                      OPS_TEST(a_cast_to_f32_gives_its_gradient_back_in_f64),
                      OPS_TEST(moving_to_another_device_moves_the_gradient_back),

@@ -39,6 +39,7 @@ static void resize_cases(void) {
     resize_of(2, (int64_t[]){9, 9}, (int64_t[]){9, 1}, 0);
     resize_of(2, (int64_t[]){10, 6}, (int64_t[]){6, 4}, 1 / 0.67);
     resize_of(2, (int64_t[]){7, 5}, (int64_t[]){9, 24}, 0);
+    resize_of(2, (int64_t[]){4, 3}, (int64_t[]){18, 400}, 0); /* four rows alike and more */
     resize_of(3, (int64_t[]){3, 4, 5}, (int64_t[]){2, 5, 12}, 0);
     resize_of(3, (int64_t[]){3, 4, 5}, (int64_t[]){7, 2, 11}, 0);
 }

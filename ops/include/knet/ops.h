@@ -355,9 +355,8 @@ KN_API kn_tensor *kn_unpool(kn_tensor *x, kn_shape window, const kn_pooling_opti
 /* Window i of n covers elements ⌊i·S/n⌋ to ⌈(i + 1)·S/n⌉ - 1 of S, as PyTorch's.
  * kn_adaptive_avgpool: the means of as many windows as `size` says; kn_adaptive_maxpool: the
  * largest elements of as many windows as `size` says; kn_global_avgpool: the mean of each channel,
- * with spatial dimensions of 1; kn_global_maxpool: the largest element of each channel. Tied
- * elements share the gradient in kn_global_maxpool and in kn_adaptive_maxpool with a window of more
- * than 256 elements. */
+ * with spatial dimensions of 1; kn_global_maxpool: the largest element of each channel. As in
+ * kn_maxpool, the first of tied elements gets the gradient. */
 KN_API kn_tensor *kn_adaptive_avgpool(kn_tensor *x, kn_shape size);
 KN_API kn_tensor *kn_adaptive_maxpool(kn_tensor *x, kn_shape size);
 KN_API kn_tensor *kn_global_avgpool(kn_tensor *x);

@@ -47,36 +47,54 @@ static void take_row(real *restrict y, const real *restrict x, const kn__resize_
     }
 }
 
+/* How many rows of y, from row h of plane z on, come from one row of x alone, the same one; else 1.
+ */
+static int64_t rows_alike(const kn__resize_work *w, int64_t z, int64_t h) {
+    const kn__taps *row = w->row + h;
+    int64_t n = 1, most = w->r.out[1] - h;
+    if (w->plane[z].weight != 0 || row->weight != 0) return 1;
+    while (n < most && row[n].weight == 0 && row[n].at == row->at) n++;
+    return n;
+}
+
 void KN_LOOP(resize_plane)(const kn__resize_work *w, void *y, const void *x, void *row) {
     const kn__resize *r = &w->r;
     const real *in = x;
     real *out = y;
-    int64_t before = -1;
+    size_t bytes = (size_t)r->out[2] * sizeof(real);
     for (int64_t z = 0; z < r->out[0]; z++)
-        for (int64_t h = 0; h < r->out[1]; h++, out += r->out[2]) {
+        for (int64_t h = 0, n; h < r->out[1]; h += n, out += n * r->out[2]) {
             rows from = rows_of(w, z, h);
-            bool one = from.n == 1;
-            if (one && from.at[0] == before) {
-                memcpy(out, out - r->out[2], (size_t)r->out[2] * sizeof(real));
-                continue;
-            }
-            if (!one) blend(row, in, &from, r->in[2]);
-            take_row(out, one ? in + from.at[0] : row, w);
-            before = one ? from.at[0] : -1;
+            n = rows_alike(w, z, h);
+            if (from.n > 1) blend(row, in, &from, r->in[2]);
+            take_row(out, from.n > 1 ? row : in + from.at[0], w);
+            for (int64_t k = 1; k < n; k++) memcpy(out + k * r->out[2], out, bytes);
         }
 }
 
+/* Neighbours that come from one element are added up first. */
 static void put_row(real *restrict dx, const real *restrict g, const kn__resize_work *w) {
-    const real *weight = w->weight;
-    for (int64_t i = 0; i < w->r.out[2]; i++) {
-        if (!w->r.is_linear) {
-            dx[w->at[i]] += g[i];
-            continue;
-        }
-        real right = weight[i] * g[i];
-        dx[w->at[i]] += g[i] - right;
-        dx[w->next[i]] += right;
+    const int32_t *restrict at = w->at, *restrict next = w->next;
+    const real *restrict weight = w->weight;
+    int64_t n = w->r.out[2], i = 0;
+    while (i < n && !w->r.is_linear) {
+        int32_t to = at[i];
+        real sum = g[i++];
+        for (; i < n && at[i] == to; i++) sum += g[i];
+        dx[to] += sum;
     }
+    for (; i < n; i++) {
+        real right = weight[i] * g[i];
+        dx[at[i]] += g[i] - right;
+        dx[next[i]] += right;
+    }
+}
+
+/* The sum of n rows one after the other. */
+static void add_rows(real *restrict to, const real *restrict from, int64_t n, int64_t width) {
+    for (int64_t i = 0; i < width; i++) to[i] = from[i] + from[width + i];
+    for (int64_t k = 2; k < n; k++)
+        for (int64_t i = 0; i < width; i++) to[i] += from[k * width + i];
 }
 
 void KN_LOOP(resize_back_plane)(const kn__resize_work *w, void *dx, const void *g, void *row) {
@@ -86,10 +104,12 @@ void KN_LOOP(resize_back_plane)(const kn__resize_work *w, void *dx, const void *
     size_t bytes = (size_t)r->in[2] * sizeof(real);
     memset(dx, 0, (size_t)(r->in[0] * r->in[1]) * bytes);
     for (int64_t z = 0; z < r->out[0]; z++)
-        for (int64_t h = 0; h < r->out[1]; h++, in += r->out[2]) {
+        for (int64_t h = 0, n; h < r->out[1]; h += n, in += n * r->out[2]) {
             rows to = rows_of(w, z, h);
+            n = rows_alike(w, z, h);
+            if (n > 1) add_rows(row, in, n, r->out[2]);
             if (to.n == 1) {
-                put_row(out + to.at[0], in, w);
+                put_row(out + to.at[0], n > 1 ? part : in, w);
                 continue;
             }
             memset(row, 0, bytes);

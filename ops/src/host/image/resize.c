@@ -73,7 +73,8 @@ static kn_status run_planes(kn_op_call *call, bool back) {
     KN_TRY(make_rows(&run.work, call));
     KN_TRY(make_columns(&run.work, call, dtype));
     int64_t n = kn__chunks(run.planes, run.each);
-    KN_TRY(kn__slots_create(&run.slots, call, n, (size_t)r->in[2] * bytes));
+    int64_t width = r->in[2] > r->out[2] ? r->in[2] : r->out[2];
+    KN_TRY(kn__slots_create(&run.slots, call, n, (size_t)width * bytes));
     kn__parallel_for(run.slots.n, n, resize_chunk, &run);
     return KN_OK;
 }
