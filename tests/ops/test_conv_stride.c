@@ -151,6 +151,59 @@ static void the_largest_steps_are_right(void **state) {
     }
 }
 
+/* Patches, and what is nearly patches: our columns of these are made in another way, so oneDNN's
+ * sums are the measure. */
+static void patches_are_those_of_onednn(void **state) {
+    (void)state;
+    static const struct {
+        int64_t in[2], window[2], stride[2], padding[3], dilation; /* padding: rows, left, right */
+    } cases[] = {
+        {{36, 72}, {4, 9}, {4, 9}, {0, 0}, 1},     {{64, 160}, {16, 16}, {16, 16}, {0, 0}, 1},
+        {{20, 61}, {5, 10}, {2, 3}, {2, 0}, 1},    {{20, 60}, {5, 10}, {2, 3}, {2, 0}, 1},
+        {{9, 100}, {1, 13}, {1, 2}, {0, 0}, 2},    {{1, 36}, {1, 8}, {1, 4}, {0, 0}, 1},
+        {{12, 88}, {12, 11}, {12, 11}, {0, 0}, 1}, {{20, 61}, {5, 10}, {2, 3}, {2, 1}, 1},
+        {{20, 60}, {5, 10}, {2, 3}, {2, 0, 2}, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        KN_FRAME(.threads = 2);
+        const kn_attr_conv attr = {.stride = {cases[i].stride[0], cases[i].stride[1], 1},
+                                   .dilation = {1, cases[i].dilation, 1},
+                                   .padding = {cases[i].padding[0], cases[i].padding[1]},
+                                   .padding_end = {cases[i].padding[0], cases[i].padding[2]},
+                                   .groups = 1,
+                                   .n_spatial = 2};
+        kn_tensor *x[] = {
+            random_tensor(KN_F32, KN_SHAPE(2, 3, cases[i].in[0], cases[i].in[1])),
+            random_tensor(KN_F32, KN_SHAPE(9, 3, cases[i].window[0], cases[i].window[1])), NULL};
+        x[2] = random_tensor(KN_F32, kn_tensor_shape(op_conv_attr(x[0], x[1], KN_NONE, &attr)));
+        for (int which = 0; which < 3; which++) {
+            kn__conv_prefer(KN_CONV_DNNL);
+            kn_tensor *want = conv_pass(which, x[0], x[1], x[2], &attr, 2);
+            kn__conv_prefer(KN_CONV_OURS);
+            kn_tensor *got = conv_pass(which, x[0], x[1], x[2], &attr, 2);
+            kn_tensor *wide = conv_pass(which, kn_cast(x[0], KN_F64), kn_cast(x[1], KN_F64),
+                                        kn_cast(x[2], KN_F64), &attr, 2);
+            kn__conv_prefer(KN_CONV_TABLED);
+            for (int64_t k = 0; k < kn_tensor_numel(want); k++) {
+                assert_close(ops_at(got, k), ops_at(want, k), 1e-4, 1e-4);
+                assert_close(ops_at(wide, k), ops_at(want, k), 1e-4, 1e-4);
+            }
+        }
+    }
+}
+
+static void patches_may_be_turned(void **state) {
+    (void)state;
+    KN_FRAME(.threads = 2);
+    kn_tensor *x = random_tensor(KN_F32, KN_SHAPE(2, 3, 20, 72));
+    kn_tensor *w = random_tensor(KN_F32, KN_SHAPE(4, 3, 4, 9));
+    kn_conv_options options = {.stride = {4, 9}};
+    kn_tensor *want = kn_conv(x, kn_flip(w, KN_SHAPE(2, 3)), KN_NONE, &options);
+    options.flip = 1;
+    kn_tensor *got = kn_conv(x, w, KN_NONE, &options);
+    for (int64_t k = 0; k < kn_tensor_numel(want); k++)
+        assert_close(ops_at(got, k), ops_at(want, k), 1e-4, 1e-4);
+}
+
 /* One filter bank that moves by 1, then by 2, and whose window is turned: its kept numbers differ.
  */
 static void kept_weights_are_of_one_stride_and_window(void **state) {
@@ -224,6 +277,7 @@ int main(void) {
     return RUN_TESTS(
         OPS_TEST(all_passes_are_right_on_any_threads), OPS_TEST(gradients_are_added),
         OPS_TEST(results_are_finished_in_planes_and_blocks), OPS_TEST(weights_of_clips_are_right),
-        OPS_TEST(the_largest_steps_are_right), OPS_TEST(kept_weights_are_of_one_stride_and_window),
+        OPS_TEST(the_largest_steps_are_right), OPS_TEST(patches_are_those_of_onednn),
+        OPS_TEST(patches_may_be_turned), OPS_TEST(kept_weights_are_of_one_stride_and_window),
         OPS_TEST(work_space_is_some_mib_for_any_batch), OPS_TEST(the_table_takes_windows_of_4));
 }

@@ -36,20 +36,20 @@ static inline void transpose_block(real *to, int64_t to_stride, const real *from
     for (int i = 0; i < SIDE; i++) memcpy(to + i * to_stride, &row[i], sizeof row[i]);
 }
 
-/* to[l][i] = from[i][l] for i in 0 … n-1, l in 0 … k-1. */
+/* to[l][i] = from[i][l] for i in 0 … n-1, l in 0 … k-1; the two don't overlap. The last blocks
+ * reach back over what is written already. */
 static inline void transpose(real *to, int64_t to_stride, const real *from, int64_t from_stride,
                              int64_t n, int64_t k) {
-    for (int64_t i = 0; i < n; i += SIDE)
-        for (int64_t l = 0; l < k; l += SIDE) {
-            const real *block = from + i * from_stride + l;
-            real *at = to + l * to_stride + i;
-            if (n - i >= SIDE && k - l >= SIDE) {
-                transpose_block(at, to_stride, block, from_stride);
-                continue;
-            }
-            for (int64_t q = 0; q < SIDE && q < k - l; q++)
-                for (int64_t p = 0; p < SIDE && p < n - i; p++)
-                    at[q * to_stride + p] = block[p * from_stride + q];
+    if (n < SIDE || k < SIDE) {
+        for (int64_t l = 0; l < k; l++)
+            for (int64_t i = 0; i < n; i++) to[l * to_stride + i] = from[i * from_stride + l];
+        return;
+    }
+    for (int64_t block = 0; block < n; block += SIDE)
+        for (int64_t l = 0, i = block + SIDE < n ? block : n - SIDE; l < k; l += SIDE) {
+            int64_t at = l + SIDE < k ? l : k - SIDE;
+            transpose_block(to + at * to_stride + i, to_stride, from + i * from_stride + at,
+                            from_stride);
         }
 }
 

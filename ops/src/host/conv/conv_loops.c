@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "host/base/loops.h"
+#include "host/base/transpose.h"
 
 /* Where window element j of one dimension looks, for result position 0. */
 static inline int64_t window_at(const kn__conv_sizes *s, int d, int64_t j) {
@@ -122,17 +123,57 @@ static void from_column_row(const kn__conv_sizes *s, real *x, const real *from,
     }
 }
 
+/* Windows that lie inside the image along its rows, and move by more than one element: what a row
+ * of theirs reads is a matrix [out,window] in the image, which is transposed. */
+static bool apart(const kn__conv_sizes *s) {
+    return s->stride[2] > 1 && s->dilation[2] == 1 && !s->flip && s->padding[2] == 0 &&
+           s->window[2] >= SIDE && s->out[2] >= SIDE &&
+           (s->out[2] - 1) * s->stride[2] + s->window[2] <= s->in[2];
+}
+
+/* The rows of the column matrix of a row of the window, for one depth slice. */
+static void to_columns_apart(const kn__conv_sizes *s, real *to, int64_t row_size, const real *x,
+                             const view *v, int64_t h, int64_t n) {
+    int64_t width = s->out[2];
+    for (int64_t r = h; r < h + n; r++, to += width) {
+        if (r >= v->low_row && r < v->high_row)
+            transpose(to, row_size, x + v->from + (r - v->low_row) * v->row_stride, s->stride[2],
+                      width, s->window[2]);
+        else
+            for (int64_t k = 0; k < s->window[2]; k++) zero(to + k * row_size, width);
+    }
+}
+
+static void to_column_rows(const kn__conv_sizes *s, real *to, const real *x, int64_t at[3],
+                           int64_t first, int64_t rows) {
+    int64_t d = first / s->out[1], h = first % s->out[1], row_size = rows * s->out[2];
+    for (int64_t n; rows > 0; rows -= n, to += n * s->out[2], d++, h = 0) {
+        n = s->out[1] - h < rows ? s->out[1] - h : rows;
+        view v = view_of(s, at, d, h, n);
+        to_columns_apart(s, to, row_size, x, &v, h, n);
+    }
+}
+
 void KN_LOOP(image_to_columns)(const kn__conv_sizes *s, void *columns, const void *x,
                                int64_t channels, int64_t first, int64_t rows) {
     real *to = columns;
     int64_t row_size = rows * s->out[2];
+    bool whole_rows = apart(s);
     for (int64_t c = 0; c < channels; c++)
         for (int64_t i = 0; i < s->window[0]; i++)
-            for (int64_t j = 0; j < s->window[1]; j++)
-                for (int64_t k = 0; k < s->window[2]; k++, to += row_size) {
-                    int64_t at[3] = {window_at(s, 0, i), window_at(s, 1, j), window_at(s, 2, k)};
-                    to_column_row(s, to, (const real *)x + c * s->in_plane, at, first, rows);
+            for (int64_t j = 0; j < s->window[1]; j++) {
+                const real *plane = (const real *)x + c * s->in_plane;
+                int64_t at[3] = {window_at(s, 0, i), window_at(s, 1, j), 0};
+                if (whole_rows) {
+                    to_column_rows(s, to, plane, at, first, rows);
+                    to += s->window[2] * row_size;
+                    continue;
                 }
+                for (int64_t k = 0; k < s->window[2]; k++, to += row_size) {
+                    at[2] = window_at(s, 2, k);
+                    to_column_row(s, to, plane, at, first, rows);
+                }
+            }
 }
 
 void KN_LOOP(columns_to_image)(const kn__conv_sizes *s, void *x, const void *columns,
