@@ -54,32 +54,14 @@ static double run_squares(const real *x, int64_t n, real mean) {
     return total;
 }
 
-/* Σ g·w·(x - mean); w NULL: ones. */
-static double run_dot(const real *g, const real *w, const real *x, int64_t n, real mean) {
+/* Σ g·(x - mean) */
+static double run_dot(const real *g, const real *x, int64_t n, real mean) {
     double total = 0;
     kn__vec m = kn__vec_all(mean);
     for (int64_t from = 0; from < n; from += BLOCK) {
-        const real *p = x + from, *q = g + from, *s = w ? w + from : NULL;
-        int64_t count = at_most(n - from, BLOCK);
-        if (s)
-            BLOCK_SUM(total, count,
-                      kn__vec_load(q + at) * kn__vec_load(s + at) * (kn__vec_load(p + at) - m),
-                      q[at] * s[at] * (p[at] - mean));
-        else
-            BLOCK_SUM(total, count, kn__vec_load(q + at) * (kn__vec_load(p + at) - m),
-                      q[at] * (p[at] - mean));
-    }
-    return total;
-}
-
-/* Σ g·w */
-static double run_product(const real *g, const real *w, int64_t n) {
-    if (!w) return run_sum(g, n);
-    double total = 0;
-    for (int64_t from = 0; from < n; from += BLOCK) {
-        const real *q = g + from, *s = w + from;
-        BLOCK_SUM(total, at_most(n - from, BLOCK), kn__vec_load(q + at) * kn__vec_load(s + at),
-                  q[at] * s[at]);
+        const real *p = x + from, *q = g + from;
+        BLOCK_SUM(total, at_most(n - from, BLOCK),
+                  kn__vec_load(q + at) * (kn__vec_load(p + at) - m), q[at] * (p[at] - mean));
     }
     return total;
 }
@@ -112,7 +94,7 @@ void KN_LOOP(norm_back_sums)(double out[2], const void *g, const void *x, int64_
     for (int64_t i = 0; i < parts; i++) {
         const real *p = (const real *)x + i * stride, *q = (const real *)g + i * stride;
         out[0] += run_sum(q, n);
-        out[1] += run_dot(q, NULL, p, n, (real)mean);
+        out[1] += run_dot(q, p, n, (real)mean);
     }
 }
 
@@ -214,29 +196,84 @@ void KN_LOOP(norm_rows)(const kn__norm_rows *p, int64_t first, int64_t rows) {
     }
 }
 
-/* dx = rstd·(g·w - Σ g·w/n - x̂·Σ g·w·x̂/n) */
-static void back_row(real *dx, const real *g, const real *x, const real *w, const kn__norm_rows *p,
-                     real mean, real rstd) {
-    int64_t n = p->n;
-    double s = (double)rstd, dot = run_dot(g, w, x, n, mean) * s * s * s / (double)n;
-    real b = p->centred ? (real)(run_product(g, w, n) * s / (double)n) : 0, c = (real)dot;
+/* A row's gradient; w, dw and db may be NULL. */
+typedef struct back_row {
+    const real *g, *x, *w;
+    real *dw, *db;
+    int64_t n;
+    real mean, rstd;
+} back_row;
+
+/* sums: Σ g·w and Σ g·w·(x - mean); dw += g·x̂, db += g: all in one pass. */
+static inline __attribute__((always_inline)) void row_sums(double sums[2], const back_row *r,
+                                                           bool has_w, bool has_dw, bool has_db) {
+    const kn__vec m = kn__vec_all(r->mean), s = kn__vec_all(r->rstd);
+    sums[0] = sums[1] = 0;
+    for (int64_t i = 0, end; i < r->n; i = end) {
+        kn__vec sum = {0}, dot = {0};
+        real sum_rest = 0, dot_rest = 0;
+        end = at_most(r->n, i + BLOCK);
+        for (; i + KN_LANES <= end; i += KN_LANES) {
+            kn__vec g = kn__vec_load(r->g + i), d = kn__vec_load(r->x + i) - m;
+            if (has_dw) kn__vec_store(r->dw + i, kn__vec_load(r->dw + i) + g * (d * s));
+            if (has_db) kn__vec_store(r->db + i, kn__vec_load(r->db + i) + g);
+            if (has_w) g *= kn__vec_load(r->w + i);
+            sum += g, dot += g * d;
+        }
+        for (; i < end; i++) {
+            real g = r->g[i], d = r->x[i] - r->mean;
+            if (has_dw) r->dw[i] += g * (d * r->rstd);
+            if (has_db) r->db[i] += g;
+            if (has_w) g *= r->w[i];
+            sum_rest += g, dot_rest += g * d;
+        }
+        sums[0] += (double)(kn__lanes_sum(sum) + sum_rest);
+        sums[1] += (double)(kn__lanes_sum(dot) + dot_rest);
+    }
+}
+
+#define ROW_SUMS(which)                                                                            \
+    case which:                                                                                    \
+        row_sums(sums, r, (which)&1, (which)&2, (which)&4);                                        \
+        break;
+static void sums_of_row(double sums[2], const back_row *r) {
+    switch ((r->w ? 1 : 0) | (r->dw ? 2 : 0) | (r->db ? 4 : 0)) {
+        ROW_SUMS(0)
+        ROW_SUMS(1)
+        ROW_SUMS(2)
+        ROW_SUMS(3)
+        ROW_SUMS(4)
+        ROW_SUMS(5)
+        ROW_SUMS(6)
+        ROW_SUMS(7)
+    }
+}
+
+/* dx = rstd·(g·w - Σ g·w/n - x̂·Σ g·w·x̂/n); may lie over g */
+static void row_dx(real *dx, const back_row *r, const double sums[2], bool centred) {
+    const real *g = r->g, *x = r->x, *w = r->w;
+    real mean = r->mean, rstd = r->rstd;
+    double s = (double)rstd, n = (double)r->n;
+    real b = centred ? (real)(sums[0] * s / n) : 0, c = (real)(sums[1] * s * s * s / n);
     if (w)
-        for (int64_t j = 0; j < n; j++) dx[j] = g[j] * w[j] * rstd - b - (x[j] - mean) * c;
+        for (int64_t j = 0; j < r->n; j++) dx[j] = g[j] * w[j] * rstd - b - (x[j] - mean) * c;
     else
-        for (int64_t j = 0; j < n; j++) dx[j] = g[j] * rstd - b - (x[j] - mean) * c;
+        for (int64_t j = 0; j < r->n; j++) dx[j] = g[j] * rstd - b - (x[j] - mean) * c;
 }
 
 void KN_LOOP(norm_back_rows)(const kn__norm_rows *p, void *dw, void *db, int64_t first,
                              int64_t rows) {
-    int64_t n = p->n;
-    real *weight = dw, *bias = db;
-    for (int64_t r = first; r < first + rows; r++) {
-        const real *x = (const real *)p->x + r * n, *g = (const real *)p->g + r * n;
-        real mean = p->mean ? ((const real *)p->mean)[r] : 0, rstd = ((const real *)p->rstd)[r];
-        if (weight)
-            for (int64_t j = 0; j < n; j++) weight[j] += g[j] * ((x[j] - mean) * rstd);
-        if (bias)
-            for (int64_t j = 0; j < n; j++) bias[j] += g[j];
-        if (p->y) back_row((real *)p->y + r * n, g, x, p->w, p, mean, rstd); /* may lie over g */
+    for (int64_t i = first; i < first + rows; i++) {
+        back_row r = {.g = (const real *)p->g + i * p->n,
+                      .x = (const real *)p->x + i * p->n,
+                      .w = p->w,
+                      .dw = dw,
+                      .db = db,
+                      .n = p->n,
+                      .mean = p->mean ? ((const real *)p->mean)[i] : 0,
+                      .rstd = ((const real *)p->rstd)[i]};
+        double sums[2];
+        sums_of_row(sums, &r);
+        if (p->y) row_dx((real *)p->y + i * p->n, &r, sums, p->centred);
     }
 }
