@@ -21,11 +21,13 @@ kn__rnn_layout kn__rnn_layout_of(const kn_attr_rnn *attr, bool keeps) {
     int64_t layers_y = attr->n_lengths ? attr->layers : attr->layers - 1;
     if (!keeps && layers_y > 2) layers_y = 2;
     bool cells = attr->mode == KN_RNN_LSTM;
+    int64_t extra = keeps && attr->mode <= KN_RNN_GRU ? kept * parts : 0;
+    if (!keeps && attr->mode == KN_RNN_GRU) extra = attr->directions * attr->batch * attr->hidden;
     kn__rnn_layout at = {.h = KN_RNN_HEAD};
     at.c = at.h + states;
     at.gates = at.c + (cells ? states : 0);
     at.extra = at.gates + kept * parts * kn__rnn_gates(attr);
-    at.y = at.extra + (attr->mode == KN_RNN_GRU || (cells && keeps) ? kept * parts : 0);
+    at.y = at.extra + extra;
     at.n = at.y + layers_y * parts;
     return at;
 }
@@ -105,7 +107,8 @@ char *kn__rnn_gates_at(const kn__rnn_job *job, int64_t layer, int64_t direction)
 
 char *kn__rnn_extra_at(const kn__rnn_job *job, int64_t layer, int64_t direction) {
     int64_t part = kept_layer(job, layer) * job->directions + direction;
-    return kn__rnn_el(job, job->extra, part * job->n_rows * job->hidden);
+    return kn__rnn_el(job, job->extra,
+                      part * (job->keeps ? job->n_rows : job->batch) * job->hidden);
 }
 
 char *kn__rnn_y_at(const kn__rnn_job *job, int64_t layer) {

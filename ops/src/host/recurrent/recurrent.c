@@ -117,7 +117,7 @@ static void chunk_step(const kn__rnn_job *job, const chunk *k, int64_t t, int64_
     int64_t h = job->hidden, row = job->at[t] + k->first;
     bool is_lstm = job->attr->mode == KN_RNN_LSTM;
     char *gates = kn__rnn_el(job, k->gates, row * job->gate_rows);
-    char *extra = kn__rnn_el(job, k->extra, row * h);
+    char *extra = kn__rnn_el(job, k->extra, (job->keeps ? row : k->first) * h);
     chunk_products(job, k, gates, extra, m);
     kn__rnn_step step = {.mode = (int)job->attr->mode,
                          .rows = m,

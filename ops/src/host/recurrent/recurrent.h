@@ -56,7 +56,8 @@ void kn__rnn_reserve_at(kn__rnn_job *job, char *reserve);
 void kn__rnn_pack(const kn__rnn_job *job, char *to, const char *from, int64_t n);
 void kn__rnn_unpack(const kn__rnn_job *job, char *to, const char *from, int64_t n);
 
-/* Of layer l: gates and extra (LSTM: cells; GRU: candidates) of a direction; y; the input. */
+/* Of layer l: gates and extra (LSTM: cells; GRU: candidates, of one step where no gradient reads
+ * them) of a direction; y; the input. */
 char *kn__rnn_gates_at(const kn__rnn_job *job, int64_t layer, int64_t direction);
 char *kn__rnn_extra_at(const kn__rnn_job *job, int64_t layer, int64_t direction);
 char *kn__rnn_y_at(const kn__rnn_job *job, int64_t layer);
