@@ -143,12 +143,23 @@ kn_tensor *kn__rule_conv_weight(kn__back *b, int i) {
                   : KN_GIVE(b, i, conv, &attr, kn__saved_in(b, 0), b->g, KN_NONE);
 }
 
-/* --- a layer and its activation: y = relu(x·wᵀ + b + r), relu(conv(x, w) + b + r) --- */
+/* --- a layer and its activation: y = act(x·wᵀ + b + r), act(conv(x, w) + b + r) --- */
 
-/* relu's gradient. It overwrites the incoming gradient if no other node reads that. */
-static kn_tensor *relu_back(const kn__back *b, kn_tensor *y) {
+/* g·act'(y), in ops that are differentiated through y: there is no tensor of what came before it.
+ * Of 16 bits in f32, as the kernels compute. */
+static kn_tensor *act_composed(const kn__back *b, kn_act act, kn_tensor *y) {
+    kn_tensor *g = kn__wide(b->g), *z = kn__wide(y);
+    kn_tensor *slope = act == KN_ACT_SIGM ? kn_mul(z, kn_affine(z, -1, 1))
+                                          : kn_affine(kn_square(z), -1, 1); /* of tanh */
+    kn_tensor *dx = kn_mul(g, slope);
+    return dx && dx->dtype != b->g->dtype ? kn_cast(dx, (kn_dtype)b->g->dtype) : dx;
+}
+
+/* The activation's gradient. It overwrites the incoming gradient if no other node reads that. */
+static kn_tensor *act_over(const kn__back *b, kn_act act, kn_tensor *y) {
+    if (b->pass->again && act != KN_ACT_RELU) return act_composed(b, act, y);
     kn_op_call call;
-    kn_op_call_init(&call, KN_OP_relu_back, NULL, KN_LIST_(b->g, KN_NONE, y), 3);
+    kn_op_call_init(&call, (kn_op)(kn_act_op(act) + 1), NULL, KN_LIST_(b->g, KN_NONE, y), 3);
     if (kn__back_last_use(b)) call.out[0] = b->g, call.given = 1;
     return kn_op_run(&call);
 }
@@ -172,19 +183,19 @@ static kn_tensor *relu_bias_back(kn__back *b, kn_tensor *y, int axis) {
     return status < 0 ? kn_error_defer(status) : g;
 }
 
-/* relu's gradient into b->g. With the bias's, if no gradient of it is wanted in turn: *bias is then
- * false. `axis`: the bias's. */
-static kn_status act_back(kn__back *b, int act, int axis, bool *bias) {
+/* The activation's gradient into b->g. relu's with the bias's, if no gradient of it is wanted in
+ * turn: *bias is then false. `axis`: the bias's. */
+static kn_status act_back(kn__back *b, kn_act act, int axis, bool *bias) {
     if (act == KN_ACT_NONE) return KN_OK;
-    if (act != KN_ACT_RELU) {
+    if (!kn_act_keeps_result(act)) { /* of a call by its op */
         return KN_FAIL(KN_ERR_UNSUPPORTED, "kn_%s: activation %d has no gradient",
-                       kn_op_name(b->node->op), act);
+                       kn_op_name(b->node->op), (int)act);
     }
     kn_tensor *y = kn__saved_out(b, 0);
     bool is_real = KN_CLASS_REAL >> b->g->dtype & 1; /* the op that makes both takes no 16 bits */
-    bool both = *bias && !b->pass->again && b->g->n && is_real;
-    kn_scope scope = kn__derivative_begin(KN_OP_relu, 0);
-    kn_tensor *g = both ? relu_bias_back(b, y, axis) : relu_back(b, y);
+    bool both = act == KN_ACT_RELU && *bias && !b->pass->again && b->g->n && is_real;
+    kn_scope scope = kn__derivative_begin(kn_act_op(act), 0);
+    kn_tensor *g = both ? relu_bias_back(b, y, axis) : act_over(b, act, y);
     kn_scope_end(&scope);
     if (!g) return kn_check();
     b->g = g;
@@ -210,7 +221,7 @@ static kn_status layer_back(kn__back *b, int op, bool bias,
 kn_status kn__rule_linear_act(kn__back *b) {
     const kn_attr_act *attr = kn__back_attr(b);
     bool bias = kn__back_wants(b, 2);
-    KN_TRY(act_back(b, attr->act, b->g->n_dims - 1, &bias));
+    KN_TRY(act_back(b, (kn_act)attr->act, b->g->n_dims - 1, &bias));
     KN_TRY(layer_back(b, KN_OP_linear, bias, bias ? kn__rule_linear : linear_rest));
     return kn__back_wants(b, 3) ? kn__back_deliver(b, 3, b->g) : KN_OK;
 }
@@ -218,7 +229,7 @@ kn_status kn__rule_linear_act(kn__back *b) {
 kn_status kn__rule_conv_act(kn__back *b) {
     const kn_attr_conv *attr = kn__back_attr(b);
     bool bias = kn__back_wants(b, 2);
-    KN_TRY(act_back(b, attr->act, 1, &bias));
+    KN_TRY(act_back(b, (kn_act)attr->act, 1, &bias));
     KN_TRY(layer_back(b, KN_OP_conv, bias, kn__rule_conv));
     return kn__back_wants(b, 3) ? kn__back_deliver(b, 3, b->g) : KN_OK;
 }

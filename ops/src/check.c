@@ -40,6 +40,14 @@ bool kn__flag_fit(kn_op op, const char *name, int *flag) {
     return false;
 }
 
+bool kn__act_fits(kn_op op, int act) {
+    if (act >= 0 && act < KN_ACTS) return true;
+    kn_op_fail(op, KN_ERR_INVALID,
+               "act is %d; activations are 0 (KN_ACT_NONE) to %d (KN_ACT_HARDSWISH)", act,
+               KN_ACTS - 1);
+    return false;
+}
+
 const char *kn__name_of_input(char out[KN__INPUT_NAME_BYTES], kn_op op, int i) {
     const char *const *as = kn__ops_self ? kn__ops_self->as : NULL;
     if (as && i < KN__AS_NAMES - 1 && as[1 + i]) return as[1 + i];

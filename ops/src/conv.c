@@ -23,10 +23,7 @@ static bool options_fail(const kn_op_call *call, const kn_conv_options *o, int n
             }
         }
     }
-    if ((int)o->act < KN_ACT_NONE || o->act > KN_ACT_GELU) {
-        kn_op_fail((kn_op)call->op, KN_ERR_INVALID, "act is %d", (int)o->act);
-        return true;
-    }
+    if (!kn__act_fits((kn_op)call->op, (int)o->act)) return true;
     if (!kn__reserved_fit((kn_op)call->op, 0, o->reserved, 4)) return true;
     if (o->groups < 0) {
         kn_op_fail((kn_op)call->op, KN_ERR_INVALID, "groups is %lld", (long long)o->groups);
@@ -128,12 +125,12 @@ bool kn__infer_conv_act(kn_op_call *call) {
                            kn_shape_text(p, sizeof p, kn_tensor_shape(call->out[0])));
 }
 
-/* relu's gradient reads the result; gelu's what came before it, so it is recorded apart. */
+/* Gradients that read more than the result are of ops recorded apart. */
 static kn_tensor *run(kn_op_call *call, kn_attr_conv *attr) {
     kn_act act = (kn_act)attr->act;
-    if (act == KN_ACT_GELU && kn_op_recording(call->in, 4)) {
+    if (!kn_act_keeps_result(act) && kn_op_recording(call->in, 4)) {
         attr->act = KN_ACT_NONE;
-        return kn_gelu(run(call, attr));
+        return kn__act_apart(run(call, attr), act);
     }
     if (act == KN_ACT_NONE && call->in[3] == KN_NONE) call->op = KN_OP_conv, call->n_in = 3;
     return kn_op_run(call);
@@ -231,8 +228,7 @@ static kn_tensor *deconv_finish(kn_tensor *y, kn_tensor *b, kn_act act) {
         for (int i = 1; i < shape.n_dims; i++) shape.dim[i] = 1;
         y = kn_add(y, kn_reshape(b, shape));
     }
-    if (act == KN_ACT_RELU) return kn_relu(y);
-    return act == KN_ACT_GELU ? kn_gelu(y) : y;
+    return kn__act_apart(y, act);
 }
 
 kn_tensor *kn_deconv(kn_tensor *x, kn_tensor *w, kn_tensor *b, const kn_conv_options *options) {

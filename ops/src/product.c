@@ -257,13 +257,12 @@ kn_tensor *kn_linear(kn_tensor *x, kn_tensor *w, kn_tensor *b) {
     return KN_CALL(linear, NULL, x, w, b);
 }
 
-/* relu's gradient reads the result; gelu's what came before it, so it is recorded apart. */
+/* Gradients that read more than the result are of ops recorded apart. */
 static kn_tensor *linear_with(kn_tensor *x, kn_tensor *w, kn_tensor *b, kn_tensor *residual,
                               kn_act act) {
-    if ((int)act < KN_ACT_NONE || act > KN_ACT_GELU)
-        return kn_op_fail(KN_OP_linear_act, KN_ERR_INVALID, "act is %d", (int)act);
-    if (act == KN_ACT_GELU && kn_op_recording(KN_LIST_(x, w, b, residual), 4))
-        return kn_gelu(linear_with(x, w, b, residual, KN_ACT_NONE));
+    if (!kn__act_fits(KN_OP_linear_act, (int)act)) return NULL;
+    if (!kn_act_keeps_result(act) && kn_op_recording(KN_LIST_(x, w, b, residual), 4))
+        return kn__act_apart(linear_with(x, w, b, residual, KN_ACT_NONE), act);
     if (act == KN_ACT_NONE && residual == KN_NONE) return KN_CALL(linear, NULL, x, w, b);
     kn_attr_act attr = {(int32_t)act};
     return KN_CALL(linear_act, &attr, x, w, b, residual);

@@ -65,6 +65,8 @@ static inline bool kn__flag_read(int *flag) {
 }
 /* The same; on false an INVALID error with the field's name and value is pending. */
 bool kn__flag_fit(kn_op op, const char *name, int *flag);
+/* Whether act is a kn_act; else an INVALID error is pending. */
+bool kn__act_fits(kn_op op, int act);
 /* Between the two, pointwise ops and slices are pending: what reads them computes them by tiles.
  * kn__fuse_end takes what kn__fuse_begin returned. */
 bool kn__fuse_begin(void);
@@ -148,6 +150,10 @@ kn_status kn__overwrite(kn_tensor *x, kn_tensor *y);
 kn_tensor *kn__row1(kn_op op, kn_tensor *x, kn_attr_scalars *attr);
 kn_tensor *kn__row2(kn_op op, kn_tensor *x, kn_tensor *y, kn_attr_scalars *attr);
 kn_tensor *kn__row3(kn_op op, kn_tensor *x, kn_tensor *y, kn_tensor *w, kn_attr_scalars *attr);
+/* An activation as an op of its own; KN_ACT_NONE: x. */
+static inline kn_tensor *kn__act_apart(kn_tensor *x, kn_act act) {
+    return act == KN_ACT_NONE ? x : kn__row1(kn_act_op(act), x, NULL);
+}
 #define KN_OP(name, in, out, attr, infer, ...) bool kn__infer_##infer(kn_op_call *call);
 #include <knet/ops.def>
 /* Of ops.def's rows: one shape, or broadcast; kn__infer_row_back for their backs. */

@@ -72,6 +72,28 @@ F(f_linear_add_gelu) {
     CTX;
     return kn_linear_add(x[0], x[1], x[2], x[3], KN_ACT_GELU);
 }
+/* Each activation of its own part of the sums, which differ. */
+static kn_tensor *linear_acts(kn_tensor *const x[], kn_tensor *b, kn_tensor *r, kn_act first,
+                              kn_act last) {
+    kn_tensor *sum = NULL;
+    for (int act = (int)first; act <= (int)last; act++) {
+        kn_tensor *y = kn_linear_add(kn_affine(x[0], 0.5 + 0.1 * act, 0), x[1], b, r, (kn_act)act);
+        sum = sum ? kn_add(sum, kn_affine(y, 1 + act, 0)) : y;
+    }
+    return sum;
+}
+F(f_linear_sigm) {
+    CTX;
+    return kn_linear_act(x[0], x[1], x[2], KN_ACT_SIGM);
+}
+F(f_linear_tanh) {
+    CTX;
+    return kn_linear_act(x[0], x[1], KN_NONE, KN_ACT_TANH);
+}
+F(f_linear_add_acts) {
+    CTX;
+    return linear_acts(x, x[2], x[3], KN_ACT_GELU, KN_ACT_HARDSWISH);
+}
 F(f_linear_add) {
     CTX;
     return kn_linear_add(x[0], x[1], x[2], x[3], KN_ACT_NONE);
@@ -95,6 +117,19 @@ F(f_conv_relu_no_bias) {
 F(f_conv_gelu) {
     CTX;
     return kn_conv_add(x[0], x[1], x[2], x[3], &(kn_conv_options){.act = KN_ACT_GELU});
+}
+F(f_conv_sigm) {
+    CTX;
+    return kn_conv_add(x[0], x[1], x[2], x[3], &(kn_conv_options){.act = KN_ACT_SIGM});
+}
+F(f_conv_acts) {
+    CTX;
+    kn_tensor *sum = kn_conv(x[0], x[1], x[2], NULL);
+    for (int act = KN_ACT_SILU; act <= KN_ACT_HARDSWISH; act++) {
+        kn_tensor *y = kn_conv(x[0], x[1], x[2], &(kn_conv_options){.act = (kn_act)act});
+        sum = kn_add(sum, kn_affine(y, 1 + act, 0));
+    }
+    return sum;
 }
 F(f_conv_sum) {
     CTX;
@@ -238,6 +273,8 @@ const grad_case grad_linalg_cases[] = {
     CASE(conv_act, f_conv_relu, -1, 1, 4, C1(2, 2, 3, 3), C1(2, 2, 2, 2), C1(2), C1(2, 2, 4, 2)),
     CASE(conv_act, f_conv_relu_no_bias, -1, 1, 3, C1(2, 2, 3, 3), C1(2, 2, 2, 2), C1(2, 2, 2, 2)),
     CASE(conv_act, f_conv_gelu, -1, 1, 4, C1(2, 2, 3, 3), C1(2, 2, 2, 2), C1(2), C1(2, 2, 2, 2)),
+    CASE(conv_act, f_conv_sigm, -1, 1, 4, C1(2, 2, 3, 3), C1(2, 2, 2, 2), C1(2), C1(2, 2, 2, 2)),
+    CASE(conv_act, f_conv_acts, -0.5, 0.5, 3, C1(2, 2, 4), C1(2, 2, 2), C1(2)),
     CASE(conv_act, f_conv_sum, -1, 1, 4, C1(2, 2, 3, 3), C1(2, 2, 2, 2), C1(2), C1(2, 2, 2, 2)),
     CASE(linear_act, f_linear_relu, 0.5, 2, 3, C1(3, 4), C1(2, 4), C1(2)),
     CASE(linear_act, f_linear_relu, 0.5, 2, 3, C1(2, 3, 4), C1(2, 4), C1(2)),
@@ -247,6 +284,9 @@ const grad_case grad_linalg_cases[] = {
     CASE(linear_act, f_linear_add_no_bias, 0.5, 2, 3, C1(3, 4), C1(2, 4), C1(3, 2)),
     CASE(linear_act, f_linear_add_gelu, -1, 1, 4, C1(3, 4), C1(2, 4), C1(2), C1(3, 2)),
     CASE(linear_act, f_linear_add, -1, 1, 4, C1(3, 4), C1(2, 4), C1(2), C1(3, 2)),
+    CASE(linear_act, f_linear_sigm, -1, 1, 3, C1(3, 4), C1(2, 4), C1(2)),
+    CASE(linear_act, f_linear_tanh, -1, 1, 2, C1(2, 3, 4), C1(2, 4)),
+    CASE(linear_act, f_linear_add_acts, -0.6, 0.6, 4, C1(2, 3, 4), C1(2, 4), C1(2), C1(2, 3, 2)),
     CASE(linear, f_linear_gelu, -1, 1, 3, C1(3, 4), C1(2, 4), C1(2)),
     CASE(matmul, f_mv, -2, 2, 2, C1(3, 4), C1(4)),
     CASE(matmul, f_mv, -2, 2, 2, C1(3, 4), C1(2, 4)),

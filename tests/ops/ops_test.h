@@ -59,6 +59,15 @@ static inline double ops_at(kn_tensor *t, int64_t i) {
                                         : (double)((const float *)data)[i];
 }
 
+/* The activation by its op. */
+static inline kn_tensor *ops_activated(kn_tensor *x, kn_act act) {
+    static kn_tensor *(*const of[KN_ACTS])(kn_tensor * x) = {
+        [KN_ACT_RELU] = (kn_relu),           [KN_ACT_GELU] = (kn_gelu), [KN_ACT_SILU] = (kn_silu),
+        [KN_ACT_GELU_TANH] = (kn_gelu_tanh), [KN_ACT_SIGM] = (kn_sigm), [KN_ACT_TANH] = (kn_tanh),
+        [KN_ACT_HARDSWISH] = (kn_hardswish)};
+    return act ? of[act](x) : x;
+}
+
 #define assert_values(t, ...)                                                                      \
     do {                                                                                           \
         const double want_[] = {__VA_ARGS__};                                                      \

@@ -246,11 +246,11 @@ static void conv_act_cases(void) {
     geometry plain = {3, 4, 6, {10, 10}, {3, 3}, conv_attr(2, 1, 1, 1, 2, false)};
     geometry odd = {2, 3, 5, {9, 7}, {3, 2}, conv_attr(2, 1, 0, 1, 1, false)};
     for (int given = 0; given < 4; given++)
-        for (int act = KN_ACT_NONE; act <= KN_ACT_GELU; act++) {
+        for (int act = KN_ACT_NONE; act < KN_ACTS; act++) {
             conv_act_of(plain, U(3, 6, 10, 10), given, (kn_act)act);
             conv_act_of(odd, U(2, 5, 7, 6), given, (kn_act)act);
+            if (given == 3) parity_halves_of(2);
         }
-    parity_halves_of(4);
     geometry line = {2, 3, 4, {16}, {3}, conv_attr(1, 1, 1, 1, 1, false)};
     conv_act_of(line, U(2, 4, 16), 3, KN_ACT_RELU);
     geometry none = {0, 3, 4, {6, 6}, {3, 3}, conv_attr(2, 1, 0, 1, 1, false)};

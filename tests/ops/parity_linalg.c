@@ -53,7 +53,7 @@ static void products(void) {
     broadcast_product(U(30, 33, 17), U(30, 17, 9), U(30, 33, 9), 0, true);
     broadcast_product(U(1, 3, 0), U(4, 0, 2), U(4, 3, 2), 0, false);
     weight_gradients();
-    for (int act = KN_ACT_NONE; act <= KN_ACT_GELU; act++) {
+    for (int act = KN_ACT_NONE; act < KN_ACTS; act++) {
         for (int given = act ? 0 : 2; given < 4; given++) {
             activated(100, 64, 10, given, (kn_act)act);
             parity_halves_of(1);

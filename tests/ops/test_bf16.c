@@ -165,7 +165,7 @@ static void what_follows_the_sums_is_near_f32(void **state) {
     KN_FRAME(.threads = 2);
     kn_tensor *x = random_bf16(KN_SHAPE(4, 32, 37, 9)), *b = random_bf16(KN_SHAPE(32));
     kn_tensor *w = rounded(kn_affine(random_tensor(KN_F32, KN_SHAPE(32, 32, 3, 3)), 1.0 / 17, 0));
-    for (int act = KN_ACT_NONE; act <= KN_ACT_GELU; act++) {
+    for (int act = KN_ACT_NONE; act < KN_ACTS; act++) {
         kn_conv_options o = {.padding = {1, 1}, .act = (kn_act)act};
         kn_tensor *got = wide(kn_conv_add(x, w, b, x, &o));
         kn_tensor *want = kn_conv_add(wide(x), wide(w), wide(b), wide(x), &o);
@@ -250,7 +250,7 @@ static void linear_layers_add_and_activate(void **state) {
     kn_tensor *r = random_bf16(KN_SHAPE(130, 70));
     kn_tensor *w = rounded(kn_affine(random_tensor(KN_F32, KN_SHAPE(70, 300)), 0.1, 0));
     assert_rounded(kn_linear(x, w, b), kn_linear(wide(x), wide(w), wide(b)));
-    for (int act = KN_ACT_RELU; act <= KN_ACT_GELU; act++) {
+    for (int act = KN_ACT_RELU; act < KN_ACTS; act++) {
         kn_tensor *got = wide(kn_linear_act(x, w, b, (kn_act)act));
         kn_tensor *want = kn_linear_act(wide(x), wide(w), wide(b), (kn_act)act);
         for (int64_t i = 0; i < kn_tensor_numel(want); i++) /* two roundings */

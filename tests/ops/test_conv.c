@@ -452,16 +452,16 @@ static void check_finish(kn__conv_route way, kn_dtype dtype, kn_shape xs, kn_sha
     KN_FRAME(.dtype = dtype, .threads = 2);
     kn_tensor *x = random_tensor(dtype, xs), *w = random_tensor(dtype, ws);
     kn_tensor *b = random_tensor(dtype, KN_SHAPE(ys.dim[1])), *r = random_tensor(dtype, ys);
-    kn_conv_options plain = {.padding = {padding, padding}}, relu = plain, gelu = plain;
-    relu.act = KN_ACT_RELU, gelu.act = KN_ACT_GELU;
+    kn_conv_options plain = {.padding = {padding, padding}}, acts = plain;
     kn__conv_prefer(way);
     kn_tensor *y = kn_conv(x, w, b, &plain), *sum = kn_add(y, r);
-    assert_same_bits(kn_conv(x, w, b, &relu), kn_relu(y));
-    assert_same_bits(kn_conv(x, w, b, &gelu), kn_gelu(y));
-    assert_same_bits(kn_conv_add(x, w, b, r, &plain), sum);
-    assert_same_bits(kn_conv_add(x, w, b, r, &relu), kn_relu(sum));
-    assert_same_bits(kn_conv_add(x, w, b, r, &gelu), kn_gelu(sum));
-    assert_same_bits(kn_conv(x, w, KN_NONE, &relu), kn_relu(kn_conv(x, w, KN_NONE, &plain)));
+    kn_tensor *bare = kn_conv(x, w, KN_NONE, &plain);
+    for (int act = KN_ACT_NONE; act < KN_ACTS; act++) {
+        acts.act = (kn_act)act;
+        assert_same_bits(kn_conv(x, w, b, &acts), ops_activated(y, acts.act));
+        assert_same_bits(kn_conv_add(x, w, b, r, &acts), ops_activated(sum, acts.act));
+        assert_same_bits(kn_conv(x, w, KN_NONE, &acts), ops_activated(bare, acts.act));
+    }
     kn__conv_prefer(KN_CONV_TABLED);
 }
 
@@ -484,8 +484,8 @@ static void a_wrong_residual_or_activation_is_an_error(void **state) {
     KN_FRAME(.dtype = KN_F32);
     kn_tensor *x = random_tensor(KN_F32, KN_SHAPE(2, 3, 5, 5));
     kn_tensor *w = random_tensor(KN_F32, KN_SHAPE(4, 3, 3, 3));
-    assert_op_fails(kn_conv(x, w, KN_NONE, &(kn_conv_options){.act = (kn_act)7}), KN_ERR_INVALID,
-                    "act is 7");
+    assert_op_fails(kn_conv(x, w, KN_NONE, &(kn_conv_options){.act = (kn_act)8}), KN_ERR_INVALID,
+                    "kn_conv: act is 8; activations are 0 (KN_ACT_NONE) to 7 (KN_ACT_HARDSWISH)");
     assert_op_fails(kn_conv_add(x, w, KN_NONE, x, NULL), KN_ERR_SHAPE,
                     "the residual must be [2,4,3,3]");
     assert_op_fails(kn_conv(x, kn_cast(w, KN_F64), KN_NONE, NULL), KN_ERR_DTYPE,
@@ -553,8 +553,9 @@ static void a_transposed_convolution_adds_bias_and_activation(void **state) {
     kn_tensor *w = random_tensor(KN_F32, KN_SHAPE(3, 5, 3, 3));
     kn_tensor *plain = kn_add(kn_deconv(x, w, KN_NONE, NULL), kn_reshape(b, KN_SHAPE(5, 1, 1)));
     assert_same_bits(kn_deconv(x, w, b, NULL), plain);
-    assert_same_bits(kn_deconv(x, w, b, &(kn_conv_options){.act = KN_ACT_RELU}), kn_relu(plain));
-    assert_same_bits(kn_deconv(x, w, b, &(kn_conv_options){.act = KN_ACT_GELU}), kn_gelu(plain));
+    for (int act = KN_ACT_RELU; act < KN_ACTS; act++)
+        assert_same_bits(kn_deconv(x, w, b, &(kn_conv_options){.act = (kn_act)act}),
+                         ops_activated(plain, (kn_act)act));
     assert_op_fails(kn_deconv(x, w, x, NULL), KN_ERR_SHAPE, "an element for each channel");
     assert_op_fails(kn_deconv(x, w, b, &(kn_conv_options){.groups = 2}), KN_ERR_SHAPE,
                     "channels and groups don't fit (x [2,3,4,4], w [3,5,3,3])");

@@ -124,6 +124,27 @@ static void pointwise_ops_and_batchnorm_stay_in_blocks(void **state) {
     }
 }
 
+/* As ops of their own after it, by the library and by Winograd's transforms. */
+static void activations_run_inside_convolutions_of_blocks(void **state) {
+    (void)state;
+    if (!kn__layout_block()) skip();
+    for (int winograd = 0; winograd < 2; winograd++)
+        for (int act = KN_ACT_NONE; act < KN_ACTS; act++) {
+            int64_t side = winograd ? 14 : 6, images = winograd ? 32 : 2;
+            KN_FRAME(.threads = 2, .layout = 1);
+            kn_conv_options acts = {.padding = {1, 1}, .act = (kn_act)act};
+            kn_tensor *x = random_tensor(KN_F32, KN_SHAPE(images, 64, side, side)),
+                      *w = weight(64, 64);
+            kn_tensor *b = random_tensor(KN_F32, KN_SHAPE(64));
+            kn_tensor *first = kn_conv(x, w, b, &same),
+                      *sum = kn_conv_add(first, w, b, first, &same);
+            kn_tensor *got = kn_conv_add(first, w, b, first, &acts),
+                      *want = ops_activated(sum, acts.act);
+            assert_true(in_blocks(got) && in_blocks(want));
+            assert_same_bits(got, want);
+        }
+}
+
 /* Weights in Winograd's own layout, kept; and plain ones. */
 static void winograd_convolves_in_blocks(void **state) {
     (void)state;
@@ -338,6 +359,7 @@ int main(void) {
         OPS_TEST(a_chain_gives_what_plain_layouts_give),
         OPS_TEST(pools_of_blocks_give_what_plain_pools_give),
         OPS_TEST(pointwise_ops_and_batchnorm_stay_in_blocks),
+        OPS_TEST(activations_run_inside_convolutions_of_blocks),
         OPS_TEST(winograd_convolves_in_blocks), OPS_TEST(other_routes_keep_winograd_from_blocks),
         OPS_TEST(kept_weights_are_those_of_the_shape), OPS_TEST(all_sizes_convolve_in_blocks),
         OPS_TEST(a_result_stays_in_blocks_until_it_is_read),

@@ -283,13 +283,24 @@ KN_API kn_tensor *kn_block_diag(kn_tensor *const x[], int n_x);
 /* x [...,N,N] → [...]: the sums of the diagonals. */
 KN_API kn_tensor *kn_trace(kn_tensor *x);
 
-/* Activations that kn_linear_act and kn_linear_add apply. */
-typedef enum kn_act { KN_ACT_NONE = 0, KN_ACT_RELU, KN_ACT_GELU } kn_act;
+/* Activations that products and convolutions apply in the same call, with the values of the ops of
+ * these names. NONE: the result as it is. */
+typedef enum kn_act {
+    KN_ACT_NONE = 0,
+    KN_ACT_RELU,
+    KN_ACT_GELU,
+    KN_ACT_SILU,
+    KN_ACT_GELU_TANH,
+    KN_ACT_SIGM,
+    KN_ACT_TANH,
+    KN_ACT_HARDSWISH
+} kn_act;
 /* x·wᵀ + b: x [...,I], w [O,I], b [O] or KN_NONE → [...,O] */
 KN_API kn_tensor *kn_linear(kn_tensor *x, kn_tensor *w, kn_tensor *b);
 /* The activation of kn_linear(x, w, b), in one pass: on the host while the product's tile is in the
- * cache, on CUDA in cublasLt's epilogue. Recorded, relu keeps its result alone; gelu runs as an op
- * of its own, since its gradient reads what came before it. */
+ * cache; on CUDA relu in cublasLt's epilogue, the others by a kernel over the result. Recorded,
+ * relu, sigm and tanh keep the result alone; the others run as ops of their own, since their
+ * gradients read what came before. INVALID for an act that is not a kn_act. */
 KN_API kn_tensor *kn_linear_act(kn_tensor *x, kn_tensor *w, kn_tensor *b, kn_act act);
 /* act(kn_linear(x, w, b) + residual), the residual like the result or KN_NONE, in the same way: on
  * CUDA cublasLt adds it to the product. bf16 sums may be rounded before it on the host. */
@@ -312,8 +323,8 @@ typedef struct kn_conv_options {
  * defaults. frame.h tells of Winograd's transforms on the host. */
 KN_API kn_tensor *kn_conv(kn_tensor *x, kn_tensor *w, kn_tensor *b, const kn_conv_options *options);
 /* act(kn_conv(x, w, b) + residual), the residual like the result or KN_NONE: sum and activation run
- * over each piece of the result while it is in the cache, on CUDA in one kernel with the bias.
- * Recorded, relu keeps its result alone; gelu runs as an op of its own. */
+ * over each piece of the result while it is in the cache. On CUDA the bias, the sum and relu run in
+ * one kernel, or in cuDNN's; other activations are a kernel after it. Recorded as kn_linear_act. */
 KN_API kn_tensor *kn_conv_add(kn_tensor *x, kn_tensor *w, kn_tensor *b, kn_tensor *residual,
                               const kn_conv_options *options);
 /* Transposed: x [B,O,…], w [O,C/groups,window…], b [C] or KN_NONE → [B,C,…], each spatial size

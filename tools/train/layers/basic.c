@@ -5,10 +5,19 @@ static kn_init or_else(kn_init init, kn_init otherwise) { return init.kind ? ini
 
 /* The activation that the op itself can do: *act is then NULL. */
 static kn_act act_inside(kn_layer_act_fn *act) {
-    kn_act inside =
-        *act == (kn_relu) ? KN_ACT_RELU : (*act == (kn_gelu) ? KN_ACT_GELU : KN_ACT_NONE);
-    if (inside) *act = NULL;
-    return inside;
+    static const struct {
+        kn_layer_act_fn fn;
+        kn_act act;
+    } known[] = {{(kn_relu), KN_ACT_RELU},          {(kn_gelu), KN_ACT_GELU},
+                 {(kn_silu), KN_ACT_SILU},          {(kn_gelu_tanh), KN_ACT_GELU_TANH},
+                 {(kn_sigm), KN_ACT_SIGM},          {(kn_tanh), KN_ACT_TANH},
+                 {(kn_hardswish), KN_ACT_HARDSWISH}};
+    for (size_t i = 0; *act && i < sizeof known / sizeof *known; i++) {
+        if (*act != known[i].fn) continue;
+        *act = NULL;
+        return known[i].act;
+    }
+    return KN_ACT_NONE;
 }
 
 /* --- linear --- */

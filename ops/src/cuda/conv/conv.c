@@ -101,7 +101,7 @@ static int32_t alignment_of(const kn__conv_data *d) {
     return (int32_t)(all & (~all + 1));
 }
 
-/* What the call adds to the sums, but for gelu. */
+/* What follows the sums in a plan or in one kernel: of activations relu alone. */
 static int32_t after_of(kn__conv_data *d, const kn_op_call *call) {
     bool acts = call->op == KN_OP_conv_act;
     const kn_tensor *b = call->in[2], *r = acts ? call->in[3] : KN_NONE;
@@ -245,8 +245,8 @@ kn_status kn__cuda_conv(kn_op_call *call) {
         KN_TRY(run_forward(call));
         KN_TRY(finish(call));
     }
-    bool gelu = call->op == KN_OP_conv_act && attr->act == KN_ACT_GELU;
-    return gelu ? kn__activate(call, KN_ACT_GELU) : KN_OK;
+    bool acts = call->op == KN_OP_conv_act && attr->act && attr->act != KN_ACT_RELU;
+    return acts ? kn__activate(call, (kn_act)attr->act) : KN_OK;
 }
 
 kn_status kn__cuda_conv_data(kn_op_call *call) {

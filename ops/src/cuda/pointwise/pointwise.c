@@ -154,11 +154,11 @@ kn_status kn__bias_add(const kn_op_call *call, kn_tensor *y, const kn_tensor *bi
 
 kn_status kn__activate(const kn_op_call *call, kn_act act) {
     kn_tensor *y = call->out[0];
-    kn__row_args r = {.row = act == KN_ACT_GELU ? KN__ROW_gelu : KN__ROW_relu,
+    kn_op op = kn_act_op(act);
+    kn__row_args r = {.row = of_op[op].row,
                       .dtype = (kn_dtype)y->dtype,
                       .region = {.n = y->n, .n_dims = 1, .dim = {y->n}, .stride = {{1}, {1}}},
                       .out = {y->data},
                       .in = {y->data}};
-    return KN__CUDA_NAMED(act == KN_ACT_GELU ? "gelu_kernel" : "relu_kernel",
-                          kn__launch_row(&r, call->stream));
+    return KN__CUDA_NAMED(of_op[op].label, kn__launch_row(&r, call->stream));
 }

@@ -27,7 +27,7 @@ typedef struct lt_key {
     int64_t batch, m, n, k;
     uint32_t gpu, alignment_bytes;
     uint8_t dtype, trans_a, trans_b, accumulate, math; /* math: as asked for */
-    uint8_t bias, act, one;                            /* bias: a bias_use; one: 1: a, 2: b */
+    uint8_t bias, relu, one;                           /* bias: a bias_use; one: 1: a, 2: b */
 } lt_key;
 
 typedef struct lt_plan {
@@ -95,14 +95,14 @@ static cublasComputeType_t compute_type_of(const lt_plan *p) {
                                      : CUBLAS_COMPUTE_32F;
 }
 
-/* cublasLt's gelu is the one by tanh: ours, by erf, stays a kernel. BGRADB stores
- * the sums over k of cublasLt's B, which is our a; it can't add them to a tensor. */
+/* relu is the only activation inside. cublasLt has a gelu too; NVIDIA's documentation does not say
+ * which formula it computes, nor how exactly. BGRADB stores the sums over k of cublasLt's B, which
+ * is our a; it can't add them to a tensor. */
 static cublasLtEpilogue_t epilogue_of(const lt_key *key, bool fused) {
     if (!fused) return CUBLASLT_EPILOGUE_DEFAULT;
     if (key->bias == BIAS_SUMS)
         return key->accumulate ? CUBLASLT_EPILOGUE_DEFAULT : CUBLASLT_EPILOGUE_BGRADB;
-    if (key->act == KN_ACT_RELU)
-        return key->bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+    if (key->relu) return key->bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
     return key->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
@@ -248,7 +248,7 @@ static lt_key key_of(const kn_op_call *call, const product *x) {
     key.trans_a = x->trans_a, key.trans_b = x->trans_b;
     key.bias = !x->bias ? BIAS_NONE : x->sums ? BIAS_SUMS : BIAS_ADDED;
     key.accumulate = x->sums ? call->accumulate & 3 : kn__adds(call);
-    key.act = (uint8_t)x->act, key.one = (uint8_t)(x->one_a | x->one_b << 1);
+    key.relu = x->act == KN_ACT_RELU, key.one = (uint8_t)(x->one_a | x->one_b << 1);
     key.math = (uint8_t)(key.dtype == KN_F32 ? call->math : KN_MATH_STRICT);
     return key;
 }
@@ -282,8 +282,8 @@ static kn_status finish(const kn_op_call *call, const product *x, bool bias_apar
     kn_tensor *y = call->out[0];
     if (x->sums) return bias_apart ? kn__linear_bias_back(call, kn__cuda_reduce) : KN_OK;
     if (bias_apart && x->bias) KN_TRY(kn__bias_add(call, y, x->bias, y->n_dims - 1));
-    bool acts = x->act == KN_ACT_GELU || (bias_apart && x->act);
-    return acts ? kn__activate(call, x->act) : KN_OK;
+    bool is_inside = x->act == KN_ACT_RELU && !bias_apart;
+    return x->act && !is_inside ? kn__activate(call, x->act) : KN_OK;
 }
 
 static kn_status run_planned(kn_op_call *call, const product *x, lt_plan *p, cublasLtHandle_t lt) {

@@ -6,9 +6,7 @@
 static void finish_real(kn_dtype dtype, kn_act act, void *y, const void *residual, int64_t n) {
     if (residual)
         kn__row_loops_of(dtype, KN_OP_add)->f(y, (const void *[]){y, residual}, n, 0, 0, false);
-    if (act)
-        kn__row_loops_of(dtype, act == KN_ACT_GELU ? KN_OP_gelu : KN_OP_relu)
-            ->f(y, (const void *[]){y}, n, 0, 0, false);
+    if (act) kn__row_loops_of(dtype, kn_act_op(act))->f(y, (const void *[]){y}, n, 0, 0, false);
 }
 
 /* A few at a time. */
