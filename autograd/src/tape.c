@@ -316,6 +316,12 @@ void kn__tape_cut(kn__tape *tape, const kn__tape_mark *mark) {
 
 /* --- recording --- */
 
+/* A layer without an activation: no gradient reads its result. */
+static bool is_bare(const kn_op_call *call) {
+    if (call->op == KN_OP_linear_act) return ((const kn_attr_act *)call->attr)->act == KN_ACT_NONE;
+    return call->op == KN_OP_conv_act && ((const kn_attr_conv *)call->attr)->act == KN_ACT_NONE;
+}
+
 /* What the wanted gradients need saved: bit i: input i, KN_NEED_OUT + r: result r.
  * A row's back: inputs whose derivative is zero everywhere lose their edges. */
 static unsigned saves_of(const kn_op_call *call, const kn_op_info *info, kn_edge edges[]) {
@@ -336,6 +342,7 @@ static unsigned saves_of(const kn_op_call *call, const kn_op_info *info, kn_edge
         keep |= needs->first[i < needs->n_first ? i : needs->n_first - 1];
         any = true;
     }
+    if (is_bare(call)) keep &= ~(1u << KN_NEED_OUT);
     return any ? keep & (KN_NEED_ZERO - 1) : ~0u;
 }
 

@@ -185,6 +185,22 @@ static kn_status weight_bias_back(kn_op_call *call, kn_tensor *in[2]) {
     return kn_op_run(call) ? KN_OK : kn_check();
 }
 
+/* Of the result alone, without the sums before it. */
+static void sigm_and_tanh_are_differentiated_by_one_kernel(void **state) {
+    (void)state;
+    KN_FRAME();
+    static const kn_act acts[] = {KN_ACT_SIGM, KN_ACT_TANH};
+    static const char *const rows[] = {"row_sigm", "row_tanh"};
+    for (int i = 0; i < 2; i++) {
+        layer l = layer_of(13 + i);
+        begin(NULL);
+        differentiate(&l, gpu, 6, acts[i]);
+        assert_int_equal(fake_gpu_kernels(rows[i]), 2); /* forward and backward */
+        assert_int_equal(fake_gpu_kernels(""), 2);
+        assert_int_equal(fake_gpu_count().n_products, 2);
+    }
+}
+
 static void a_refused_sum_is_left_to_a_kernel(void **state) {
     (void)state;
     KN_FRAME(.device = gpu);
@@ -244,6 +260,7 @@ int main(void) {
                      TEST_WITH(a_bias_gets_its_gradient_from_the_weights_product, begin, end),
                      TEST_WITH(without_the_weights_it_is_a_sum, begin, end),
                      TEST_WITH(with_relu_it_is_not_made_again, begin, end),
+                     TEST_WITH(sigm_and_tanh_are_differentiated_by_one_kernel, begin, end),
                      TEST_WITH(a_refused_sum_is_left_to_a_kernel, begin, end),
                      TEST_WITH(sums_that_are_added_to_are_left_to_a_kernel, begin, end),
                      TEST_WITH(wrong_shapes_are_errors_that_show_them, begin, end));

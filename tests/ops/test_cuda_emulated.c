@@ -3,6 +3,7 @@
  * convolutions are libraries' and stay out. */
 #include <math.h>
 
+#include "cuda/base/module.h"
 #include "cuda/linalg/small.h"
 #include "emulate_order.h"
 #include "parity.h"
@@ -268,13 +269,29 @@ static void sizes_of_the_least_integers_wrap(void **state) {
     }
 }
 
+/* What products and convolutions call after the library. */
+static void activations_in_place_equal_the_ops(void **state) {
+    (void)state;
+    KN_FRAME();
+    for (int act = KN_ACT_RELU; act < KN_ACTS; act++) {
+        const double values[] = {-7, -2.5, -0.3, 0, 0.4, 1, 2.9, 5, 40};
+        kn_tensor *x = kn_tensor_from(values, KN_F64, KN_SHAPE(3, 3));
+        const double *want = kn_data(kn_op_call_run(kn_act_op((kn_act)act), NULL, &x, 1));
+        kn_op_call call = {.op = KN_OP_linear_act, .out = {x}};
+        assert_ok(kn__activate(&call, (kn_act)act));
+        for (int i = 0; i < 9; i++)
+            assert_close(((const double *)kn_data(x))[i], want[i], 1e-14, 1e-16);
+    }
+}
+
 int main(void) {
     parity_table_make(&table);
     int n_failed = RUN_TESTS(
         TEST(kernels_on_aligned_f32_equal_the_host), TEST(kernels_on_unaligned_f64_equal_the_host),
         TEST(kernels_need_no_order_of_threads_or_blocks), TEST(kernels_bear_a_warp_that_runs_ahead),
         TEST(three_blocks_and_many_launches_do_the_work_of_all),
-        TEST(an_index_out_of_range_reads_nan_and_is_not_written), TEST(casts_to_16_bits_round_once),
+        TEST(an_index_out_of_range_reads_nan_and_is_not_written),
+        TEST(activations_in_place_equal_the_ops), TEST(casts_to_16_bits_round_once),
         TEST(sizes_of_the_least_integers_wrap));
     parity_table_free(&table);
     return n_failed;

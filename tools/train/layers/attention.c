@@ -138,10 +138,10 @@ static bool inputs_fit(const attention *l, kn_tensor *x, const kn_layer_attentio
     return earlier_fit(l, x, in) && memory_fits(l, in);
 }
 
-static kn_tensor *attend(kn_layer *layer, kn_tensor *x, const void *ctx) {
-    static const kn_layer_attention_inputs none = {0};
+/* around NULL: no sum. */
+static kn_tensor *attend_plus(kn_layer *layer, kn_tensor *x, const kn_layer_attention_inputs *in,
+                              kn_tensor *around) {
     const attention *l = (attention *)layer;
-    const kn_layer_attention_inputs *in = ctx ? ctx : &none;
     if (!inputs_fit(l, x, in)) return NULL;
     kn_tensor *k = in->keys ? placed(layer, *in->keys) : NULL;
     kn_tensor *v = k ? placed(layer, *in->values) : NULL;
@@ -163,7 +163,7 @@ static kn_tensor *attend(kn_layer *layer, kn_tensor *x, const void *ctx) {
     kn_shape s = kn_tensor_shape(x);
     y = kn_reshape(kn_transpose(y, KN_SHAPE(0, 2, 1, 3)),
                    KN_SHAPE(s.dim[0], s.dim[1], l->heads * l->head_width));
-    y = y ? kn_layer_forward(l->out, y) : NULL;
+    if (y) y = around ? kn__layer_plus(l->out, y, around) : kn_layer_forward(l->out, y);
     if (y && in->keys) {
         *in->keys = kn_keep(p.k);
         *in->values = kn_keep(p.v);
@@ -171,11 +171,20 @@ static kn_tensor *attend(kn_layer *layer, kn_tensor *x, const void *ctx) {
     return y;
 }
 
+static const kn_layer_attention_inputs no_inputs = {0};
+
+static kn_tensor *attend(kn_layer *layer, kn_tensor *x, const void *inputs) {
+    return attend_plus(layer, x, inputs, NULL);
+}
+static kn_tensor *attention_plus(kn_layer *layer, kn_tensor *x, const void *around) {
+    return attend_plus(layer, x, &no_inputs, (kn_tensor *)(uintptr_t)around);
+}
 static kn_tensor *attention_forward(kn_layer *layer, kn_tensor *x) {
-    return attend(layer, x, NULL);
+    return attend(layer, x, &no_inputs);
 }
 static const kn__layer_kind attention_kind = {"kn_layer_attention", sizeof(attention),
-                                              attention_forward, .is_group = true};
+                                              attention_forward, .is_group = true,
+                                              .plus = attention_plus};
 
 kn_tensor *kn_layer_attention_forward(kn_layer *layer, kn_tensor *x,
                                       const kn_layer_attention_inputs *inputs) {

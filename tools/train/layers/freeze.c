@@ -123,6 +123,20 @@ kn_tensor *kn__layer_sum(kn_layer *layer, kn_tensor *x, kn_tensor *around, kn_la
     return y ? kn_keep(y) : kn__layer_failed(layer);
 }
 
+/* With .autocast a product is of its 16 bits: another `around` would be rounded to them. */
+static bool takes_sum(const kn_layer *layer, kn_tensor *x, kn_tensor *around) {
+    kn_dtype low = kn_frame_autocast(), wanted = low ? low : kn_tensor_dtype(x);
+    return layer->kind->plus && !layer->recomputes && !layer->device &&
+           kn_tensor_dtype(around) == wanted;
+}
+
+kn_tensor *kn__layer_plus(kn_layer *layer, kn_tensor *x, kn_tensor *around) {
+    if (takes_sum(layer, x, around))
+        return kn__layer_forward_by(layer, x, layer->kind->plus, around);
+    kn_tensor *y = kn_layer_forward(layer, x);
+    return y ? kn_add(y, around) : NULL;
+}
+
 kn_tensor *kn_layer_forward_add(kn_layer *layer, kn_layer *norm, kn_tensor *x, kn_tensor *around,
                                 kn_layer_act_fn act) {
     if (!layer) return KN_FAIL_NULL(KN_ERR_INVALID, "kn_layer_forward_add: layer is NULL");

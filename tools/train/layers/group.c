@@ -48,10 +48,13 @@ static kn_layer *last_of(const residual *l, const kn_layer *body) {
 static kn_tensor *residual_run(kn_layer *layer, kn_tensor *x, kn_layer_act_fn act) {
     const residual *l = (residual *)layer;
     kn_layer *body = l->shortcut ? l->shortcut->next : layer->first, *last = last_of(l, body);
-    kn_tensor *y = kn__layer_run(body, last, x);
+    kn_layer *end = last; /* which takes the sum along, if any */
+    if (!last && body && layer->last->kind->plus) end = layer->last;
+    kn_tensor *y = kn__layer_run(body, end, x);
     kn_tensor *around = l->shortcut && y ? kn_layer_forward(l->shortcut, x) : x;
     if (!y || !around) return NULL;
-    return last ? kn__layer_sum(last, y, around, act) : kn__layer_activated(act, kn_add(y, around));
+    if (last) return kn__layer_sum(last, y, around, act);
+    return kn__layer_activated(act, end ? kn__layer_plus(end, y, around) : kn_add(y, around));
 }
 static kn_tensor *residual_forward(kn_layer *layer, kn_tensor *x) {
     return residual_run(layer, x, NULL);

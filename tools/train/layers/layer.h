@@ -8,6 +8,9 @@
 
 #include "checked.h"
 
+/* Computes a layer's result of x. */
+typedef kn_tensor *(*kn__layer_run_fn)(kn_layer *layer, kn_tensor *x, const void *ctx);
+
 typedef struct kn__layer_kind {
     const char *name;                                     /* for messages: "kn_layer_conv" */
     size_t size_bytes;                                    /* of its struct */
@@ -21,6 +24,9 @@ typedef struct kn__layer_kind {
     kn_tensor *(*folded)(kn_layer *layer, kn_tensor *x);
     /* act(layer(x) + around) of the frozen layer. */
     kn_tensor *(*sum)(kn_layer *layer, kn_tensor *x, kn_tensor *around, kn_layer_act_fn act);
+    /* layer(x) + ctx, a tensor of x's dtype, in one call if that has the result's shape; NULL: by
+     * an op of its own. */
+    kn__layer_run_fn plus;
 } kn__layer_kind;
 
 enum { KN__LAYER_PARAMS_MAX = 4, KN__LAYER_STATE_MAX = 2 };
@@ -88,8 +94,6 @@ const char *kn__layer_shown(const kn_layer *layer);
 kn_rng *kn__layer_rng(kn_layer *layer);
 /* Whether this thread's backward makes a forward again: state keeps what the first one wrote. */
 bool kn__layer_again(void);
-/* Computes a layer's result of x. */
-typedef kn_tensor *(*kn__layer_run_fn)(kn_layer *layer, kn_tensor *x, const void *ctx);
 /* kn_layer_forward by another function than the kind's: in the layer's scope, frame and device,
  * with its path in errors. */
 kn_tensor *kn__layer_forward_by(kn_layer *layer, kn_tensor *x, kn__layer_run_fn run_fn,
@@ -135,6 +139,9 @@ static inline void kn__layer_replays_end(kn__layer_root *root) {
 }
 /* kind->sum in a scope and a frame of the layer's. */
 kn_tensor *kn__layer_sum(kn_layer *layer, kn_tensor *x, kn_tensor *around, kn_layer_act_fn act);
+/* layer(x) + around, by kind->plus where it may run: not in a layer that recomputes or is placed,
+ * nor where mixed precision would round `around`. */
+kn_tensor *kn__layer_plus(kn_layer *layer, kn_tensor *x, kn_tensor *around);
 /* Whether a layer has statistics of all ranks' batches: kn_layer_sync. */
 bool kn__layer_is_synced(const kn_layer *layer);
 /* Of a layer of batchnorm, and of the layer kn_layer_act. */
