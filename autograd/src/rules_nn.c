@@ -204,8 +204,8 @@ static kn_status act_back(kn__back *b, kn_act act, int axis, bool *bias) {
     return KN_OK;
 }
 
-/* Then those of the layer without it. */
-static kn_status layer_back(kn__back *b, int op, bool bias,
+/* Then those of the layer without it. is_bare: without an activation, b->g is not the frame's. */
+static kn_status layer_back(kn__back *b, int op, bool bias, bool is_bare,
                             kn_tensor *(*rule)(kn__back *b, int i)) {
     for (int i = 2; i >= 0; i--) {
         if (i == 2 ? !bias : !kn__back_wants(b, i)) continue;
@@ -214,6 +214,10 @@ static kn_status layer_back(kn__back *b, int op, bool bias,
         kn_scope_end(&scope);
         if (!dx) return kn_check();
         if (dx != KN_NONE) KN_TRY(kn__back_deliver(b, i, dx));
+        if (i == 1 && op == KN_OP_linear && is_bare && !b->pass->keep) {
+            kn_frame_release_to(b->pass->mark); /* views of x, which no other gradient reads */
+            kn__back_drop(b, 1);
+        }
     }
     return KN_OK;
 }
@@ -222,7 +226,7 @@ kn_status kn__rule_linear_act(kn__back *b) {
     const kn_attr_act *attr = kn__back_attr(b);
     bool bias = kn__back_wants(b, 2);
     KN_TRY(act_back(b, (kn_act)attr->act, b->g->n_dims - 1, &bias));
-    KN_TRY(layer_back(b, KN_OP_linear, bias, bias ? kn__rule_linear : linear_rest));
+    KN_TRY(layer_back(b, KN_OP_linear, bias, !attr->act, bias ? kn__rule_linear : linear_rest));
     return kn__back_wants(b, 3) ? kn__back_deliver(b, 3, b->g) : KN_OK;
 }
 
@@ -230,7 +234,7 @@ kn_status kn__rule_conv_act(kn__back *b) {
     const kn_attr_conv *attr = kn__back_attr(b);
     bool bias = kn__back_wants(b, 2);
     KN_TRY(act_back(b, (kn_act)attr->act, 1, &bias));
-    KN_TRY(layer_back(b, KN_OP_conv, bias, kn__rule_conv));
+    KN_TRY(layer_back(b, KN_OP_conv, bias, !attr->act, kn__rule_conv));
     return kn__back_wants(b, 3) ? kn__back_deliver(b, 3, b->g) : KN_OK;
 }
 

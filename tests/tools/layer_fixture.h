@@ -26,4 +26,12 @@ static inline void fixture_release(fixture *f) {
     kn_params_destroy(f->params);
 }
 
+/* Bit for bit. */
+static inline void assert_equal_tensors(kn_tensor *a, kn_tensor *b) {
+    assert_ok(kn_check());
+    assert_int_equal(kn_tensor_numel(a), kn_tensor_numel(b));
+    assert_memory_equal(kn_data(a), kn_data(b),
+                        (size_t)kn_tensor_numel(a) * kn_dtype_bytes(kn_tensor_dtype(a)));
+}
+
 #endif

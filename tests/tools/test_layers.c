@@ -5,13 +5,6 @@
 #include "layer_fixture.h"
 #include "report_text.h"
 
-static void assert_equal_tensors(kn_tensor *a, kn_tensor *b) {
-    assert_ok(kn_check());
-    assert_int_equal(kn_tensor_numel(a), kn_tensor_numel(b));
-    assert_memory_equal(kn_data(a), kn_data(b),
-                        (size_t)kn_tensor_numel(a) * kn_dtype_bytes(kn_tensor_dtype(a)));
-}
-
 /* --- the tree --- */
 
 static bool add_path(void *ctx, kn_layer *layer) {

@@ -176,15 +176,19 @@ static const kn_layer_attention_inputs no_inputs = {0};
 static kn_tensor *attend(kn_layer *layer, kn_tensor *x, const void *inputs) {
     return attend_plus(layer, x, inputs, NULL);
 }
+/* Its result is like x. */
+static bool attention_takes(const kn_layer *layer, kn_tensor *x, kn_tensor *around) {
+    return ((const attention *)layer)->out->kind->takes(((const attention *)layer)->out, x, around);
+}
 static kn_tensor *attention_plus(kn_layer *layer, kn_tensor *x, const void *around) {
     return attend_plus(layer, x, &no_inputs, (kn_tensor *)(uintptr_t)around);
 }
 static kn_tensor *attention_forward(kn_layer *layer, kn_tensor *x) {
     return attend(layer, x, &no_inputs);
 }
-static const kn__layer_kind attention_kind = {"kn_layer_attention", sizeof(attention),
-                                              attention_forward, .is_group = true,
-                                              .plus = attention_plus};
+static const kn__layer_kind attention_kind = {"kn_layer_attention",     sizeof(attention),
+                                              attention_forward,        .is_group = true,
+                                              .takes = attention_takes, .plus = attention_plus};
 
 kn_tensor *kn_layer_attention_forward(kn_layer *layer, kn_tensor *x,
                                       const kn_layer_attention_inputs *inputs) {

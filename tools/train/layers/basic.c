@@ -58,17 +58,16 @@ static kn_tensor *linear_sum(kn_layer *layer, kn_tensor *x, kn_tensor *around,
     kn_tensor *y = kn_linear_add(x, layer->frozen[0], layer->frozen[1], around, inside);
     return kn__layer_activated(act, y);
 }
-/* linear(x) + around */
-static kn_tensor *linear_plus(kn_layer *layer, kn_tensor *x, const void *ctx) {
+static bool linear_takes(const kn_layer *layer, kn_tensor *x, kn_tensor *around) {
     const linear *l = (const linear *)layer;
-    kn_tensor *around = (kn_tensor *)(uintptr_t)ctx;
     kn_shape in = kn_tensor_shape(x), to = kn_tensor_shape(around);
     bool fits = !l->act && !l->inside && in.n_dims == to.n_dims && in.n_dims > 0;
     for (int i = 0; fits && i < in.n_dims - 1; i++) fits = in.dim[i] == to.dim[i];
-    if (fits && to.dim[in.n_dims - 1] == kn_tensor_shape(l->weight).dim[0])
-        return kn_linear_add(x, l->weight, l->bias, around, KN_ACT_NONE);
-    kn_tensor *y = linear_forward(layer, x);
-    return y ? kn_add(y, around) : NULL;
+    return fits && to.dim[in.n_dims - 1] == kn_tensor_shape(l->weight).dim[0];
+}
+static kn_tensor *linear_plus(kn_layer *layer, kn_tensor *x, const void *around) {
+    const linear *l = (const linear *)layer;
+    return kn_linear_add(x, l->weight, l->bias, (kn_tensor *)(uintptr_t)around, KN_ACT_NONE);
 }
 static bool linear_is_bare(const kn_layer *layer) {
     const linear *l = (const linear *)layer;
@@ -80,7 +79,7 @@ static int64_t linear_n_out(const kn_layer *layer) {
 static const kn__layer_kind linear_kind = {
     "kn_layer_linear",         sizeof(linear),        linear_forward,          .out_axis = 1,
     .is_bare = linear_is_bare, .n_out = linear_n_out, .folded = linear_folded, .sum = linear_sum,
-    .plus = linear_plus};
+    .takes = linear_takes,     .plus = linear_plus};
 
 /* "weight" and, unless no_bias, "bias" [n_out]. False: the error is pending. */
 static bool weights_add(kn_tensor **weight, kn_tensor **bias, kn_layer *layer, kn_shape shape,

@@ -124,15 +124,14 @@ kn_tensor *kn__layer_sum(kn_layer *layer, kn_tensor *x, kn_tensor *around, kn_la
 }
 
 /* With .autocast a product is of its 16 bits: another `around` would be rounded to them. */
-static bool takes_sum(const kn_layer *layer, kn_tensor *x, kn_tensor *around) {
+static bool takes(const kn_layer *layer, kn_tensor *x, kn_tensor *around) {
     kn_dtype low = kn_frame_autocast(), wanted = low ? low : kn_tensor_dtype(x);
     return layer->kind->plus && !layer->recomputes && !layer->device &&
-           kn_tensor_dtype(around) == wanted;
+           kn_tensor_dtype(around) == wanted && layer->kind->takes(layer, x, around);
 }
 
 kn_tensor *kn__layer_plus(kn_layer *layer, kn_tensor *x, kn_tensor *around) {
-    if (takes_sum(layer, x, around))
-        return kn__layer_forward_by(layer, x, layer->kind->plus, around);
+    if (takes(layer, x, around)) return kn__layer_forward_by(layer, x, layer->kind->plus, around);
     kn_tensor *y = kn_layer_forward(layer, x);
     return y ? kn_add(y, around) : NULL;
 }

@@ -24,8 +24,8 @@ typedef struct kn__layer_kind {
     kn_tensor *(*folded)(kn_layer *layer, kn_tensor *x);
     /* act(layer(x) + around) of the frozen layer. */
     kn_tensor *(*sum)(kn_layer *layer, kn_tensor *x, kn_tensor *around, kn_layer_act_fn act);
-    /* layer(x) + ctx, a tensor of x's dtype, in one call if that has the result's shape; NULL: by
-     * an op of its own. */
+    /* layer(x) + ctx, a tensor, in one call where `takes` says so; NULL: by an op of its own. */
+    bool (*takes)(const kn_layer *layer, kn_tensor *x, kn_tensor *around);
     kn__layer_run_fn plus;
 } kn__layer_kind;
 
