@@ -54,6 +54,37 @@ static void a_layers_input_goes_before_its_gradient_comes(void **state) {
         kn_tensor *loss = sum_all(kn_linear(kn_gelu(h), w2, KN_NONE));
         assert_true(backward_takes(&f, loss) < MIB);
     }
+    { /* the same with a residual */
+        KN_TAPE(.pool = f.pool, .threads = 1);
+        kn_tensor *x = kn_ones(KN_SHAPE(4, 64, 32)), *h = kn_linear(x, w1, KN_NONE);
+        kn_tensor *loss = sum_all(kn_linear_add(kn_gelu(h), w2, KN_NONE, x, KN_ACT_NONE));
+        assert_true(backward_takes(&f, loss) < MIB);
+    }
+    close_fixture(&f);
+}
+
+/* Of 1 MiB each; activations that read it do. */
+static void layers_without_an_activation_keep_no_result(void **state) {
+    (void)state;
+    fixture f = open_fixture();
+    kn_tensor *w = kn_param(f.set, KN_SHAPE(8, 8), kn_init_uniform(-1, 1), "w");
+    uint64_t most;
+    for (int act = KN_ACT_NONE; act <= KN_ACT_RELU; act++)
+        for (int conv = 0; conv < 2; conv++) {
+            KN_TAPE(.pool = f.pool, .threads = 1);
+            kn_tensor *x = kn_ones(conv ? KN_SHAPE(64, 8, 8, 64) : KN_SHAPE(32768, 8));
+            kn_tensor *filter = kn_reshape(w, KN_SHAPE(8, 8, 1, 1)), *loss;
+            uint64_t before = live_of(f.pool, &most);
+            {
+                KN_FRAME();
+                const kn_conv_options o = {.act = (kn_act)act};
+                kn_tensor *y = conv ? kn_conv_add(x, filter, KN_NONE, x, &o)
+                                    : kn_linear_add(x, w, KN_NONE, x, o.act);
+                loss = kn_keep(sum_all(y));
+            }
+            assert_int_equal((live_of(f.pool, &most) - before) / MIB, act == KN_ACT_RELU);
+            assert_ok(kn_backward(loss));
+        }
     close_fixture(&f);
 }
 
@@ -235,6 +266,7 @@ static void an_element_of_a_large_value_goes(void **state) {
 
 int main(void) {
     return RUN_TESTS(OPS_TEST(a_layers_input_goes_before_its_gradient_comes),
+                     OPS_TEST(layers_without_an_activation_keep_no_result),
                      OPS_TEST(a_gradient_of_images_is_written_over_the_last),
                      OPS_TEST(a_gradient_that_another_node_reads_is_not_written_over),
                      OPS_TEST(a_value_that_the_pass_does_not_reach_stays),

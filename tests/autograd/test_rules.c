@@ -185,6 +185,32 @@ static void moving_to_another_device_moves_the_gradient_back(void **state) {
 }
 
 /* a is spoiled after the first solution: its factors are read in its place. */
+/* The kernel's, and the one made of ops: of 16 bits both are computed in f32. */
+static void activations_of_layers_have_one_gradient(void **state) {
+    (void)state;
+    static const kn_act acts[] = {KN_ACT_RELU, KN_ACT_SIGM, KN_ACT_TANH};
+    static const kn_dtype dtypes[] = {KN_F64, KN_F16};
+    for (int i = 0; i < 6; i++) {
+        kn_tensor *dr[2];
+        KN_FRAME();
+        for (int again = 0; again < 2; again++) {
+            KN_TAPE();
+            kn_tensor *values =
+                kn_tensor_from((const double[]){-1.5, 0.25, 0.5, 2}, KN_F64, KN_SHAPE(2, 2));
+            kn_tensor *r = kn_watch(kn_cast(values, dtypes[i / 3])),
+                      *w = kn_cast(kn_eye(2, 2), dtypes[i / 3]);
+            kn_tensor *y = kn_linear_add(r, w, KN_NONE, r, acts[i % 3]);
+            const kn_gradients_options o = {.again = again,
+                                            .dy = kn_cast(kn_affine(values, 3, 1), dtypes[i / 3])};
+            assert_ok(kn_gradients(&dr[again], y, &r, 1, &o));
+            dr[again] = kn_keep(kn_cast(dr[again], KN_F64));
+        }
+        double tolerance = dtypes[i / 3] == KN_F64 ? 1e-14 : 0x1p-9;
+        for (int k = 0; k < 4; k++)
+            assert_close(ops_at(dr[1], k), ops_at(dr[0], k), tolerance, tolerance);
+    }
+}
+
 static void gradients_of_solutions_factor_nothing_again(void **state) {
     (void)state;
     for (int way = 0; way < 3; way++) {
@@ -336,6 +362,7 @@ int main(void) {
                      OPS_TEST(pseudoinverses_have_derivatives_where_singular_values_are_equal),
                      OPS_TEST(a_cast_to_f32_gives_its_gradient_back_in_f64),
                      OPS_TEST(moving_to_another_device_moves_the_gradient_back),
+                     OPS_TEST(activations_of_layers_have_one_gradient),
                      OPS_TEST(gradients_of_solutions_factor_nothing_again),
                      OPS_TEST(a_solution_without_columns_has_gradients),
                      OPS_TEST(backward_is_linear_in_the_incoming_gradient),
