@@ -46,6 +46,7 @@ CASE(ops20, bmm,    kn_matmul(x[0], x[1], NULL), .in = {U(0, 1, 8192, 64, 256), 
 CASE(arrays, linear_512, kn_linear(x[0], x[1], x[2]), .in = {N(128, 512), N(512, 512), N(512)}, .both = true)
 CASE(arrays, linear_add_512, kn_linear_add(x[0], x[1], x[2], x[3], KN_ACT_NONE), .in = {N(128, 512), N(512, 512), N(512), N(128, 512)}, .both = true)
 CASE(arrays, linear_relu_512, kn_linear_act(x[0], x[1], x[2], KN_ACT_RELU), .in = {N(128, 512), N(512, 512), N(512)}, .both = true)
+CASE(arrays, linear_silu_512, kn_linear_act(x[0], x[1], x[2], KN_ACT_SILU), .in = {N(128, 512), N(512, 512), N(512)}, .both = true)
 CASE(arrays, matmul_shared,   kn_matmul(x[0], x[1], NULL), .in = {N(64, 32, 128), N(128, 64)}, .both = true)
 CASE(arrays, bmm_small,       kn_matmul(x[0], x[1], NULL), .in = {N(1000, 8, 8), N(1000, 8, 8)}, .both = true)
 CASE(arrays, bmm_3x3,         kn_matmul(x[0], x[1], NULL), .in = {N(10000, 3, 3), N(10000, 3, 3)}, .both = true)

@@ -195,6 +195,7 @@ CASES = {
     "bmm": torch.bmm,
     "linear_add_512": lambda x, w, b, r: F.linear(x, w, b) + r,
     "linear_relu_512": lambda x, w, b: F.relu(F.linear(x, w, b)),
+    "linear_silu_512": lambda x, w, b: F.silu(F.linear(x, w, b)),
     "matmul_shared": torch.matmul,
     "bmm_small": torch.bmm,
     "bmm_3x3": torch.bmm,

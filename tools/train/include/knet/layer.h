@@ -51,8 +51,8 @@ KN_API void kn_layer_destroy(kn_layer *root);
 KN_API kn_tensor *kn_layer_forward(kn_layer *layer, kn_tensor *x);
 
 /* --- layers with parameters --- */
-/* An activation, by its op: kn_relu, kn_tanh, kn_gelu, …, or one of your own. NULL without an error
- * is INVALID. */
+/* An activation, by its op: kn_relu, kn_tanh, kn_gelu, …, or one of your own. Those of kn_act
+ * (ops.h) run inside the layer's product or convolution. NULL without an error is INVALID. */
 typedef kn_tensor *(*kn_layer_act_fn)(kn_tensor *x);
 /* Options of kn_layer_linear and kn_layer_embedding; may be NULL. */
 typedef struct kn_layer_linear_options {
@@ -183,7 +183,8 @@ KN_API kn_layer *kn_layer_flatten(kn_layer *parent, const char *name); /* [B,…
 /* --- groups: layers that contain layers --- */
 /* Its layers one after the other, in the order of their creation. */
 KN_API kn_layer *kn_layer_sequential(kn_layer *parent, const char *name);
-/* x + body(x), where body is the sequence of the layers in it; He et al. 2016. */
+/* x + body(x), where body is the sequence of the layers in it; He et al. 2016. A linear layer
+ * without an activation, or attention, at its end adds x in its product. */
 KN_API kn_layer *kn_layer_residual(kn_layer *parent, const char *name);
 /* Adds an empty sequence "shortcut" to a residual layer, before its other layers; its result
  * replaces x in the sum. */
