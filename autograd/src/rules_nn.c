@@ -1,4 +1,6 @@
 /* Rules of products, convolution, pooling, softmax, losses and dropout. */
+#include <knet/op_act.h>
+
 #include "params.h"
 #include "rules.h"
 

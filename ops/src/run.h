@@ -2,6 +2,8 @@
 #ifndef KN_RUN_H
 #define KN_RUN_H
 
+#include <knet/op_act.h>
+
 #include "checked.h"
 #include "kernel.h"
 #include "thread.h"

@@ -1,6 +1,8 @@
-/* Products on a GPU: the fake one computes them as cublasLt's descriptions say, beside the host's.
+/* Products on a GPU, and what follows them: the fake one computes products as cublasLt's
+ * descriptions say, beside the host's.
  */
 #include <cublasLt.h>
+#include <knet/op_act.h>
 #include <string.h>
 
 #include "autograd_test.h"
@@ -201,6 +203,45 @@ static void sigm_and_tanh_are_differentiated_by_one_kernel(void **state) {
     }
 }
 
+static const char *const rows[KN_ACTS] = {
+    [KN_ACT_GELU] = "row_gelu", [KN_ACT_SILU] = "row_silu", [KN_ACT_GELU_TANH] = "row_gelu_tanh",
+    [KN_ACT_SIGM] = "row_sigm", [KN_ACT_TANH] = "row_tanh", [KN_ACT_HARDSWISH] = "row_hardswish"};
+
+/* One plan serves all. */
+static void activations_but_relu_are_a_kernel_after_the_product(void **state) {
+    (void)state;
+    KN_FRAME(.device = gpu);
+    kn_tensor *x = kn_ones(KN_SHAPE(3, 8)), *w = kn_ones(KN_SHAPE(21, 8));
+    kn_tensor *y = kn_linear(x, w, KN_NONE), *b = kn_ones(KN_SHAPE(kn_tensor_shape(w).dim[0]));
+    for (int act = KN_ACT_RELU; act < KN_ACTS; act++) {
+        const bool is_relu = act == KN_ACT_RELU;
+        fake_gpu_reset();
+        assert_non_null(kn_linear_add(x, w, b, y, (kn_act)act));
+        assert_int_equal(fake_gpu_count().n_products, 1);
+        assert_int_equal(fake_gpu_calls("cublasLtMatmulAlgoGetHeuristic"), act <= KN_ACT_GELU);
+        assert_int_equal(fake_gpu_epilogue(),
+                         is_relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS);
+        assert_int_equal(fake_gpu_kernels(""), !is_relu);
+        if (!is_relu) assert_int_equal(fake_gpu_kernels(rows[act]), 1);
+    }
+}
+
+/* Bias and residual are in the plan. */
+static void activations_but_relu_are_a_kernel_after_the_convolution(void **state) {
+    (void)state;
+    KN_FRAME(.device = gpu);
+    kn_tensor *x = kn_ones(KN_SHAPE(2, 3, 8, 8)), *w = kn_ones(KN_SHAPE(21, 3, 3, 3));
+    kn_tensor *b = kn_ones(KN_SHAPE(kn_tensor_shape(w).dim[0])), *r = kn_conv(x, w, KN_NONE, NULL);
+    for (int act = KN_ACT_RELU; act < KN_ACTS; act++) {
+        const bool is_relu = act == KN_ACT_RELU;
+        fake_gpu_reset();
+        assert_non_null(kn_conv_add(x, w, b, r, &(kn_conv_options){.act = (kn_act)act}));
+        assert_int_equal(fake_gpu_count().n_convolutions, 1);
+        assert_int_equal(fake_gpu_kernels(""), !is_relu);
+        if (!is_relu) assert_int_equal(fake_gpu_kernels(rows[act]), 1);
+    }
+}
+
 static void a_refused_sum_is_left_to_a_kernel(void **state) {
     (void)state;
     KN_FRAME(.device = gpu);
@@ -261,6 +302,8 @@ int main(void) {
                      TEST_WITH(without_the_weights_it_is_a_sum, begin, end),
                      TEST_WITH(with_relu_it_is_not_made_again, begin, end),
                      TEST_WITH(sigm_and_tanh_are_differentiated_by_one_kernel, begin, end),
+                     TEST_WITH(activations_but_relu_are_a_kernel_after_the_product, begin, end),
+                     TEST_WITH(activations_but_relu_are_a_kernel_after_the_convolution, begin, end),
                      TEST_WITH(a_refused_sum_is_left_to_a_kernel, begin, end),
                      TEST_WITH(sums_that_are_added_to_are_left_to_a_kernel, begin, end),
                      TEST_WITH(wrong_shapes_are_errors_that_show_them, begin, end));

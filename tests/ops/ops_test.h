@@ -3,7 +3,7 @@
 #ifndef KNET_OPS_TEST_H
 #define KNET_OPS_TEST_H
 
-#include <knet/op.h>
+#include <knet/op_act.h>
 
 #include "op_calls.h"
 #include "test.h"

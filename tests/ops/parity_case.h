@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <knet/op_act.h>
+
 #include "parity.h"
 #include "test.h"
 

@@ -298,47 +298,6 @@ static void a_stream_is_set_once(void **state) {
     kn_stream_destroy(gpu, other);
 }
 
-/* --- activations --- */
-
-static const char *const rows[KN_ACTS] = {
-    [KN_ACT_GELU] = "row_gelu", [KN_ACT_SILU] = "row_silu", [KN_ACT_GELU_TANH] = "row_gelu_tanh",
-    [KN_ACT_SIGM] = "row_sigm", [KN_ACT_TANH] = "row_tanh", [KN_ACT_HARDSWISH] = "row_hardswish"};
-
-/* One plan serves all. */
-static void activations_but_relu_are_a_kernel_after_the_product(void **state) {
-    (void)state;
-    KN_FRAME(.device = gpu);
-    kn_tensor *x = kn_ones(KN_SHAPE(3, 8)), *w = kn_ones(KN_SHAPE(new_size(), 8));
-    kn_tensor *y = kn_linear(x, w, KN_NONE), *b = kn_ones(KN_SHAPE(kn_tensor_shape(w).dim[0]));
-    for (int act = KN_ACT_RELU; act < KN_ACTS; act++) {
-        const bool is_relu = act == KN_ACT_RELU;
-        fake_gpu_reset();
-        assert_non_null(kn_linear_add(x, w, b, y, (kn_act)act));
-        assert_int_equal(fake_gpu_count().n_products, 1);
-        assert_int_equal(fake_gpu_calls("cublasLtMatmulAlgoGetHeuristic"), act <= KN_ACT_GELU);
-        assert_int_equal(fake_gpu_epilogue(),
-                         is_relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS);
-        assert_int_equal(fake_gpu_kernels(""), !is_relu);
-        if (!is_relu) assert_int_equal(fake_gpu_kernels(rows[act]), 1);
-    }
-}
-
-/* Bias and residual are in the plan. */
-static void activations_but_relu_are_a_kernel_after_the_convolution(void **state) {
-    (void)state;
-    KN_FRAME(.device = gpu);
-    kn_tensor *x = kn_ones(KN_SHAPE(2, 3, 8, 8)), *w = kn_ones(KN_SHAPE(new_size(), 3, 3, 3));
-    kn_tensor *b = kn_ones(KN_SHAPE(kn_tensor_shape(w).dim[0])), *r = kn_conv(x, w, KN_NONE, NULL);
-    for (int act = KN_ACT_RELU; act < KN_ACTS; act++) {
-        const bool is_relu = act == KN_ACT_RELU;
-        fake_gpu_reset();
-        assert_non_null(kn_conv_add(x, w, b, r, &(kn_conv_options){.act = (kn_act)act}));
-        assert_int_equal(fake_gpu_count().n_convolutions, 1);
-        assert_int_equal(fake_gpu_kernels(""), !is_relu);
-        if (!is_relu) assert_int_equal(fake_gpu_kernels(rows[act]), 1);
-    }
-}
-
 /* --- mixed precision --- */
 
 static void products_of_16_bits_sum_in_f32(void **state) {
@@ -612,8 +571,6 @@ int main(void) {
         CALLS_TEST(a_mode_that_cublaslt_refuses_becomes_strict),
         CALLS_TEST(each_mode_has_plans_of_its_own),
         CALLS_TEST(convolutions_in_bf16_are_those_in_tf32),
-        CALLS_TEST(activations_but_relu_are_a_kernel_after_the_product),
-        CALLS_TEST(activations_but_relu_are_a_kernel_after_the_convolution),
         CALLS_TEST(products_of_16_bits_sum_in_f32), CALLS_TEST(an_activation_of_16_bits_stays_one),
         CALLS_TEST(a_convolution_without_an_engine_of_16_bits_runs_in_f32),
         CALLS_TEST(a_convolution_without_an_engine_that_adds_its_bias_takes_a_kernel),

@@ -1,6 +1,7 @@
 /* The CUDA kernels against the host's, with no GPU: the module's own C files call the .cu files'
  * launchers, whose kernels run as fibers (emulate.h) on the host's memory. Products and
  * convolutions are libraries' and stay out. */
+#include <knet/op_act.h>
 #include <math.h>
 
 #include "cuda/base/module.h"

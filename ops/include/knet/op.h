@@ -517,20 +517,6 @@ typedef struct kn_op_needs {
 } kn_op_needs;
 extern KN_API const kn_op_needs kn_op_needs_table[KN_OP_COUNT];
 
-/* --- activations of products and convolutions --- */
-enum { KN_ACTS = KN_ACT_HARDSWISH + 1 };
-/* The op with the values of an activation; KN_ACT_NONE has none. */
-static inline kn_op kn_act_op(kn_act act) {
-    static const uint16_t ops[] = {KN_OP_COUNT,     KN_OP_relu, KN_OP_gelu, KN_OP_silu,
-                                   KN_OP_gelu_tanh, KN_OP_sigm, KN_OP_tanh, KN_OP_hardswish};
-    return (kn_op)ops[act];
-}
-/* Whether the gradient of an activation, or of none, reads its result alone: such a call is
- * recorded as it is. */
-static inline bool kn_act_keeps_result(kn_act act) {
-    return act == KN_ACT_NONE || kn_op_needs_table[kn_act_op(act)].first[0] == 1 << KN_NEED_OUT;
-}
-
 /* --- recording: autograd attaches itself when its library loads --- */
 typedef struct kn_recorder {
     /* A differentiable call finished; `tape` is the frame's. Copies the fields it needs; saves by

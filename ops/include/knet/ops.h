@@ -58,8 +58,7 @@ KN_API KN_MUST_CHECK kn_status kn_meshgrid(kn_tensor *out[], kn_tensor *const x[
 KN_API kn_tensor *kn_eye(int64_t rows, int64_t columns);
 /* index [N…], i64, i32 or u8 → [N…,n]: 1 at the index, else 0; all zeros for one out of range. */
 KN_API kn_tensor *kn_one_hot(kn_tensor *index, int64_t n);
-/* kn_uniform: random numbers, uniform in [lo, hi); kn_normal: random numbers, normally
- * distributed. */
+/* kn_uniform: uniform random numbers in [lo, hi); kn_normal: normally distributed ones. */
 KN_API kn_tensor *kn_uniform(kn_shape shape, double lo, double hi, kn_rng *rng);
 KN_API kn_tensor *kn_normal(kn_shape shape, double mean, double stddev, kn_rng *rng);
 /* 1 with probability p, else 0; p in 0 … 1, exact to 2^-32. */
@@ -283,8 +282,7 @@ KN_API kn_tensor *kn_block_diag(kn_tensor *const x[], int n_x);
 /* x [...,N,N] → [...]: the sums of the diagonals. */
 KN_API kn_tensor *kn_trace(kn_tensor *x);
 
-/* Activations that products and convolutions apply in the same call, with the values of the ops of
- * these names. NONE: the result as it is. */
+/* Activations that products and convolutions apply in the same call, by the ops of these names. */
 typedef enum kn_act {
     KN_ACT_NONE = 0,
     KN_ACT_RELU,
@@ -298,9 +296,8 @@ typedef enum kn_act {
 /* x·wᵀ + b: x [...,I], w [O,I], b [O] or KN_NONE → [...,O] */
 KN_API kn_tensor *kn_linear(kn_tensor *x, kn_tensor *w, kn_tensor *b);
 /* The activation of kn_linear(x, w, b), in one pass: on the host while the product's tile is in the
- * cache; on CUDA relu in cublasLt's epilogue, the others by a kernel over the result. Recorded,
- * relu, sigm and tanh keep the result alone; the others run as ops of their own, since their
- * gradients read what came before. INVALID for an act that is not a kn_act. */
+ * cache; on CUDA relu in cublasLt's epilogue, others by a kernel over the result. Recorded, relu,
+ * sigm and tanh keep the result alone; others, whose gradients read more, run as ops apart. */
 KN_API kn_tensor *kn_linear_act(kn_tensor *x, kn_tensor *w, kn_tensor *b, kn_act act);
 /* act(kn_linear(x, w, b) + residual), the residual like the result or KN_NONE, in the same way: on
  * CUDA cublasLt adds it to the product. bf16 sums may be rounded before it on the host. */
@@ -323,14 +320,13 @@ typedef struct kn_conv_options {
  * defaults. frame.h tells of Winograd's transforms on the host. */
 KN_API kn_tensor *kn_conv(kn_tensor *x, kn_tensor *w, kn_tensor *b, const kn_conv_options *options);
 /* act(kn_conv(x, w, b) + residual), the residual like the result or KN_NONE: sum and activation run
- * over each piece of the result while it is in the cache. On CUDA the bias, the sum and relu run in
- * one kernel, or in cuDNN's; other activations are a kernel after it. Recorded as kn_linear_act. */
+ * over each piece of the result while it is in the cache; on CUDA bias, sum and relu in one kernel,
+ * other activations in the next. Recorded as kn_linear_act. */
 KN_API kn_tensor *kn_conv_add(kn_tensor *x, kn_tensor *w, kn_tensor *b, kn_tensor *residual,
                               const kn_conv_options *options);
 /* Transposed: x [B,O,…], w [O,C/groups,window…], b [C] or KN_NONE → [B,C,…], each spatial size
  * (S - 1)·stride - 2·padding - padding_extra + dilation·(W-1) + 1. PyTorch's output_padding n is
- * padding_extra -n; elements at the end that no window reaches are b. 16-bit sums are rounded
- * before b. */
+ * padding_extra -n; elements that no window reaches are b. 16-bit sums are rounded before b. */
 KN_API kn_tensor *kn_deconv(kn_tensor *x, kn_tensor *w, kn_tensor *b, const kn_conv_options *conv);
 /* Options of kn_maxpool and kn_avgpool. */
 typedef struct kn_pooling_options {
@@ -440,8 +436,7 @@ KN_API kn_tensor *kn_flatten(kn_tensor *x);                 /* [B,…] → [B,re
 KN_API kn_tensor *kn_slice(kn_tensor *x, kn_shape start, kn_shape stop);
 /* The result's dimension i is x's dimension axes[i]; KN_ALL reverses them. */
 KN_API kn_tensor *kn_transpose(kn_tensor *x, kn_shape axes);
-/* kn_swap_axes: axes a and b of x change places; kn_move_axis: axis `from` moves to place `to`
- * among the others. */
+/* kn_swap_axes: axes a and b of x change places; kn_move_axis: axis `from` moves to place `to`. */
 KN_API kn_tensor *kn_swap_axes(kn_tensor *x, int a, int b);
 KN_API kn_tensor *kn_move_axis(kn_tensor *x, int from, int to);
 /* A copy of x's elements, which shares nothing with x. */

@@ -1,4 +1,6 @@
 /* Pointwise ops: finds out which operands are read and how they are broadcast, and launches. */
+#include <knet/op_act.h>
+
 #include "cuda/base/module.h"
 #include "kron.h"
 

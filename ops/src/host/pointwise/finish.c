@@ -1,5 +1,7 @@
 #include "host/pointwise/finish.h"
 
+#include <knet/op_act.h>
+
 #include "host/base/loops.h"
 #include "host/pointwise/rows.h"
 
