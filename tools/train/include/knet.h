@@ -1,6 +1,6 @@
 /* Everything for programs. By themselves are <knet/observer.h>, <knet/device_driver.h> and
- * <knet/sim.h>, for profilers and devices, and <knet/op.h>, <knet/op_watch.h> and <knet/rule.h>,
- * for new ops. */
+ * <knet/sim.h>, for profilers and devices, and <knet/op.h>, <knet/op_act.h>, <knet/op_watch.h> and
+ * <knet/rule.h>, for new ops. */
 #ifndef KNET_H
 #define KNET_H
 
