@@ -196,7 +196,7 @@ static kn_status act_back(kn__back *b, kn_act act, int axis, bool *bias) {
     kn_tensor *y = kn__saved_out(b, 0);
     bool is_real = KN_CLASS_REAL >> b->g->dtype & 1; /* the op that makes both takes no 16 bits */
     bool both = act == KN_ACT_RELU && *bias && !b->pass->again && b->g->n && is_real;
-    kn_scope scope = kn__derivative_begin(kn_act_op(act), 0);
+    kn_scope scope = kn__derivative_begin((int)kn_act_op(act), 0);
     kn_tensor *g = both ? relu_bias_back(b, y, axis) : act_over(b, act, y);
     kn_scope_end(&scope);
     if (!g) return kn_check();
