@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "params.h"
+#include "rules.h"
 #include "tape.h"
 #include "uniform.h"
 
@@ -178,13 +179,15 @@ static kn_tensor *fail_changed(kn__node *n, const kn__saved *saved) {
 }
 
 /* (x - mean)·(rstd·weight) + bias, as the host's kernel computes it, but in one pass with what
- * reads it. in[]: x, mean, rstd, weight, bias. */
+ * reads it. in[]: x, mean, rstd, weight, bias. All but x are f32 where it has 16 bits. */
 static kn_tensor *normed_by_rows(const kn_attr_normalize *a, kn_tensor *in[]) {
     kn_shape x = kn_tensor_shape(in[0]), each = {.n_dims = x.n_dims - 1};
     for (int d = 0; d < each.n_dims; d++) each.dim[d] = !d || a->inner == 1 ? x.dim[d + 1] : 1;
     kn_tensor *scale = in[3] == KN_NONE ? in[2] : kn_mul(in[2], in[3]);
-    kn_tensor *y = kn_mul(kn_sub(in[0], kn_reshape(in[1], each)), kn_reshape(scale, each));
-    return in[4] == KN_NONE ? y : kn_add(y, kn_reshape(in[4], each));
+    kn_tensor *wide = kn__wide(in[0]);
+    kn_tensor *y = kn_mul(kn_sub(wide, kn_reshape(in[1], each)), kn_reshape(scale, each));
+    if (in[4] != KN_NONE) y = kn_add(y, kn_reshape(in[4], each));
+    return wide == in[0] ? y : kn_cast(y, kn_tensor_dtype(in[0]));
 }
 
 /* Kernels of GPUs contract its product and sum, which rows don't. */

@@ -11,8 +11,14 @@ typedef struct norm {
     bool centred;
 } norm;
 
-static kn_status deliver(kn__back *b, int i, kn_tensor *d) {
+/* d with the shape and dtype of what it is the gradient of. */
+static kn_tensor *fitted(const kn__back *b, int i, kn_tensor *d) {
     if (d && !kn__back_fits(b, i, d)) d = kn_reshape(d, kn__back_shape(b, i));
+    return d && kn_tensor_dtype(d) != kn__back_dtype(b, i) ? kn_cast(d, kn__back_dtype(b, i)) : d;
+}
+
+static kn_status deliver(kn__back *b, int i, kn_tensor *d) {
+    d = fitted(b, i, d);
     return d ? kn__back_deliver(b, i, d) : kn_check();
 }
 
@@ -58,10 +64,10 @@ static kn_status from_ops(kn__back *b, const norm *n) {
     const kn_attr_normalize *a = kn__back_attr(b);
     const kn_shape shape = KN_SHAPE(a->outer, a->groups, a->channels, a->inner),
                    rows = KN_SHAPE(0, 3);
-    kn_tensor *g = kn_reshape(b->g, shape), *weight = kn__saved_in(b, n->weight);
+    kn_tensor *g = kn_reshape(kn__wide(b->g), shape), *weight = kn__saved_in(b, n->weight);
     if (wants(b, n->bias)) KN_TRY(deliver(b, n->bias, kn_sum(g, rows, false)));
     if (!wants(b, 0) && !wants(b, n->weight)) return kn_check();
-    kn_tensor *rstd, *x = kn_reshape(kn__saved_in(b, 0), shape);
+    kn_tensor *rstd, *x = kn_reshape(kn__wide(kn__saved_in(b, 0)), shape);
     kn_tensor *x_hat = normalized(&rstd, x, n, a->eps);
     if (wants(b, n->weight)) KN_TRY(deliver(b, n->weight, kn_sum(kn_mul(g, x_hat), rows, false)));
     if (!wants(b, 0)) return kn_check();
@@ -99,28 +105,24 @@ static kn_tensor *weight_gradient(kn__back *b, kn_tensor *rstd) {
 kn_tensor *kn__rule_batchnorm_eval(kn__back *b, int i) {
     const kn_attr_normalize *a = kn__back_attr(b);
     const kn_shape shape = KN_SHAPE(a->outer, a->channels, a->inner), row = KN_SHAPE(-1, 1);
-    kn_tensor *g = kn_reshape(b->g, shape), *weight = kn__saved_in(b, 3), *d;
-    if (i == 4) {
-        d = kn_sum(g, KN_SHAPE(0, 2), false);
-        return d ? kn_reshape(d, kn__back_shape(b, i)) : NULL;
-    }
+    kn_tensor *g = kn_reshape(kn__wide(b->g), shape), *weight = kn__saved_in(b, 3), *d;
+    if (i == 4) return fitted(b, i, kn_sum(g, KN_SHAPE(0, 2), false));
     kn_tensor *rstd = kn_rsqrt(kn_affine(kn_reshape(kn__saved_in(b, 2), row), 1, a->eps));
     if (i == 3 && !b->pass->again && kn_tensor_numel(b->g)) {
-        d = weight_gradient(b, rstd);
-        return d ? kn_reshape(d, kn__back_shape(b, i)) : NULL;
+        return fitted(b, i, weight_gradient(b, rstd));
     }
     kn_tensor *s = weight == KN_NONE || i == 3 ? rstd : kn_mul(rstd, kn_reshape(weight, row));
     if (i <= 1) {
         d = kn_mul(g, s);
         if (i == 1) d = kn_neg(kn_sum(d, KN_SHAPE(0, 2), false));
     } else {
-        kn_tensor *x = kn_reshape(kn__saved_in(b, 0), shape);
+        kn_tensor *x = kn_reshape(kn__wide(kn__saved_in(b, 0)), shape);
         kn_tensor *centred = kn_sub(x, kn_reshape(kn__saved_in(b, 1), row));
         d = kn_mul(kn_sum(kn_mul(g, centred), KN_SHAPE(0, 2), false), kn_reshape(s, KN_SHAPE(-1)));
         kn_tensor *square = i == 2 ? kn_square(kn_reshape(rstd, KN_SHAPE(-1))) : NULL;
         if (i == 2) d = kn_affine(kn_mul(d, square), -0.5, 0);
     }
-    return d ? kn_reshape(d, kn__back_shape(b, i)) : NULL;
+    return fitted(b, i, d);
 }
 
 kn_status kn__rule_rownorm(kn__back *b) {

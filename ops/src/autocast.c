@@ -10,10 +10,13 @@ static unsigned class_of(const kn_op_info *info, int i) {
     return info->in[i < info->n_in ? i : info->n_in - 1];
 }
 
-/* Whether input i is one of those that share the call's dtype. */
+/* Whether input i is one of those that share the call's dtype, or has 16 bits where it never does.
+ */
 static bool is_shared(const kn_op_call *call, int i) {
     const kn_tensor *t = call->in[i];
-    return kn__is_whole(t) && (class_of(&kn_op_table[call->op], i) & KN_CLASS_SAME);
+    unsigned class = class_of(&kn_op_table[call->op], i);
+    if (!kn__is_whole(t)) return false;
+    return class & KN_CLASS_SAME || (class & KN_CLASS_COMPUTED && kn__is_half(t->dtype));
 }
 
 /* The dtype that the inputs which share one get; 0: they are left alone. */

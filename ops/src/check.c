@@ -154,8 +154,9 @@ static bool unfit(const kn_op_call *call, int i, int first) {
 static bool will_be_cast(const kn_op_call *call, unsigned mask, const kn_tensor *t) {
     const unsigned narrow = KN_DTYPE_BIT_(KN_F32) | KN_DTYPE_BIT_(KN_F16) | KN_DTYPE_BIT_(KN_BF16);
     const kn__frame *frame = kn__ops_self ? kn__ops_self->frame : NULL;
-    return frame && frame->autocast && !call->given && (mask & KN_CLASS_SAME) &&
-           (mask >> KN_F32 & 1) && (narrow >> t->dtype & 1) && (narrow >> call->dtype & 1);
+    bool is_float = mask & (KN_CLASS_SAME | KN_CLASS_COMPUTED);
+    return frame && frame->autocast && !call->given && is_float && (mask >> KN_F32 & 1) &&
+           (narrow >> t->dtype & 1) && (narrow >> call->dtype & 1);
 }
 
 bool kn__check_inputs(kn_op_call *call) {
@@ -173,8 +174,10 @@ bool kn__check_inputs(kn_op_call *call) {
             call->dtype = t->dtype;
             first = i;
         }
-        bool fits = t->storage->device == device && (mask >> t->dtype & 1) &&
-                    (!(mask & KN_CLASS_SAME) || t->dtype == call->dtype);
+        unsigned wanted = mask & KN_CLASS_SAME       ? call->dtype
+                          : mask & KN_CLASS_COMPUTED ? kn__computed(call->dtype)
+                                                     : t->dtype;
+        bool fits = t->storage->device == device && (mask >> t->dtype & 1) && t->dtype == wanted;
         if (!fits && t->storage->device == device) fits = will_be_cast(call, mask, t);
         if (!fits) return unfit(call, i, first < 0 ? 0 : first);
     }

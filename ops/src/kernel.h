@@ -229,6 +229,10 @@ KN_API kn_status kn__widened(kn_op_call *call, kn_kernel_fn kernel);
 /* The sum of linear_weight_bias, by a device's kernel of sums. */
 KN_API kn_status kn__linear_bias_back(const kn_op_call *call, kn_kernel_fn reduce);
 static inline bool kn__is_half(unsigned dtype) { return dtype == KN_F16 || dtype == KN_BF16; }
+/* What COMPUTED inputs and results of a call of this dtype have. */
+static inline uint8_t kn__computed(unsigned dtype) {
+    return (uint8_t)(kn__is_half(dtype) ? KN_F32 : dtype);
+}
 
 /* What truncated_normal's kernels get. */
 KN_API kn__truncated kn__truncated_of(const kn_attr_truncated *attr);

@@ -105,7 +105,7 @@ bool kn__infer_rownorm_back(kn_op_call *call) {
     return back(call, a->outer * a->groups);
 }
 
-/* --- 16-bit floats: storage alone; between a cast to f32 and one back --- */
+/* --- 16-bit floats: x's storage alone; all else is f32 --- */
 
 /* Whether input i is of f32 or, where it may be, of x's 16 bits; what can't be read fails later. */
 static bool is_wide_or(const kn_op_call *call, int i, int like) {
@@ -130,6 +130,11 @@ static kn_tensor *widened(kn_tensor *t) {
     return t && t != KN_NONE && kn__is_half(t->dtype) ? kn_cast(t, KN_F32) : t;
 }
 
+/* in, with the weights behind x in f32. */
+static void widen_rest(kn_tensor *wide[], kn_tensor *const in[], int n_in) {
+    for (int i = 0; i < n_in; i++) wide[i] = i ? widened(in[i]) : in[i];
+}
+
 static kn_tensor *narrowed(kn_tensor *y, const kn_tensor *like) {
     return y ? kn_cast(y, (kn_dtype)like->dtype) : NULL;
 }
@@ -142,12 +147,12 @@ static kn_tensor *normalized(kn_op op, kn_tensor *const in[], int n_in, double e
                              int64_t by) {
     kn_attr_normalize attr = {.eps = eps};
     kn_op_call call;
+    kn_tensor *wide[3] = {NULL};
     if (!kn__check_readable(op, in, 1)) return NULL;
     if (kn__is_half(in[0]->dtype)) {
-        kn_tensor *wide[3] = {NULL};
         if (!half_inputs_fit(op, in, n_in, 0)) return NULL;
-        for (int i = 0; i < n_in; i++) wide[i] = widened(in[i]);
-        return narrowed(normalized(op, wide, n_in, eps, set, by), in[0]);
+        widen_rest(wide, in, n_in);
+        in = wide;
     }
     kn_op_call_init(&call, op, &attr, in, n_in);
     if (!kn__check_inputs(&call)) return NULL;
@@ -221,7 +226,7 @@ static bool are_of_x(const kn_op_call *call) {
     const kn_tensor *x = call->in[0];
     for (int i = 1; i < 3; i++) {
         const kn_tensor *t = call->in[i];
-        if (t == KN_NONE || t->dtype == x->dtype) continue;
+        if (t == KN_NONE || t->dtype == kn__computed(x->dtype)) continue;
         return kn_op_call_fail(call, KN_ERR_DTYPE, "x is %s, %s is %s; see kn_cast",
                                kn_dtype_name((kn_dtype)x->dtype), kn_op_table[call->op].in_name[i],
                                kn_dtype_name((kn_dtype)t->dtype));
@@ -283,7 +288,7 @@ kn_tensor *kn_batchnorm(kn_tensor *x, kn_tensor *running_mean, kn_tensor *runnin
                         kn_tensor *weight, kn_tensor *bias, const kn_batchnorm_options *options) {
     static const kn_batchnorm_options defaults = {.training = 0};
     kn_batchnorm_options given = options ? *options : defaults, *o = &given;
-    kn_tensor *const in[] = {x, running_mean, running_var, weight, bias};
+    kn_tensor *in[] = {x, running_mean, running_var, weight, bias};
     kn_attr_normalize attr;
     kn_op_call call;
     if (!kn__check_readable(KN_OP_batchnorm, in, 1)) return NULL;
@@ -292,9 +297,7 @@ kn_tensor *kn_batchnorm(kn_tensor *x, kn_tensor *running_mean, kn_tensor *runnin
         return NULL;
     if (kn__is_half(x->dtype)) {
         if (!half_inputs_fit(KN_OP_batchnorm, in, 5, 2)) return NULL;
-        kn_tensor *y = kn_batchnorm(widened(x), running_mean, running_var, widened(weight),
-                                    widened(bias), options);
-        return narrowed(y, x);
+        widen_rest(in, in, 5);
     }
     kn_op_call_init(&call, KN_OP_batchnorm, &attr, in, 5);
     if (!kn__check_inputs(&call) || !batch_attr(&attr, &call, o)) return NULL;

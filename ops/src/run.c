@@ -118,6 +118,7 @@ static inline bool fits_given(const kn_op_call *call, int r, int64_t n, unsigned
 
 static inline uint8_t dtype_of(const kn_op_call *call, int r) {
     uint8_t own = kn_op_table[call->op].out[r];
+    if (own == KN_OUT_COMPUTED) return kn__computed(call->dtype);
     return own == KN_OUT_T ? call->dtype : own;
 }
 

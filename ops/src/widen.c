@@ -78,7 +78,8 @@ kn_status kn__widened(kn_op_call *call, kn_kernel_fn kernel) {
     kn_tensor in[KN_IN_NAMED], *list[KN_IN_NAMED], out[KN_OUT_MAX];
     KN_ASSERT(call->n_in <= KN_IN_NAMED);
     void *data = NULL;
-    KN_TRY(kn__work(&data, call, space_wanted(call)));
+    size_t bytes = space_wanted(call);
+    KN_TRY(kn__work(&data, call, bytes ? bytes : 1)); /* no tensor has NULL for its data */
     space s = {.data = data};
     kn_op_call wide = *call;
     wide.dtype = KN_F32;

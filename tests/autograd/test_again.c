@@ -117,6 +117,14 @@ static kn_tensor *column_net(net *m, kn_tensor *x) {
     return kn_keep(linear(y, m->few));
 }
 
+/* Of a norm that reads and writes 16 bits. */
+static kn_tensor *half_net(net *m, kn_tensor *x) {
+    KN_FRAME();
+    kn_tensor *y = kn_cast(linear(x, m->w[0]), KN_BF16);
+    y = kn_batchnorm(y, KN_NONE, KN_NONE, m->scale, m->shift, &training);
+    return kn_keep(linear(kn_cast(y, KN_F32), m->w[1]));
+}
+
 /* --- with and without --- */
 
 static kn_tensor *values(void) {
@@ -201,6 +209,7 @@ static void norms_are_made_again(void **state) {
     compare(rmsnorm_net, 2, 1);
     compare(groupnorm_net, 2, 1);
     compare(column_net, 2, 2);
+    compare(half_net, 2, 2);
 }
 
 static void dropout_is_made_again_with_the_same_numbers(void **state) {

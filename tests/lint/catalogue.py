@@ -188,7 +188,8 @@ def readable(formula):
 
 
 def classes(op):
-    return ", ".join(re.sub(r"(\w+)\((.*)\)", r"\2 \1", i).replace(" MAYBE", " (or none)") for i in op.inputs) or "none"
+    texts = [re.sub(r" MAYBE_(\w+)", r" \1 (or none)", re.sub(r"(\w+)\((.*)\)", r"\2 \1", i)) for i in op.inputs]
+    return ", ".join(texts).replace(" MAYBE", " (or none)") or "none"
 
 
 def cells(op, docs, table, host, cuda, compared):
@@ -212,7 +213,8 @@ HEAD = """# Catalogue of ops
 A page made by `tests/lint/catalogue.py` from the op table (`ops.def`), the headers and the tables of the tests.
 
 Formulas: x, y, a, b and t are tensors, p and q, or P and Q, are numbers; Φ is the integral of the normal distribution's density.
-Classes of dtypes: REAL f32 f64; FLOAT also f16 bf16; NUMERIC also i64 i32 u8; ANY also bool; INDEX i64 i32 u8; STATE f64. Names
+Classes of dtypes: REAL f32 f64; FLOAT also f16 bf16; NUMERIC also i64 i32 u8; ANY also bool; INDEX i64 i32 u8; STATE f64;
+COMPUTED: the dtype of the others, or f32 where that has 16 bits. Names
 follow the inputs. Orders: of the gradients that there are; *first*: the gradient can't be differentiated again, which is an
 UNSUPPORTED error; *zero*: the gradient is zero; *none*: no gradient. First orders are compared with central differences in
 f64, and second ones where they exist; of `to`, a copy, neither. Source: below `ops/src/`. Tolerance between the host and CUDA:

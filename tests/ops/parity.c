@@ -86,7 +86,8 @@ static double value_at(uint64_t seed, const parity_case *c, const parity_operand
     double unit = (double)(int64_t)(r >> 11) * 0x1p-53;
     switch (o->fill) {
         case FILL_UNIFORM:
-            return 2 * unit - 1;
+        case FILL_LARGE:
+            return (o->fill == FILL_LARGE ? 65000 : 1) * (2 * unit - 1);
         case FILL_POSITIVE:
             return 0.25 + 1.75 * unit;
         case FILL_UNIT:
@@ -120,9 +121,8 @@ static double value_at(uint64_t seed, const parity_case *c, const parity_operand
         case FILL_STATE:
             return i == 0 ? 1234567 : 40;
         case FILL_HYPER:
-            return hyper[i % 4];
         case FILL_HYPER_INF:
-            return i % 4 == 2 ? INFINITY : hyper[i % 4];
+            return i % 4 == 2 && o->fill == FILL_HYPER_INF ? INFINITY : hyper[i % 4];
         case FILL_ABSENT:
         case FILL_GUARD:
         case FILL_ZERO:

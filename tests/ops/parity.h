@@ -29,6 +29,7 @@ typedef enum parity_fill {
     FILL_WIDE,       /* up to 1e10 in size, NaN and infinities too: for casts and overflows */
     FILL_RISING, /* lines of the last axis in order, equal neighbours among them; floats end with
                   * an infinity and a NaN */
+    FILL_LARGE,  /* up to 65000 in size, near the largest f16 */
     FILL_OFFSET, /* a million and up to two: the maximum is far larger than the differences */
     FILL_ZERO,
     FILL_DEFINITE, /* matrices: symmetric, positive definite, well conditioned */

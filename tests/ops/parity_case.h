@@ -33,8 +33,9 @@
 
 /* Adds a case of op, named after it and its number. */
 parity_case *parity_add(kn_op op, parity_compare compare);
-/* The case that was added last. */
+/* The case that was added last, and how many there are. */
 parity_case *parity_last(void);
+int parity_count(void);
 /* The last n cases again, in f16 and in bf16. */
 void parity_halves_of(int n);
 /* Calls body(shape) for shapes of pointwise ops. */

@@ -21,6 +21,7 @@ parity_case *parity_add(kn_op op, parity_compare compare) {
 }
 
 parity_case *parity_last(void) { return &table->cases[table->n - 1]; }
+int parity_count(void) { return table->n; }
 
 void parity_each_shape(void (*body)(kn_op op, parity_operand shape), kn_op op) {
     body(op, SCALAR(UNIFORM));
@@ -31,16 +32,22 @@ void parity_each_shape(void (*body)(kn_op op, parity_operand shape), kn_op op) {
     body(op, OPERAND(UNIFORM, 2, 1, 1031, 17));
 }
 
+/* COMPUTED operands stay f32 beside those of 16 bits. */
+static void set_half(parity_operand *o, bool computed, kn_dtype half) {
+    if (!o->dtype) o->dtype = computed ? KN_F32 : half;
+}
+
 void parity_halves_of(int n) {
     for (int i = table->n - n, end = table->n; i < end; i++)
         for (int half = KN_F16; half <= KN_BF16; half++) {
             parity_case *c = parity_add(table->cases[i].op, table->cases[i].compare), named = *c;
             *c = table->cases[i]; /* where it is now */
             memcpy(c->name, named.name, sizeof c->name);
+            const kn_op_info *info = &kn_op_table[c->op];
             for (int k = 0; k < PARITY_OPERANDS; k++)
-                if (!c->in[k].dtype) c->in[k].dtype = (kn_dtype)half;
+                set_half(&c->in[k], info->in[k] & KN_CLASS_COMPUTED, (kn_dtype)half);
             for (int r = 0; r < PARITY_RESULTS; r++)
-                if (!c->out[r].dtype) c->out[r].dtype = (kn_dtype)half;
+                set_half(&c->out[r], info->out[r] == KN_OUT_COMPUTED, (kn_dtype)half);
         }
 }
 

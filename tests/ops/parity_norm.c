@@ -3,7 +3,19 @@
 
 static parity_operand guard(parity_operand o) { return like(o, FILL_GUARD); }
 
-enum { WEIGHT = 1, BIAS = 2, RUNNING = 4, STATISTICS = 8, NO_RESULT = 16 };
+enum {
+    WEIGHT = 1,
+    BIAS = 2,
+    RUNNING = 4,
+    STATISTICS = 8,
+    NO_RESULT = 16,
+    SPECIAL = 32,
+    LARGE = 64
+};
+
+static parity_operand filled(parity_operand x, int has) {
+    return like(x, has & SPECIAL ? FILL_SPECIAL : has & LARGE ? FILL_LARGE : FILL_UNIFORM);
+}
 
 static kn_attr_normalize attr_of(int64_t outer, int64_t groups, int64_t channels, int64_t inner) {
     return (kn_attr_normalize){1e-3, 0.3, outer, groups, channels, inner, NULL, 0};
@@ -22,7 +34,7 @@ static void set_back(parity_case *c, parity_operand x, parity_operand channels,
 /* x [outer, channels, inner] */
 static void batch_of(int64_t outer, int64_t channels, int64_t inner, int has) {
     kn_attr_normalize attr = attr_of(outer, 1, channels, inner);
-    parity_operand x = U(outer, channels, inner), row = U(channels);
+    parity_operand x = filled(U(outer, channels, inner), has), row = U(channels);
     parity_case *c = parity_add(KN_OP_batchnorm, COMPARE_CLOSE);
     c->n_in = 5, c->in[0] = x;
     if (has & RUNNING) c->in[1] = row, c->in[2] = like(row, FILL_POSITIVE);
@@ -48,7 +60,7 @@ static void batch_of(int64_t outer, int64_t channels, int64_t inner, int has) {
 }
 
 static void rows_of(kn_op op, kn_attr_normalize attr, int has) {
-    parity_operand x = U(attr.outer, attr.groups, attr.channels, attr.inner);
+    parity_operand x = filled(U(attr.outer, attr.groups, attr.channels, attr.inner), has);
     parity_operand channels = U(attr.groups * attr.channels), rows = U(attr.outer * attr.groups);
     bool centred = op != KN_OP_rmsnorm;
     parity_case *c = parity_add(op, COMPARE_CLOSE);
@@ -72,8 +84,14 @@ static void layer_of(int64_t rows, int64_t n, int has) {
     rows_of(KN_OP_rmsnorm, attr_of(rows, 1, n, 1), has);
 }
 
+static void no_rows_of(kn_op op, parity_operand statistics, kn_attr_normalize attr) {
+    parity_case *c = parity_add(op, COMPARE_EXACT); /* zeros */
+    set_back(c, U(0, 1, 6, 1), U(6), statistics, WEIGHT, 7);
+    set_attr(c, &attr, sizeof attr);
+}
+
 void parity_norm_cases(void) {
-    const int all = WEIGHT | BIAS | RUNNING | STATISTICS;
+    const int all = WEIGHT | BIAS | RUNNING | STATISTICS, before = parity_count();
     batch_of(4, 6, 64, all);
     batch_of(3, 5, 49, all);
     batch_of(2, 17, 1031, all);
@@ -99,7 +117,18 @@ void parity_norm_cases(void) {
     rows_of(KN_OP_groupnorm, attr_of(5, 7, 1, 130), all);
     rows_of(KN_OP_groupnorm, attr_of(6, 3, 5, 1), all);
     rows_of(KN_OP_groupnorm, attr_of(2, 1, 3, 700), BIAS);
-    parity_case *c = parity_add(KN_OP_rownorm_back, COMPARE_EXACT); /* no rows: zeros */
-    set_back(c, U(0, 1, 6, 1), U(6), U(0), WEIGHT, 7);
-    ATTR(c, kn_attr_normalize, 1e-3, 0, 0, 1, 6, 1, NULL, 0);
+    no_rows_of(KN_OP_rownorm_back, U(0), attr_of(0, 1, 6, 1));
+    no_rows_of(KN_OP_batchnorm_back, U(6), attr_of(0, 1, 6, 1));
+    layer_of(6, 136, all); /* of 16 bits: packs of 8 */
+    layer_of(3, 2048, all);
+    layer_of(5, 255, all);
+    for (int fill = SPECIAL; fill <= LARGE; fill *= 2) {
+        batch_of(4, 12, 40, all | fill);
+        batch_of(50, 20, 1, all | fill);
+        layer_of(40, 7, all | fill);
+        layer_of(9, 256, all | fill);
+        layer_of(2, 9000, all | fill);
+        rows_of(KN_OP_groupnorm, attr_of(4, 3, 2, 25), all | fill);
+    }
+    parity_halves_of(parity_count() - before);
 }

@@ -285,6 +285,59 @@ static void activations_in_place_equal_the_ops(void **state) {
     }
 }
 
+static kn_tensor *wave(double rate, kn_shape shape, kn_dtype dtype) {
+    int64_t n = 1;
+    for (int d = 0; d < shape.n_dims; d++) n *= shape.dim[d];
+    return kn_reshape(kn_cast(kn_sin(kn_linspace(1, rate * (double)n, n)), dtype), shape);
+}
+
+enum { HALF_ROWS = 4, HALF_CHANNELS = 3, HALF_INNER = 5 };
+
+/* The op with results like x, and two of one number a channel or a row; x and g of `dtype`. */
+static void run_norm(kn_tensor *out[3], kn_op op, kn_dtype half, kn_dtype dtype, bool rows) {
+    bool back = op == KN_OP_batchnorm_back || op == KN_OP_rownorm_back;
+    kn_shape shape = KN_SHAPE(HALF_ROWS, HALF_CHANNELS, HALF_INNER);
+    int64_t n = rows ? HALF_CHANNELS * HALF_INNER : HALF_CHANNELS, n_stats = rows ? HALF_ROWS : n;
+    kn_attr_normalize attr = {1e-3, 0.3, HALF_ROWS, 1, n, rows ? 1 : HALF_INNER, NULL, 0};
+    kn_tensor *x = kn_cast(wave(0.7, shape, half), dtype),
+              *g = kn_cast(wave(1.3, shape, half), dtype);
+    kn_tensor *w = wave(0.4, KN_SHAPE(n), KN_F32), *mean = wave(0.3, KN_SHAPE(n_stats), KN_F32);
+    kn_tensor *var = kn_affine(mean, 0.5, 1), *five[] = {x, mean, var, w, w}, *three[] = {x, w, w};
+    kn_tensor *backs[] = {g, x, w, mean, var};
+    kn_op_call call;
+    int no_guard = 0, n_in = op == KN_OP_layernorm ? 3 : 5;
+    kn_op_call_init(&call, op, &attr, back ? backs : n_in == 3 ? three : five, n_in);
+    memset(call.out, 0, sizeof call.out);
+    call.want = call.given = op == KN_OP_batchnorm_eval ? 1 : 7;
+    call.out[0] = kn_tensor_new(kn_device_host(), dtype, shape);
+    for (int r = 1; r < 3 && call.want > 1; r++)
+        call.out[r] = kn_zeros(KN_SHAPE(back || !rows ? n : n_stats));
+    call.device = kn_device_host();
+    assert_ok(run_emulated(&no_guard, &call));
+    memcpy(out, call.out, 3 * sizeof *out);
+}
+
+static bool same_bits(kn_tensor *a, kn_tensor *b) {
+    size_t bytes = a ? (size_t)kn_tensor_numel(a) * kn_dtype_bytes(kn_tensor_dtype(a)) : 0;
+    return !bytes || memcmp(kn_data(a), kn_data(b), bytes) == 0;
+}
+
+static void norms_of_16_bits_are_those_of_f32_rounded_once(void **state) {
+    (void)state;
+    static const kn_op ops[] = {KN_OP_batchnorm, KN_OP_batchnorm_eval, KN_OP_batchnorm_back,
+                                KN_OP_layernorm, KN_OP_rownorm_back};
+    for (int half = KN_F16; half <= KN_BF16; half++) {
+        for (int k = 0; k < 5; k++) {
+            KN_FRAME();
+            kn_tensor *got[3], *want[3];
+            run_norm(got, ops[k], (kn_dtype)half, (kn_dtype)half, k > 2);
+            run_norm(want, ops[k], (kn_dtype)half, KN_F32, k > 2);
+            assert_true(same_bits(got[0], kn_cast(want[0], (kn_dtype)half)));
+            assert_true(same_bits(got[1], want[1]) && same_bits(got[2], want[2]));
+        }
+    }
+}
+
 int main(void) {
     parity_table_make(&table);
     int n_failed = RUN_TESTS(
@@ -293,7 +346,8 @@ int main(void) {
         TEST(three_blocks_and_many_launches_do_the_work_of_all),
         TEST(an_index_out_of_range_reads_nan_and_is_not_written),
         TEST(activations_in_place_equal_the_ops), TEST(casts_to_16_bits_round_once),
-        TEST(sizes_of_the_least_integers_wrap));
+        TEST(sizes_of_the_least_integers_wrap),
+        TEST(norms_of_16_bits_are_those_of_f32_rounded_once));
     parity_table_free(&table);
     return n_failed;
 }

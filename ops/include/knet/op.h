@@ -459,15 +459,16 @@ static inline kn_tensor *kn_op_call_run(kn_op op, void *attr, kn_tensor *const i
 
 /* --- what a line of ops.def says --- */
 #define KN_DTYPE_BIT_(dtype) (1u << (dtype))
-enum { /* what an input may be: dtypes, and two bits more */
+enum { /* what an input may be: dtypes, and three bits more */
        KN_CLASS_REAL = KN_DTYPE_BIT_(KN_F32) | KN_DTYPE_BIT_(KN_F64),
        KN_CLASS_FLOAT = KN_CLASS_REAL | KN_DTYPE_BIT_(KN_F16) | KN_DTYPE_BIT_(KN_BF16),
        KN_CLASS_INDEX = KN_DTYPE_BIT_(KN_I64) | KN_DTYPE_BIT_(KN_I32) | KN_DTYPE_BIT_(KN_U8),
        KN_CLASS_NUMERIC = KN_CLASS_FLOAT | KN_CLASS_INDEX,
        KN_CLASS_BOOL = KN_DTYPE_BIT_(KN_BOOL),
        KN_CLASS_ANY = KN_CLASS_NUMERIC | KN_CLASS_BOOL,
-       KN_CLASS_SAME = 1 << 14, /* of the call's dtype */
-       KN_CLASS_MAYBE = 1 << 15 /* may be KN_NONE */
+       KN_CLASS_COMPUTED = 1 << 13, /* f32 where the call's dtype has 16 bits, else the call's */
+       KN_CLASS_SAME = 1 << 14,     /* of the call's dtype */
+       KN_CLASS_MAYBE = 1 << 15     /* may be KN_NONE */
 };
 enum {
     KN_FLAG_0 = 0,
@@ -483,9 +484,8 @@ enum {
     KN_FLAG_AGAIN = 64,
     KN_FLAG_ONCE = 128 /* its gradient can't be differentiated again: an UNSUPPORTED error */
 };
-enum {              /* a result's dtype: one of kn_dtype, or */
-       KN_OUT_T = 0 /* the call's, which infer may change */
-};
+/* A result's dtype: one of kn_dtype, the call's, or f32 where that has 16 bits. */
+enum { KN_OUT_T = 0, KN_OUT_COMPUTED = 255 };
 
 typedef struct kn_op_info { /* 128 bytes: two cache lines, the first one hot */
     const char *name;

@@ -1,11 +1,12 @@
 // Normalization by channels: x is [outer, channels, inner]. Statistics of chunks of the outer
 // dimension, their combination (Chan, Golub and LeVeque 1983), and what follows for every element.
-// The sums over channels serve the weights of normalized rows too.
+// The sums over channels serve the weights of normalized rows too. x, y and their gradients may
+// have 16 bits; all else is as it is computed.
 //
 // Where channels are the last dimension each lane of a block makes one and the warps share the
 // rows. Elsewhere a block makes one channel and walks along its planes, V elements at a time.
 
-#include "cuda/base/device.cuh"
+#include "cuda/base/stored.cuh"
 
 namespace {
 
@@ -71,11 +72,6 @@ __device__ T channel_sum(T x) {
     }
 }
 
-template <int V, class T>
-__device__ pack<T, V> load(const T *p) {
-    return *reinterpret_cast<const pack<T, V> *>(p);
-}
-
 // One thread of a channel writes what the place made.
 template <bool COLUMNS>
 __device__ void write_part(const kn__norm &p, const place<COLUMNS> &at, double a, double b) {
@@ -89,19 +85,20 @@ __device__ void write_part(const kn__norm &p, const place<COLUMNS> &at, double a
 template <bool COLUMNS, int V, class T>
 __global__ void __launch_bounds__(BLOCK, 1)
     batch_moments_kernel(kn__norm p, const T *x, int64_t n_blocks) {
+    using C = computed<T>;
     for (int64_t b = blockIdx.x; b < n_blocks; b += gridDim.x) {
         place<COLUMNS> at(p, b);
-        T sum = T(0), squares = T(0);
+        C sum = C(0), squares = C(0);
         for_elements<COLUMNS, V>(p, at, [&](int64_t i, int64_t) {
-            pack<T, V> v = load<V>(x + i);
+            pack<C, V> v = load<V>(x + i);
 #pragma unroll
             for (int k = 0; k < V; k++) sum += v.v[k];
         });
         double n = (double)((at.end - at.first) * p.inner);
         double mean = (double)channel_sum<COLUMNS>(sum) / n;
-        T middle = (T)mean;
+        C middle = (C)mean;
         for_elements<COLUMNS, V>(p, at, [&](int64_t i, int64_t) {
-            pack<T, V> v = load<V>(x + i);
+            pack<C, V> v = load<V>(x + i);
 #pragma unroll
             for (int k = 0; k < V; k++) squares += (v.v[k] - middle) * (v.v[k] - middle);
         });
@@ -169,14 +166,15 @@ __device__ inline int64_t channel_of(const kn__norm &p, int64_t i) {
 template <int V, class T>
 __global__ void __launch_bounds__(BLOCK, 1)
     batch_scale_kernel(kn__norm p, T *y, const T *x, int64_t n) {
+    using C = computed<T>;
     for (int64_t i = thread_index() * V; i < n; i += thread_count() * V) {
         int64_t c = channel_of(p, i);
-        T mean = (T)p.terms[c], scale = (T)p.terms[p.channels + c],
-          shift = (T)p.terms[2 * p.channels + c];
-        pack<T, V> v = load<V>(x + i);
+        C mean = (C)p.terms[c], scale = (C)p.terms[p.channels + c],
+          shift = (C)p.terms[2 * p.channels + c];
+        pack<C, V> v = load<V>(x + i);
 #pragma unroll
         for (int k = 0; k < V; k++) v.v[k] = (v.v[k] - mean) * scale + shift;
-        *reinterpret_cast<pack<T, V> *>(y + i) = v;
+        store<V>(y + i, v);
     }
 }
 
@@ -184,14 +182,15 @@ __global__ void __launch_bounds__(BLOCK, 1)
 template <bool COLUMNS, int V, class T>
 __global__ void __launch_bounds__(BLOCK, 1)
     norm_sums_kernel(kn__norm p, const T *g, const T *x, int64_t n_blocks) {
+    using C = computed<T>;
     for (int64_t b = blockIdx.x; b < n_blocks; b += gridDim.x) {
         place<COLUMNS> at(p, b);
-        T sum = T(0), dot = T(0);
+        C sum = C(0), dot = C(0);
         int64_t group = at.channel / p.channels;
         for_elements<COLUMNS, V>(p, at, [&](int64_t i, int64_t o) {
             int64_t of = p.by_batch ? at.channel : o * p.groups + group;
-            T mean = p.mean ? ((const T *)p.mean)[of] : T(0), rstd = ((const T *)p.rstd)[of];
-            pack<T, V> v = load<V>(x + i), d = load<V>(g + i);
+            C mean = p.mean ? ((const C *)p.mean)[of] : C(0), rstd = ((const C *)p.rstd)[of];
+            pack<C, V> v = load<V>(x + i), d = load<V>(g + i);
 #pragma unroll
             for (int k = 0; k < V; k++) {
                 sum += d.v[k];
@@ -227,14 +226,15 @@ __global__ void __launch_bounds__(BLOCK, 1) norm_sums_finish_kernel(kn__norm p, 
 template <int V, class T>
 __global__ void __launch_bounds__(BLOCK, 1)
     batch_back_kernel(kn__norm p, T *dx, const T *g, const T *x, int64_t n) {
+    using C = computed<T>;
     for (int64_t i = thread_index() * V; i < n; i += thread_count() * V) {
         int64_t c = channel_of(p, i);
-        T mean = (T)p.terms[c], scale = (T)p.terms[p.channels + c],
-          a = (T)p.terms[2 * p.channels + c], b = (T)p.terms[3 * p.channels + c];
-        pack<T, V> v = load<V>(x + i), d = load<V>(g + i);
+        C mean = (C)p.terms[c], scale = (C)p.terms[p.channels + c],
+          a = (C)p.terms[2 * p.channels + c], b = (C)p.terms[3 * p.channels + c];
+        pack<C, V> v = load<V>(x + i), d = load<V>(g + i);
 #pragma unroll
         for (int k = 0; k < V; k++) d.v[k] = scale * d.v[k] - a - (v.v[k] - mean) * b;
-        *reinterpret_cast<pack<T, V> *>(dx + i) = d;
+        store<V>(dx + i, d);
     }
 }
 
@@ -276,7 +276,7 @@ void kn__norm_plan(kn__norm *p) {
 }
 
 cudaError_t kn__launch_batch_moments(const kn__norm *p, cudaStream_t stream) {
-    return with_float(p->dtype, [&](auto t) {
+    return with_stored(p->dtype, [&](auto t) {
         using T = decltype(t);
         int64_t n = n_places(p);
         with_places<T>(p, [&](auto columns, auto v) {
@@ -284,22 +284,23 @@ cudaError_t kn__launch_batch_moments(const kn__norm *p, cudaStream_t stream) {
                       blocks_for(n, 1), BLOCK, stream, *p, (const T *)p->x, n);
             return cudaGetLastError();
         });
-        KN_LAUNCH(batch_finish_kernel, blocks_for(p->channels), BLOCK, stream, *p, (T *)p->mean);
+        KN_LAUNCH(batch_finish_kernel, blocks_for(p->channels), BLOCK, stream, *p,
+                  (computed<T> *)p->mean);
         return cudaGetLastError();
     });
 }
 
 cudaError_t kn__launch_batch_eval(const kn__norm *p, cudaStream_t stream) {
-    return with_float(p->dtype, [&](auto t) {
+    return with_stored(p->dtype, [&](auto t) {
         using T = decltype(t);
         KN_LAUNCH(batch_eval_kernel, blocks_for(p->channels), BLOCK, stream, *p,
-                  (const T *)p->running_mean);
+                  (const computed<T> *)p->running_mean);
         return cudaGetLastError();
     });
 }
 
 cudaError_t kn__launch_batch_scale(const kn__norm *p, cudaStream_t stream) {
-    return with_float(p->dtype, [&](auto t) {
+    return with_stored(p->dtype, [&](auto t) {
         using T = decltype(t);
         int64_t n = p->outer * p->channels * p->inner;
         return with_places<T>(p, [&](auto, auto v) {
@@ -312,7 +313,7 @@ cudaError_t kn__launch_batch_scale(const kn__norm *p, cudaStream_t stream) {
 }
 
 cudaError_t kn__launch_norm_sums(const kn__norm *p, cudaStream_t stream) {
-    return with_float(p->dtype, [&](auto t) {
+    return with_stored(p->dtype, [&](auto t) {
         using T = decltype(t);
         int64_t n = n_places(p);
         if (n > 0) {
@@ -323,13 +324,13 @@ cudaError_t kn__launch_norm_sums(const kn__norm *p, cudaStream_t stream) {
             });
         }
         KN_LAUNCH(norm_sums_finish_kernel, blocks_for(p->groups * p->channels), BLOCK, stream, *p,
-                  (T *)p->dweight);
+                  (computed<T> *)p->dweight);
         return cudaGetLastError();
     });
 }
 
 cudaError_t kn__launch_batch_back(const kn__norm *p, cudaStream_t stream) {
-    return with_float(p->dtype, [&](auto t) {
+    return with_stored(p->dtype, [&](auto t) {
         using T = decltype(t);
         int64_t n = p->outer * p->channels * p->inner;
         return with_places<T>(p, [&](auto, auto v) {

@@ -32,25 +32,26 @@ __device__ void write_statistics(const kn__norm &p, int64_t r, T mean, T rstd) {
 template <class S, class T>
 __global__ void __launch_bounds__(BLOCK, 1)
     rownorm_kernel(kn__norm p, T *y, const T *x, int64_t rows, int n, bool wide) {
+    using C = computed<T>;
     for (int64_t r = thread_index() / S::TEAM; r < rows; r += thread_count() / S::TEAM) {
-        T v[S::HELD], w[S::HELD];
-        read_row<S>(v, x + r * n, n, wide, T(0));
-        T mean = p.centred ? row_sum<S, T>(n, [&](int k) { return v[k]; }) / (T)n : T(0);
+        C v[S::HELD], w[S::HELD];
+        read_row<S>(v, x + r * n, n, wide, C(0));
+        C mean = p.centred ? row_sum<S, C>(n, [&](int k) { return v[k]; }) / (C)n : C(0);
 #pragma unroll
         for (int k = 0; k < S::HELD; k++) v[k] -= mean;
-        T squares = row_sum<S, T>(n, [&](int k) { return v[k] * v[k]; });
-        T rstd = rstd_of(squares, n, p.eps);
+        C squares = row_sum<S, C>(n, [&](int k) { return v[k] * v[k]; });
+        C rstd = rstd_of(squares, n, p.eps);
         write_statistics<S>(p, r, mean, rstd);
         if (!y) continue;
 #pragma unroll
         for (int k = 0; k < S::HELD; k++) v[k] *= rstd;
         if (p.weight) {
-            read_row<S>(w, (const T *)p.weight, n, wide, T(0));
+            read_row<S>(w, (const C *)p.weight, n, wide, C(0));
 #pragma unroll
             for (int k = 0; k < S::HELD; k++) v[k] *= w[k];
         }
         if (p.bias) {
-            read_row<S>(w, (const T *)p.bias, n, wide, T(0));
+            read_row<S>(w, (const C *)p.bias, n, wide, C(0));
 #pragma unroll
             for (int k = 0; k < S::HELD; k++) v[k] += w[k];
         }
@@ -73,20 +74,22 @@ struct whole_block {
 template <class T>
 __global__ void __launch_bounds__(BLOCK, 1)
     long_norm_kernel(kn__norm p, T *y, const T *x, int64_t rows, int64_t n) {
+    using C = computed<T>;
     for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
         const T *in = x + r * n;
-        T sum = T(0), squares = T(0);
+        C sum = C(0), squares = C(0);
         if (p.centred)
-            for (int64_t i = threadIdx.x; i < n; i += BLOCK) sum += in[i];
-        T mean = team_join<op_sum, BLOCK>(sum) / (T)n;
-        for (int64_t i = threadIdx.x; i < n; i += BLOCK) squares += (in[i] - mean) * (in[i] - mean);
+            for (int64_t i = threadIdx.x; i < n; i += BLOCK) sum += (C)in[i];
+        C mean = team_join<op_sum, BLOCK>(sum) / (C)n;
+        for (int64_t i = threadIdx.x; i < n; i += BLOCK)
+            squares += ((C)in[i] - mean) * ((C)in[i] - mean);
         squares = team_join<op_sum, BLOCK>(squares);
-        T rstd = rstd_of(squares, n, p.eps);
+        C rstd = rstd_of(squares, n, p.eps);
         write_statistics<whole_block>(p, r, mean, rstd);
         if (!y) continue;
         for (int64_t i = threadIdx.x; i < n; i += BLOCK)
-            y[r * n + i] = (in[i] - mean) * rstd * weight_at(p, p.weight, r, i, T(1)) +
-                           weight_at(p, p.bias, r, i, T(0));
+            y[r * n + i] = (T)(((C)in[i] - mean) * rstd * weight_at(p, p.weight, r, i, C(1)) +
+                               weight_at(p, p.bias, r, i, C(0)));
     }
 }
 
@@ -94,20 +97,21 @@ __global__ void __launch_bounds__(BLOCK, 1)
 template <class S, class T>
 __global__ void __launch_bounds__(BLOCK, 1)
     rownorm_back_kernel(kn__norm p, T *dx, const T *g, const T *x, int64_t rows, int n, bool wide) {
+    using C = computed<T>;
     for (int64_t r = thread_index() / S::TEAM; r < rows; r += thread_count() / S::TEAM) {
-        T v[S::HELD], d[S::HELD];
-        T mean = p.centred ? ((const T *)p.mean)[r] : T(0), rstd = ((const T *)p.rstd)[r];
-        read_row<S>(d, g + r * n, n, wide, T(0));
+        C v[S::HELD], d[S::HELD];
+        C mean = p.centred ? ((const C *)p.mean)[r] : C(0), rstd = ((const C *)p.rstd)[r];
+        read_row<S>(d, g + r * n, n, wide, C(0));
         if (p.weight) {
-            read_row<S>(v, (const T *)p.weight, n, wide, T(0));
+            read_row<S>(v, (const C *)p.weight, n, wide, C(0));
 #pragma unroll
             for (int k = 0; k < S::HELD; k++) d[k] *= v[k];
         }
-        read_row<S>(v, x + r * n, n, wide, T(0));
+        read_row<S>(v, x + r * n, n, wide, C(0));
 #pragma unroll
         for (int k = 0; k < S::HELD; k++) v[k] = (v[k] - mean) * rstd;
-        T sum = p.centred ? row_sum<S, T>(n, [&](int k) { return d[k]; }) / (T)n : T(0);
-        T dot = row_sum<S, T>(n, [&](int k) { return d[k] * v[k]; }) / (T)n;
+        C sum = p.centred ? row_sum<S, C>(n, [&](int k) { return d[k]; }) / (C)n : C(0);
+        C dot = row_sum<S, C>(n, [&](int k) { return d[k] * v[k]; }) / (C)n;
 #pragma unroll
         for (int k = 0; k < S::HELD; k++) d[k] = (d[k] - sum - v[k] * dot) * rstd;
         write_row<S>(dx + r * n, d, n, wide);
@@ -117,21 +121,22 @@ __global__ void __launch_bounds__(BLOCK, 1)
 template <class T>
 __global__ void __launch_bounds__(BLOCK, 1)
     long_norm_back_kernel(kn__norm p, T *dx, const T *g, const T *x, int64_t rows, int64_t n) {
+    using C = computed<T>;
     for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
         const T *in = x + r * n, *d = g + r * n;
-        T mean = p.centred ? ((const T *)p.mean)[r] : T(0), rstd = ((const T *)p.rstd)[r];
-        T sum = T(0), dot = T(0);
+        C mean = p.centred ? ((const C *)p.mean)[r] : C(0), rstd = ((const C *)p.rstd)[r];
+        C sum = C(0), dot = C(0);
         for (int64_t i = threadIdx.x; i < n; i += BLOCK) {
-            T gw = d[i] * weight_at(p, p.weight, r, i, T(1));
+            C gw = (C)d[i] * weight_at(p, p.weight, r, i, C(1));
             sum += gw;
-            dot += gw * ((in[i] - mean) * rstd);
+            dot += gw * (((C)in[i] - mean) * rstd);
         }
-        sum = team_join<op_sum, BLOCK>(sum) / (T)n;
-        dot = team_join<op_sum, BLOCK>(dot) / (T)n;
-        if (!p.centred) sum = T(0);
+        sum = team_join<op_sum, BLOCK>(sum) / (C)n;
+        dot = team_join<op_sum, BLOCK>(dot) / (C)n;
+        if (!p.centred) sum = C(0);
         for (int64_t i = threadIdx.x; i < n; i += BLOCK) {
-            T gw = d[i] * weight_at(p, p.weight, r, i, T(1));
-            dx[r * n + i] = (gw - sum - (in[i] - mean) * rstd * dot) * rstd;
+            C gw = (C)d[i] * weight_at(p, p.weight, r, i, C(1));
+            dx[r * n + i] = (T)((gw - sum - ((C)in[i] - mean) * rstd * dot) * rstd);
         }
     }
 }
@@ -151,7 +156,7 @@ bool is_wide(const kn__norm *p) {
 extern "C" {
 
 cudaError_t kn__launch_rownorm(const kn__norm *p, cudaStream_t stream) {
-    return with_float(p->dtype, [&](auto t) {
+    return with_stored(p->dtype, [&](auto t) {
         using T = decltype(t);
         int64_t rows = p->outer * p->groups, n = p->channels * p->inner;
         T *y = (T *)p->y;
@@ -159,7 +164,8 @@ cudaError_t kn__launch_rownorm(const kn__norm *p, cudaStream_t stream) {
         if (is_held<T>(p)) {
             return with_row<T>(n, [&](auto shape) {
                 KN_LAUNCH(rownorm_kernel<decltype(shape)>, blocks_for_rows(shape, rows), BLOCK,
-                          stream, *p, y, x, rows, (int)n, is_wide(p));
+                          stream, *p, y, x, rows, (int)n,
+                          is_wide(p) && n % decltype(shape)::V == 0);
                 return cudaGetLastError();
             });
         }
@@ -169,7 +175,7 @@ cudaError_t kn__launch_rownorm(const kn__norm *p, cudaStream_t stream) {
 }
 
 cudaError_t kn__launch_rownorm_back(const kn__norm *p, cudaStream_t stream) {
-    return with_float(p->dtype, [&](auto t) {
+    return with_stored(p->dtype, [&](auto t) {
         using T = decltype(t);
         int64_t rows = p->outer * p->groups, n = p->channels * p->inner;
         T *dx = (T *)p->y;
@@ -177,7 +183,8 @@ cudaError_t kn__launch_rownorm_back(const kn__norm *p, cudaStream_t stream) {
         if (is_held<T>(p)) {
             return with_row<T>(n, [&](auto shape) {
                 KN_LAUNCH(rownorm_back_kernel<decltype(shape)>, blocks_for_rows(shape, rows), BLOCK,
-                          stream, *p, dx, g, x, rows, (int)n, is_wide(p));
+                          stream, *p, dx, g, x, rows, (int)n,
+                          is_wide(p) && n % decltype(shape)::V == 0);
                 return cudaGetLastError();
             });
         }

@@ -102,12 +102,16 @@ static kn_status stand_in(kn_tensor **out, kn_tensor *own, kn_tensor *t) {
     return KN_OK;
 }
 
+static kn_status batchnorm_blocks(kn_op_call *call) {
+    if (kn__is_half(call->dtype)) return kn__widened(call, batchnorm_blocks);
+    return kn__host_batchnorm_blocks(call, kn__layout_block());
+}
+
 static kn_status run_blocks(bool *taken, kn_op_call *call, bool from_blocks) {
     *taken = true;
     if (convolves(call))
         return kn__host_conv_blocks(taken, call, from_blocks, kn__ops_self->frame->layout == 2);
-    if (call->op == KN_OP_batchnorm_eval)
-        return kn__host_batchnorm_blocks(call, kn__layout_block());
+    if (call->op == KN_OP_batchnorm_eval) return batchnorm_blocks(call);
     if (kn_op_table[call->op].row || call->op == KN_OP_cast)
         return kn_op_table[call->op].host(call);
     return kn__host_pool_blocks(call, kn__layout_block());

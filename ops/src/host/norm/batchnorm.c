@@ -306,6 +306,7 @@ static kn_status run(batch_work *w, kn_op_call *call) {
 }
 
 kn_status kn__host_batchnorm(kn_op_call *call) {
+    if (kn__is_half(call->dtype)) return kn__widened(call, kn__host_batchnorm);
     batch_work w = work_of(call, call->in[0]);
     w.running_mean = data_of(call->in[1]);
     w.running_var = data_of(call->in[2]);
@@ -335,6 +336,7 @@ static kn_status given_terms(batch_work *w, kn_op_call *call) {
 }
 
 kn_status kn__host_batchnorm_eval(kn_op_call *call) {
+    if (kn__is_half(call->dtype)) return kn__widened(call, kn__host_batchnorm_eval);
     batch_work w = work_of(call, call->in[0]);
     KN_TRY(given_terms(&w, call));
     kn__parallel_for(call->threads, units(&w), one_result, &w);
@@ -367,6 +369,7 @@ kn_status kn__host_batchnorm_blocks(kn_op_call *call, int64_t block) {
 }
 
 kn_status kn__host_batchnorm_back(kn_op_call *call) {
+    if (kn__is_half(call->dtype)) return kn__widened(call, kn__host_batchnorm_back);
     batch_work w = work_of(call, call->in[1]);
     w.g = call->in[0]->data;
     w.weight = call->in[2];

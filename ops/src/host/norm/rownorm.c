@@ -69,6 +69,7 @@ static void forward_chunk(void *ctx, int64_t chunk) {
 }
 
 kn_status kn__host_rownorm(kn_op_call *call) {
+    if (kn__is_half(call->dtype)) return kn__widened(call, kn__host_rownorm);
     rows_work w = work_of(call, call->in[0]);
     bool centred = call->op != KN_OP_rmsnorm;
     w.p.centred = centred;
@@ -147,6 +148,7 @@ static void join_parts(const rows_work *w, kn_tensor *d, const char *parts, int6
 }
 
 kn_status kn__host_rownorm_back(kn_op_call *call) {
+    if (kn__is_half(call->dtype)) return kn__widened(call, kn__host_rownorm_back);
     rows_work w = work_of(call, call->in[1]);
     kn_tensor *const *d = call->out;
     w.p.g = call->in[0]->data;
