@@ -309,11 +309,15 @@ kn_tensor *kn__rule_logsoftmax_back(kn__back *b, int i) {
 /* The forward call left dlogits. To be differentiated in turn it is made from ops instead. */
 kn_tensor *kn__rule_cross_entropy(kn__back *b, int i) {
     kn_tensor *dlogits = kn__saved_out(b, 1);
+    kn_dtype dtype = kn__back_dtype(b, i);
+    bool is_half = dtype == KN_F16 || dtype == KN_BF16; /* the rest is f32 */
     if (!b->pass->again && dlogits != KN_NONE) {
         bool is_loss = b->g == KN_NONE; /* which stands for one */
+        if (is_half) return kn_cast(is_loss ? dlogits : kn_mul(dlogits, b->g), dtype);
         return is_loss ? dlogits : KN_GIVE(b, i, mul, NULL, dlogits, b->g);
     }
-    kn_tensor *logits = kn__saved_in(b, 0), *labels = kn__saved_in(b, 1);
+    kn_tensor *logits = kn__wide(kn__saved_in(b, 0)), *labels = kn__saved_in(b, 1);
+    if (!logits) return NULL;
     kn_attr_classes classes = {logits->dim[1]};
     kn_attr_axes axes = {.mask = 2};
     kn_tensor *log_probs = kn_logsoftmax(logits, 1);
@@ -321,6 +325,7 @@ kn_tensor *kn__rule_cross_entropy(kn__back *b, int i) {
     kn_tensor *own = smoothing > 0 ? kn_affine(b->g, 1 - smoothing, 0) : b->g;
     kn_tensor *g = KN_CALL(nll_back, &classes, labels, own);
     if (smoothing > 0) g = kn_add(g, kn_affine(b->g, -smoothing / (double)logits->n, 0));
+    if (is_half) return kn_cast(KN_CALL(logsoftmax_back, &axes, log_probs, g), dtype);
     return KN_GIVE(b, i, logsoftmax_back, &axes, log_probs, g);
 }
 

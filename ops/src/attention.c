@@ -62,12 +62,21 @@ static bool mask_has_meaning(const kn_op_call *call, const kn_tensor *mask) {
                            kn_dtype_name((kn_dtype)call->dtype));
 }
 
-/* The term added to the scores: 0 where a bool mask is true, else -inf. */
-static kn_tensor *added(kn_tensor *mask, const kn_tensor *q) {
-    if (mask->dtype != KN_BOOL) return mask;
-    kn_tensor *one = kn_tensor_new(q->storage->device, (kn_dtype)q->dtype, KN_SHAPE(1));
-    if (!one) return NULL;
-    return kn_where(mask, kn_filled_like(one, 0), kn_filled_like(one, -INFINITY));
+/* The term added to the scores, beside q of 16 bits in f32: 0 where a bool mask is true, else -inf;
+ * or the mask, which has q's dtype. */
+static kn_tensor *added(const kn_op_call *call, kn_tensor *mask) {
+    const kn_tensor *q = call->in[0];
+    if (mask->dtype == KN_BOOL) {
+        kn_dtype dtype = (kn_dtype)kn__computed(q->dtype);
+        kn_tensor *one = kn_tensor_new(q->storage->device, dtype, KN_SHAPE(1));
+        return one ? kn_where(mask, kn_filled_like(one, 0), kn_filled_like(one, -INFINITY)) : NULL;
+    }
+    if (!kn__is_half(q->dtype)) return mask;
+    if (mask->dtype == q->dtype || kn_frame_autocast())
+        return kn__is_half(mask->dtype) ? kn_cast(mask, KN_F32) : mask;
+    kn_op_call_fail(call, KN_ERR_DTYPE, "q is %s, mask is %s; see kn_cast",
+                    kn_dtype_name((kn_dtype)q->dtype), kn_dtype_name((kn_dtype)mask->dtype));
+    return NULL;
 }
 
 static bool options_fit(const kn_attention_options *o) {
@@ -106,7 +115,7 @@ kn_tensor *kn_attention(kn_tensor *q, kn_tensor *k, kn_tensor *v,
         in[3] = o->mask;
         if (!kn__check_readable(KN_OP_attention, in, 4) || !mask_has_meaning(&call, o->mask))
             return NULL;
-        in[3] = added(o->mask, q);
+        in[3] = added(&call, o->mask);
         if (!in[3]) return NULL;
     }
     if (o->dropout > 0) {
@@ -114,5 +123,5 @@ kn_tensor *kn_attention(kn_tensor *q, kn_tensor *k, kn_tensor *v,
         in[4] = kn_rng_take(o->rng, q->storage->device, rows * kn__dropout_row(k->dim[2]));
         if (!in[4]) return NULL;
     }
-    return kn_op_run(&call);
+    return kn__narrowed(kn_op_run(&call), q);
 }

@@ -99,3 +99,8 @@ kn_tensor *kn__f32_run(kn_op_call *call) {
     }
     return call->out[__builtin_ctz(want)];
 }
+
+kn_tensor *kn__narrowed(kn_tensor *y, const kn_tensor *x) {
+    bool narrows = y && kn__is_half(x->dtype) && !kn_frame_autocast();
+    return narrows ? kn_cast(y, (kn_dtype)x->dtype) : y;
+}

@@ -82,7 +82,7 @@ static kn_tensor *run(kn_op op, void *attr, kn_tensor *scores, kn_tensor *labels
 kn_tensor *kn_cross_entropy(kn_tensor *logits, kn_tensor *labels) {
     KN__AS("cross_entropy");
     kn_attr_scalars attr = {0, 0};
-    return run(KN_OP_cross_entropy, &attr, logits, labels);
+    return kn__narrowed(run(KN_OP_cross_entropy, &attr, logits, labels), logits);
 }
 kn_tensor *kn_nll(kn_tensor *log_probs, kn_tensor *labels) {
     KN__AS("nll");
@@ -291,7 +291,7 @@ kn_tensor *kn_cross_entropy_with(kn_tensor *logits, kn_tensor *labels,
     if (is_of_places) return cross_entropy_of_places(logits, labels, o);
     if (!o->ignores && !o->weight && is_mean) {
         kn_attr_scalars attr = {o->smoothing, 0};
-        return KN_CALL(cross_entropy, &attr, logits, labels);
+        return kn__narrowed(KN_CALL(cross_entropy, &attr, logits, labels), logits);
     }
     if (kn__is_half(logits->dtype)) return cross_entropy_in_f32(logits, labels, o);
     labelled_rows r = rows_of(logits, labels, o);

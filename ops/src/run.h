@@ -143,6 +143,10 @@ kn_tensor *kn__f32_run(kn_op_call *call);
 /* The same two, in table.c: for run.c, which the functions themselves call. */
 extern kn_tensor *(*const kn__run_autocast)(kn__ops_thread *self, kn_op_call *call);
 extern kn_tensor *(*const kn__run_f32)(kn_op_call *call);
+/* y, which is computed in f32, in the 16 bits of x outside of frames with .autocast. NULL where y
+ * is.
+ */
+kn_tensor *kn__narrowed(kn_tensor *y, const kn_tensor *x);
 /* Runs a call that writes into its own argument t. Inputs that overlap t in another place are
  * copied first. */
 kn_status kn__run_into(kn_op_call *call, kn_tensor *t);

@@ -46,7 +46,7 @@ void parity_row_cases(void);
 void parity_move_cases(void);
 /* Of reductions, scans and sorts: parity_reduce.c. */
 void parity_reduce_cases(void);
-/* Linear algebra, and random numbers but uniform and normal ones: parity_linalg.c. */
+/* Linear algebra, dropout, and random numbers but uniform and normal ones: parity_linalg.c. */
 void parity_linalg_cases(void);
 void parity_random_cases(void);
 /* Of normalization: parity_norm.c. */

@@ -33,10 +33,6 @@ void parity_each_shape(void (*body)(kn_op op, parity_operand shape), kn_op op) {
 }
 
 /* COMPUTED operands stay f32 beside those of 16 bits. */
-static void set_half(parity_operand *o, bool computed, kn_dtype half) {
-    if (!o->dtype) o->dtype = computed ? KN_F32 : half;
-}
-
 void parity_halves_of(int n) {
     for (int i = table->n - n, end = table->n; i < end; i++)
         for (int half = KN_F16; half <= KN_BF16; half++) {
@@ -44,10 +40,13 @@ void parity_halves_of(int n) {
             *c = table->cases[i]; /* where it is now */
             memcpy(c->name, named.name, sizeof c->name);
             const kn_op_info *info = &kn_op_table[c->op];
-            for (int k = 0; k < PARITY_OPERANDS; k++)
-                set_half(&c->in[k], info->in[k] & KN_CLASS_COMPUTED, (kn_dtype)half);
-            for (int r = 0; r < PARITY_RESULTS; r++)
-                set_half(&c->out[r], info->out[r] == KN_OUT_COMPUTED, (kn_dtype)half);
+            for (int k = 0; k < PARITY_BUFFERS; k++) {
+                int r = k - PARITY_OUT;
+                parity_operand *o = r < 0 ? &c->in[k] : &c->out[r];
+                bool wide =
+                    r < 0 ? info->in[k] & KN_CLASS_COMPUTED : info->out[r] == KN_OUT_COMPUTED;
+                if (!o->dtype) o->dtype = (kn_dtype)(wide ? KN_F32 : half);
+            }
         }
 }
 
@@ -386,6 +385,7 @@ static void loss_of(int64_t rows, int64_t classes, kn_dtype label, parity_fill f
     entropy_of(x, labels, 0)->out[1] = like(x, FILL_GUARD);
     entropy_of(x, labels, 0);
     entropy_of(x, labels, 0.3)->out[1] = like(x, FILL_GUARD);
+    parity_halves_of(3);
     parity_case *c = parity_add(KN_OP_nll, COMPARE_CLOSE);
     c->n_in = 2, c->in[0] = x, c->in[1] = labels, c->out[0] = SCALAR(GUARD);
     for (int64_t k = 1; k <= classes; k = 5 * k - 1) {
@@ -431,6 +431,11 @@ static void loss_cases(void) {
     loss_of(5000, 3, KN_U8, FILL_INDEX);
     loss_of(7, 10, KN_I32, FILL_BEYOND);
     loss_of(7, 10, KN_U8, FILL_BEYOND);
+    loss_of(40, 200, KN_I64, FILL_INDEX); /* of 16 bits: packs of 8 */
+    entropy_of(OPERAND(SPECIAL, 30, 24), INDEX(KN_I64, 24, 30), 0.2)->out[1] =
+        OPERAND(GUARD, 30, 24);
+    entropy_of(OPERAND(LARGE, 30, 24), INDEX(KN_I64, 24, 30), 0)->out[1] = OPERAND(GUARD, 30, 24);
+    parity_halves_of(2);
 }
 
 /* --- random --- */
@@ -441,22 +446,10 @@ static void random_of(kn_op op, parity_operand shape) {
     ATTR(c, kn_attr_make, .a = op == KN_OP_normal ? 0.5 : -1, .b = 2);
 }
 
-static void dropout_of(double p, parity_operand shape) {
-    parity_case *c = parity_add(KN_OP_dropout, COMPARE_EXACT);
-    c->n_in = 2, c->in[0] = shape, c->in[1] = STATE, c->out[0] = like(shape, FILL_GUARD);
-    ATTR(c, kn_attr_scalars, p, 0);
-}
-
 static void random_cases(void) {
     parity_each_shape(random_of, KN_OP_uniform);
     parity_each_shape(random_of, KN_OP_normal);
     random_of(KN_OP_uniform, U(100003));
-    dropout_of(0.5, U(1));
-    dropout_of(0.2, U(31));
-    dropout_of(0.5, U(100, 500));
-    dropout_of(0.9, U(1031, 33));
-    dropout_of(0, U(65));
-    dropout_of(1, U(65));
     parity_case *c = parity_add(KN_OP_rng_take, COMPARE_EXACT);
     c->n_in = 1, c->in[0] = STATE;
     c->out[0] = of_dtype(OPERAND(GUARD, 2), KN_I64);

@@ -210,7 +210,19 @@ static void each_random(kn_op op, parity_operand shape) {
     random_of(op, integers ? KN_I64 : (kn_dtype)0, integers ? -5 : 0.3, 1000, shape);
 }
 
+static void dropout_of(double p, parity_operand shape) {
+    parity_case *c = parity_add(KN_OP_dropout, COMPARE_EXACT);
+    c->n_in = 2, c->in[0] = shape, c->in[1] = STATE, c->out[0] = like(shape, FILL_GUARD);
+    ATTR(c, kn_attr_scalars, p, 0);
+}
+
 void parity_random_cases(void) {
+    dropout_of(0.5, U(1));
+    dropout_of(0.2, U(31));
+    dropout_of(0.5, U(100, 500));
+    dropout_of(0.9, U(1031, 33));
+    dropout_of(0, U(65));
+    dropout_of(1, U(65));
     parity_each_shape(each_random, KN_OP_bernoulli);
     parity_each_shape(each_random, KN_OP_exponential);
     parity_each_shape(each_random, KN_OP_integers);

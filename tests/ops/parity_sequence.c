@@ -117,6 +117,7 @@ static void attention(heads n, parity_operand mask, kn_attr_attention attr) {
 }
 
 static void attention_cases(void) {
+    const int before = parity_count();
     const kn_attr_attention plain = {0.3, 0, 0, 0}, causal = {0.3, 1, 0, 0};
     const kn_attr_attention dropped = {0.3, 0, 0, 0.4}, both = {0.3, 1, 2, 0.4};
     attention((heads){1, 1, 1, 1, 1, 1, 1}, NONE, plain);
@@ -136,6 +137,7 @@ static void attention_cases(void) {
     attention((heads){2, 4, 2, 53, 300, 5, 3}, NONE, dropped);
     attention((heads){1, 2, 2, 37, 41, 8, 4}, U(37, 41), both);
     attention((heads){1, 1, 1, 5, 7, 2, 2}, NONE, (kn_attr_attention){0.3, 0, 0, 1});
+    parity_halves_of(parity_count() - before);
 }
 
 static void rotary_of(parity_operand x, kn_attr_rotary attr) {

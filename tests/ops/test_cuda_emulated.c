@@ -317,6 +317,30 @@ static void run_norm(kn_tensor *out[3], kn_op op, kn_dtype half, kn_dtype dtype,
     memcpy(out, call.out, 3 * sizeof *out);
 }
 
+/* q, k and v of `dtype`. */
+static void run_attention(kn_tensor *out[4], bool back, kn_dtype half, kn_dtype dtype) {
+    kn_shape shape = KN_SHAPE(1, 2, 7, 3), scores = KN_SHAPE(1, 2, 7, 7);
+    kn_attr_attention attr = {.scale = 0.7};
+    kn_tensor *q = kn_cast(wave(0.7, shape, half), dtype),
+              *k = kn_cast(wave(1.3, shape, half), dtype);
+    kn_tensor *v = kn_cast(wave(0.4, shape, half), dtype), *y = wave(0.9, shape, KN_F32);
+    kn_tensor *stats = kn_affine(wave(0.2, KN_SHAPE(1, 2, 7, 2), KN_F32), 0.1, 1);
+    kn_tensor *mask = wave(0.3, KN_SHAPE(7, 7), KN_F32), *in[] = {q, k, v, mask, KN_NONE};
+    kn_tensor *backs[] = {q, k, v, mask, y, stats, y, KN_NONE};
+    kn_op_call call;
+    int no_guard = 0;
+    kn_op_call_init(&call, back ? KN_OP_attention_back : KN_OP_attention, &attr, back ? backs : in,
+                    back ? 8 : 5);
+    memset(call.out, 0, sizeof call.out);
+    call.want = call.given = back ? 15 : 3;
+    for (int r = 0; r < 3 && back; r++) call.out[r] = kn_tensor_new(kn_device_host(), dtype, shape);
+    if (back) call.out[3] = kn_zeros(scores);
+    if (!back) call.out[0] = kn_zeros(shape), call.out[1] = kn_zeros(KN_SHAPE(1, 2, 7, 2));
+    call.device = kn_device_host();
+    assert_ok(run_emulated(&no_guard, &call));
+    memcpy(out, call.out, 4 * sizeof *out);
+}
+
 static bool same_bits(kn_tensor *a, kn_tensor *b) {
     size_t bytes = a ? (size_t)kn_tensor_numel(a) * kn_dtype_bytes(kn_tensor_dtype(a)) : 0;
     return !bytes || memcmp(kn_data(a), kn_data(b), bytes) == 0;
@@ -338,6 +362,23 @@ static void norms_of_16_bits_are_those_of_f32_rounded_once(void **state) {
     }
 }
 
+static void attention_of_16_bits_is_that_of_f32_rounded_once(void **state) {
+    (void)state;
+    for (int half = KN_F16; half <= KN_BF16; half++) {
+        for (int back = 0; back < 2; back++) {
+            KN_FRAME();
+            kn_tensor *got[4], *want[4];
+            run_attention(got, back, (kn_dtype)half, (kn_dtype)half);
+            run_attention(want, back, (kn_dtype)half, KN_F32);
+            for (int r = 0; r < (back ? 3 : 2); r++) {
+                kn_tensor *rounded = back ? kn_cast(want[r], (kn_dtype)half) : want[r];
+                assert_true(same_bits(got[r], rounded));
+            }
+            assert_true(same_bits(got[3], want[3]));
+        }
+    }
+}
+
 int main(void) {
     parity_table_make(&table);
     int n_failed = RUN_TESTS(
@@ -347,7 +388,8 @@ int main(void) {
         TEST(an_index_out_of_range_reads_nan_and_is_not_written),
         TEST(activations_in_place_equal_the_ops), TEST(casts_to_16_bits_round_once),
         TEST(sizes_of_the_least_integers_wrap),
-        TEST(norms_of_16_bits_are_those_of_f32_rounded_once));
+        TEST(norms_of_16_bits_are_those_of_f32_rounded_once),
+        TEST(attention_of_16_bits_is_that_of_f32_rounded_once));
     parity_table_free(&table);
     return n_failed;
 }

@@ -37,7 +37,8 @@ kn_status kn__cuda_attention(kn_op_call *call) {
 
 kn_status kn__cuda_attention_back(kn_op_call *call) {
     kn__attention p = describe(call, call->in[7]);
-    size_t bytes = (size_t)(p.batch * p.heads * p.queries) * kn_dtype_bytes(p.dtype);
+    size_t each = kn_dtype_bytes((kn_dtype)kn__computed(p.dtype));
+    size_t bytes = (size_t)(p.batch * p.heads * p.queries) * each;
     void *delta = NULL, *out[4];
     for (int i = 0; i < 4; i++) out[i] = call->out[i] ? call->out[i]->data : NULL;
     p.y = call->in[4]->data, p.stats = call->in[5]->data, p.g = call->in[6]->data;

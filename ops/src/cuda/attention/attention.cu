@@ -2,9 +2,10 @@
 // and forgotten (Dao et al. 2022). Thread `row` · 8 + `lane` of a block makes the scores of row
 // `row` and columns lane, lane + 8, …; it then adds up elements lane, lane + 8, … of the row's
 // result. A block makes at most CHUNK elements of its rows; results that are longer take several
-// blocks, each of which makes the scores again. Sums run in one order, whatever the grid.
+// blocks, each of which makes the scores again. Sums run in one order, whatever the grid. q, k, v
+// and their gradients may have 16 bits; all else is as it is computed.
 
-#include "cuda/base/device.cuh"
+#include "cuda/base/stored.cuh"
 #include "philox.h"
 
 namespace {
@@ -16,7 +17,8 @@ enum { TILE = 32, LANES = 8, EACH = TILE / LANES, CHUNK = 64, SUMS = CHUNK / LAN
 template <class T>
 struct operands {
     kn__attention p;
-    const T *q, *k, *v, *mask, *y, *stats, *g, *delta;
+    const T *q, *k, *v;
+    const computed<T> *mask, *y, *stats, *g, *delta;
 };
 
 template <class T>
@@ -32,9 +34,9 @@ __device__ T row_join(T x) {
 }
 
 // s[i] = a[row] · b[lane + 8·i] over `inner` elements; rows past the end count as zeros.
-template <class T>
-__device__ void multiply_tiles(T (&s)[EACH], shared_tiles<T> &tiles, const T *a, int64_t n_a,
-                               const T *b, int64_t n_b, int64_t inner) {
+template <class T, class A, class B>
+__device__ void multiply_tiles(T (&s)[EACH], shared_tiles<T> &tiles, const A *a, int64_t n_a,
+                               const B *b, int64_t n_b, int64_t inner) {
     int row = threadIdx.x / LANES, lane = threadIdx.x % LANES;
 #pragma unroll
     for (int i = 0; i < EACH; i++) s[i] = T(0);
@@ -43,8 +45,8 @@ __device__ void multiply_tiles(T (&s)[EACH], shared_tiles<T> &tiles, const T *a,
         for (int at = threadIdx.x; at < TILE * TILE; at += BLOCK) {
             int r = at / TILE;
             int64_t d = from + at % TILE;
-            tiles.a[r][at % TILE] = r < n_a && d < inner ? a[r * inner + d] : T(0);
-            tiles.b[r][at % TILE] = r < n_b && d < inner ? b[r * inner + d] : T(0);
+            tiles.a[r][at % TILE] = r < n_a && d < inner ? (T)a[r * inner + d] : T(0);
+            tiles.b[r][at % TILE] = r < n_b && d < inner ? (T)b[r * inner + d] : T(0);
         }
         __syncthreads();
         int n = inner - from < TILE ? (int)(inner - from) : (int)TILE;
@@ -56,8 +58,8 @@ __device__ void multiply_tiles(T (&s)[EACH], shared_tiles<T> &tiles, const T *a,
 }
 
 // sum[i] += Σ_j weight[j] · b[j][first + lane + 8·i], j < n; b has rows of `inner` elements.
-template <class T>
-__device__ void add_rows(T (&sum)[SUMS], const T *weight, const T *b, int n, int64_t first,
+template <class T, class B>
+__device__ void add_rows(T (&sum)[SUMS], const T *weight, const B *b, int n, int64_t first,
                          int64_t inner) {
     int lane = threadIdx.x % LANES;
     for (int j = 0; j < n; j++) {
@@ -65,31 +67,31 @@ __device__ void add_rows(T (&sum)[SUMS], const T *weight, const T *b, int n, int
 #pragma unroll
         for (int i = 0; i < SUMS; i++) {
             int64_t e = first + lane + LANES * i;
-            if (e < inner) sum[i] += w * b[j * inner + e];
+            if (e < inner) sum[i] += w * (T)b[j * inner + e];
         }
     }
 }
 
-template <class T>
-__device__ void store_row(T *out, const T (&sum)[SUMS], int64_t first, int64_t inner, T scale) {
+template <class O, class T>
+__device__ void store_row(O *out, const T (&sum)[SUMS], int64_t first, int64_t inner, T scale) {
     int lane = threadIdx.x % LANES;
 #pragma unroll
     for (int i = 0; i < SUMS; i++) {
         int64_t e = first + lane + LANES * i;
-        if (e < inner) out[e] = sum[i] * scale;
+        if (e < inner) out[e] = (O)(sum[i] * scale);
     }
 }
 
-template <class T>
-__device__ bool sees(const kn__attention &p, int64_t query, int64_t key) {
+__device__ inline bool sees(const kn__attention &p, int64_t query, int64_t key) {
     return query < p.queries && key < p.keys && (!p.causal || key <= query + p.offset);
 }
 
 // The scaled and masked score of a query that sees the key.
 template <class T>
-__device__ T score(const operands<T> &o, int64_t b, int64_t h, int64_t query, int64_t key, T s) {
+__device__ computed<T> score(const operands<T> &o, int64_t b, int64_t h, int64_t query, int64_t key,
+                             computed<T> s) {
     const int64_t *stride = o.p.mask_stride;
-    s *= (T)o.p.scale;
+    s *= (computed<T>)o.p.scale;
     if (!o.mask) return s;
     return s + o.mask[b * stride[0] + h * stride[1] + query * stride[2] + key * stride[3]];
 }
@@ -159,10 +161,11 @@ __device__ T weigh(T *weight, const T (&s)[EACH], T &most, T &total, T top) {
 
 template <class T>
 __global__ void __launch_bounds__(BLOCK, 1)
-    attention_kernel(const __grid_constant__ operands<T> o, T *y, T *stats, int64_t chunks,
-                     int64_t tiles, int64_t n) {
-    KN_SHARED(tile, shared_tiles<T>);
-    KN_SHARED(weight, T[TILE][TILE + 1]);
+    attention_kernel(const __grid_constant__ operands<T> o, computed<T> *y, computed<T> *stats,
+                     int64_t chunks, int64_t tiles, int64_t n) {
+    using C = computed<T>;
+    KN_SHARED(tile, shared_tiles<C>);
+    KN_SHARED(weight, C[TILE][TILE + 1]);
     const kn__attention &p = o.p;
     int row = threadIdx.x / LANES, lane = threadIdx.x % LANES;
     for (int64_t at = blockIdx.x; at < n; at += gridDim.x) {
@@ -170,20 +173,20 @@ __global__ void __launch_bounds__(BLOCK, 1)
         int64_t group = w.b * p.groups + w.h / (p.heads / p.groups), query = w.tile + row;
         const T *q = o.q + (w.head * p.queries + w.tile) * p.d, *k = o.k + group * p.keys * p.d;
         const T *v = o.v + group * p.keys * p.e;
-        T sum[SUMS] = {}, most = identity_max<T>(), total = T(0);
+        C sum[SUMS] = {}, most = identity_max<C>(), total = C(0);
         for (int64_t key = 0; key < p.keys; key += TILE) {
             if (p.causal && key > w.tile + TILE - 1 + p.offset) break;
             int n_keys = rows_left(p.keys, key);
-            T s[EACH], top = identity_max<T>();
+            C s[EACH], top = identity_max<C>();
             multiply_tiles(s, tile, q, rows_left(p.queries, w.tile), k + key * p.d, n_keys, p.d);
 #pragma unroll
             for (int i = 0; i < EACH; i++) {
                 int64_t j = key + lane + LANES * i;
-                bool seen = sees<T>(p, query, j);
-                s[i] = seen ? score(o, w.b, w.h, query, j, s[i]) : identity_max<T>();
+                bool seen = sees(p, query, j);
+                s[i] = seen ? score(o, w.b, w.h, query, j, s[i]) : identity_max<C>();
                 top = s[i] > top ? s[i] : top;  // a NaN reaches the sum
             }
-            T factor = weigh(weight[row], s, most, total, row_join<op_max>(top));
+            C factor = weigh(weight[row], s, most, total, row_join<op_max>(top));
             drop(p, weight[row], w.head * p.queries + query, key + lane);
 #pragma unroll
             for (int i = 0; i < SUMS; i++) sum[i] *= factor;
@@ -193,7 +196,7 @@ __global__ void __launch_bounds__(BLOCK, 1)
         }
         if (query < p.queries) {
             int64_t out = w.head * p.queries + query;
-            store_row(y + out * p.e, sum, w.first, p.e, total == T(0) ? T(0) : T(1) / total);
+            store_row(y + out * p.e, sum, w.first, p.e, total == C(0) ? C(0) : C(1) / total);
             if (stats && w.first == 0 && lane == 0)
                 stats[2 * out] = most, stats[2 * out + 1] = total;
         }
@@ -218,15 +221,16 @@ struct pair_back {
     T weight, d;
 };
 template <class T>
-__device__ pair_back<T> back_of(const operands<T> &o, int64_t b, int64_t h, int64_t query,
-                                int64_t key, T s, T dp) {
+__device__ pair_back<computed<T>> back_of(const operands<T> &o, int64_t b, int64_t h, int64_t query,
+                                          int64_t key, computed<T> s, computed<T> dp) {
+    using C = computed<T>;
     int64_t at = (b * o.p.heads + h) * o.p.queries + query;
-    pair_back<T> r = {T(0), T(0)};
-    if (!sees<T>(o.p, query, key) || o.stats[2 * at + 1] == T(0)) return r;
-    T weight = exp_(score(o, b, h, query, key, s) - o.stats[2 * at]) / o.stats[2 * at + 1];
-    T factor = (T)kept(o.p, at, key);
-    r.weight = factor == T(0) ? T(0) : weight * factor;
-    r.d = weight * ((factor == T(0) ? T(0) : dp * factor) - o.delta[at]);
+    pair_back<C> r = {C(0), C(0)};
+    if (!sees(o.p, query, key) || o.stats[2 * at + 1] == C(0)) return r;
+    C weight = exp_(score(o, b, h, query, key, s) - o.stats[2 * at]) / o.stats[2 * at + 1];
+    C factor = (C)kept(o.p, at, key);
+    r.weight = factor == C(0) ? C(0) : weight * factor;
+    r.d = weight * ((factor == C(0) ? C(0) : dp * factor) - o.delta[at]);
     return r;
 }
 
@@ -234,8 +238,9 @@ template <class T>
 __global__ void __launch_bounds__(BLOCK, 1)
     attention_dq_kernel(const __grid_constant__ operands<T> o, T *dq, int64_t chunks, int64_t tiles,
                         int64_t n) {
-    KN_SHARED(tile, shared_tiles<T>);
-    KN_SHARED(weight, T[TILE][TILE + 1]);
+    using C = computed<T>;
+    KN_SHARED(tile, shared_tiles<C>);
+    KN_SHARED(weight, C[TILE][TILE + 1]);
     const kn__attention &p = o.p;
     int row = threadIdx.x / LANES, lane = threadIdx.x % LANES;
     for (int64_t at = blockIdx.x; at < n; at += gridDim.x) {
@@ -244,26 +249,26 @@ __global__ void __launch_bounds__(BLOCK, 1)
         int64_t first = w.head * p.queries + w.tile;
         int n_queries = rows_left(p.queries, w.tile);
         const T *k = o.k + group * p.keys * p.d, *v = o.v + group * p.keys * p.e;
-        T sum[SUMS] = {};
+        C sum[SUMS] = {};
         for (int64_t key = 0; key < p.keys; key += TILE) {
             if (p.causal && key > w.tile + TILE - 1 + p.offset) break;
             int n_keys = rows_left(p.keys, key);
-            T s[EACH], dp[EACH];
+            C s[EACH], dp[EACH];
             multiply_tiles(s, tile, o.q + first * p.d, n_queries, k + key * p.d, n_keys, p.d);
             multiply_tiles(dp, tile, o.g + first * p.e, n_queries, v + key * p.e, n_keys, p.e);
 #pragma unroll
             for (int i = 0; i < EACH; i++) {
                 int64_t j = key + lane + LANES * i;
-                T d = back_of(o, w.b, w.h, query, j, s[i], dp[i]).d;
-                weight[row][lane + LANES * i] = d * (T)p.scale;
-                if (p.dmask && w.first == 0 && sees<T>(p, query, j))
-                    ((T *)p.dmask)[(first + row) * p.keys + j] = d;
+                C d = back_of(o, w.b, w.h, query, j, s[i], dp[i]).d;
+                weight[row][lane + LANES * i] = d * (C)p.scale;
+                if (p.dmask && w.first == 0 && sees(p, query, j))
+                    ((C *)p.dmask)[(first + row) * p.keys + j] = d;
             }
             __syncthreads();
             add_rows(sum, weight[row], k + key * p.d, n_keys, w.first, p.d);
             __syncthreads();
         }
-        if (dq && query < p.queries) store_row(dq + (first + row) * p.d, sum, w.first, p.d, T(1));
+        if (dq && query < p.queries) store_row(dq + (first + row) * p.d, sum, w.first, p.d, C(1));
     }
 }
 
@@ -272,8 +277,9 @@ template <bool IS_K, class T>
 __global__ void __launch_bounds__(BLOCK, 1)
     attention_dkv_kernel(const __grid_constant__ operands<T> o, T *out, int64_t chunks,
                          int64_t tiles, int64_t n) {
-    KN_SHARED(tile, shared_tiles<T>);
-    KN_SHARED(weight, T[TILE][TILE + 1]);
+    using C = computed<T>;
+    KN_SHARED(tile, shared_tiles<C>);
+    KN_SHARED(weight, C[TILE][TILE + 1]);
     const kn__attention &p = o.p;
     int row = threadIdx.x / LANES, lane = threadIdx.x % LANES;
     int64_t each = p.heads / p.groups, width = IS_K ? p.d : p.e;
@@ -281,42 +287,47 @@ __global__ void __launch_bounds__(BLOCK, 1)
         place w = place_of(at, chunks, tiles, p.groups);
         int64_t first = w.head * p.keys + w.tile, key = w.tile + row;
         int n_keys = rows_left(p.keys, w.tile);
-        T sum[SUMS] = {};
+        C sum[SUMS] = {};
         for (int64_t head = w.h * each; head < (w.h + 1) * each; head++) {
             for (int64_t query = 0; query < p.queries; query += TILE) {
                 if (p.causal && w.tile > query + TILE - 1 + p.offset) continue;
                 int64_t from = (w.b * p.heads + head) * p.queries + query;
                 int n_queries = rows_left(p.queries, query);
-                const T *q = o.q + from * p.d, *g = o.g + from * p.e;
-                T s[EACH], dp[EACH];
+                const T *q = o.q + from * p.d;
+                const C *g = o.g + from * p.e;
+                C s[EACH], dp[EACH];
                 multiply_tiles(s, tile, o.k + first * p.d, n_keys, q, n_queries, p.d);
                 multiply_tiles(dp, tile, o.v + first * p.e, n_keys, g, n_queries, p.e);
 #pragma unroll
                 for (int i = 0; i < EACH; i++) {
                     int64_t j = query + lane + LANES * i;
-                    pair_back<T> r = back_of(o, w.b, head, j, key, s[i], dp[i]);
-                    weight[row][lane + LANES * i] = IS_K ? r.d * (T)p.scale : r.weight;
+                    pair_back<C> r = back_of(o, w.b, head, j, key, s[i], dp[i]);
+                    weight[row][lane + LANES * i] = IS_K ? r.d * (C)p.scale : r.weight;
                 }
                 __syncthreads();
-                add_rows(sum, weight[row], IS_K ? q : g, n_queries, w.first, width);
+                if constexpr (IS_K)
+                    add_rows(sum, weight[row], q, n_queries, w.first, width);
+                else
+                    add_rows(sum, weight[row], g, n_queries, w.first, width);
                 __syncthreads();
             }
         }
-        if (key < p.keys) store_row(out + (first + row) * width, sum, w.first, width, T(1));
+        if (key < p.keys) store_row(out + (first + row) * width, sum, w.first, width, C(1));
     }
 }
 
 template <class T>
 operands<T> operands_of(const kn__attention *p) {
+    using C = computed<T>;
     return {*p,
             (const T *)p->q,
             (const T *)p->k,
             (const T *)p->v,
-            (const T *)p->mask,
-            (const T *)p->y,
-            (const T *)p->stats,
-            (const T *)p->g,
-            (const T *)p->delta};
+            (const C *)p->mask,
+            (const C *)p->y,
+            (const C *)p->stats,
+            (const C *)p->g,
+            (const C *)p->delta};
 }
 
 int64_t tiles_of(int64_t n) { return (n + TILE - 1) / TILE; }
@@ -328,31 +339,31 @@ extern "C" {
 
 cudaError_t kn__launch_attention(const kn__attention *p, void *y, void *stats,
                                  cudaStream_t stream) {
-    return with_float(p->dtype, [&](auto t) {
+    return with_stored(p->dtype, [&](auto t) {
         using T = decltype(t);
         int64_t chunks = chunks_of(p->e), tiles = tiles_of(p->queries);
         int64_t n = p->batch * p->heads * tiles * chunks;
         if (n == 0) return cudaSuccess;
-        KN_LAUNCH(attention_kernel<T>, blocks_for(n, 1), BLOCK, stream, operands_of<T>(p), (T *)y,
-                  (T *)stats, chunks, tiles, n);
+        KN_LAUNCH(attention_kernel<T>, blocks_for(n, 1), BLOCK, stream, operands_of<T>(p),
+                  (computed<T> *)y, (computed<T> *)stats, chunks, tiles, n);
         return cudaGetLastError();
     });
 }
 
 cudaError_t kn__launch_attention_delta(const kn__attention *p, void *delta, cudaStream_t stream) {
-    return with_float(p->dtype, [&](auto t) {
-        using T = decltype(t);
+    return with_stored(p->dtype, [&](auto t) {
+        using C = computed<decltype(t)>;
         int64_t rows = p->batch * p->heads * p->queries;
         if (rows == 0) return cudaSuccess;
-        KN_LAUNCH(delta_kernel<T>, blocks_for(rows, BLOCK / 32), BLOCK, stream, (T *)delta,
-                  (const T *)p->y, (const T *)p->g, rows, p->e);
+        KN_LAUNCH(delta_kernel<C>, blocks_for(rows, BLOCK / 32), BLOCK, stream, (C *)delta,
+                  (const C *)p->y, (const C *)p->g, rows, p->e);
         return cudaGetLastError();
     });
 }
 
 cudaError_t kn__launch_attention_back(const kn__attention *p, void *dq, void *dk, void *dv,
                                       cudaStream_t stream) {
-    return with_float(p->dtype, [&](auto t) {
+    return with_stored(p->dtype, [&](auto t) {
         using T = decltype(t);
         int64_t of_d = chunks_of(p->d), of_e = chunks_of(p->e);
         int64_t queries = tiles_of(p->queries), keys = tiles_of(p->keys);

@@ -60,15 +60,19 @@ __device__ int element_of_row(int slot) {
     return (slot / S::V * S::TEAM + lane) * S::V + slot % S::V;
 }
 
+// Elements of one access of at most 16 bytes: what lies beside rows of 16 bits may be f32, and
+// takes several for the V elements of one.
+template <class S, class T>
+constexpr int row_access = S::V * sizeof(T) > 16 ? 16 / (int)sizeof(T) : S::V;
+
 // Elements past the end are `rest`. `wide`: rows begin at multiples of 16 bytes and are multiples
-// of V long. The weights beside rows of 16 bits may be f32: they take several accesses for the
-// elements of one.
+// of V long.
 template <class S, class T>
 __device__ void read_row(computed<T> (&x)[S::HELD], const T *in, int n, bool wide,
                          computed<T> rest) {
     using C = computed<T>;
     if (S::V > 1 && wide) {
-        constexpr int V = S::V * sizeof(T) > 16 ? 16 / (int)sizeof(T) : S::V;
+        constexpr int V = row_access<S, T>;
 #pragma unroll
         for (int k = 0; k < S::HELD; k += V) {
             int i = element_of_row<S>(k);
@@ -89,13 +93,14 @@ __device__ void read_row(computed<T> (&x)[S::HELD], const T *in, int n, bool wid
 template <class S, class T>
 __device__ void write_row(T *out, const computed<T> (&y)[S::HELD], int n, bool wide) {
     if (S::V > 1 && wide) {
+        constexpr int V = row_access<S, T>;
 #pragma unroll
-        for (int k = 0; k < S::HELD; k += S::V) {
+        for (int k = 0; k < S::HELD; k += V) {
             int i = element_of_row<S>(k);
-            pack<T, S::V> p;
+            pack<T, V> p;
 #pragma unroll
-            for (int v = 0; v < S::V; v++) p.v[v] = (T)y[k + v];
-            if (i < n) *reinterpret_cast<pack<T, S::V> *>(out + i) = p;
+            for (int v = 0; v < V; v++) p.v[v] = (T)y[k + v];
+            if (i < n) *reinterpret_cast<pack<T, V> *>(out + i) = p;
         }
     } else {
 #pragma unroll

@@ -41,7 +41,8 @@ static kn_status run_rows(kn_op_call *call,
         .best = call->op == KN_OP_accuracy ? ((const kn_attr_best *)call->attr)->k : 0,
         .out = call->out[0]->data,
         .dlogits = call->n_out > 1 && call->out[1] ? call->out[1]->data : NULL};
-    KN_TRY(kn__work(&p.row_loss, call, (size_t)p.rows * kn_dtype_bytes(p.dtype)));
+    size_t each = kn_dtype_bytes((kn_dtype)kn__computed(p.dtype));
+    KN_TRY(kn__work(&p.row_loss, call, (size_t)p.rows * each));
     return KN__CUDA_NAMED(label, launch(&p, call->stream));
 }
 

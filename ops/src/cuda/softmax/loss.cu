@@ -47,31 +47,33 @@ __device__ T sum_above(const T (&x)[S::HELD], T top, int n) {
 
 template <class S, class T>
 __device__ void cross_entropy_rows(const kn__loss &p) {
+    using C = computed<T>;
     const T *x = (const T *)p.scores;
-    T *dlogits = (T *)p.dlogits;
-    bool wide = ((uintptr_t)x | (uintptr_t)dlogits) % 16 == 0;
+    C *dlogits = (C *)p.dlogits;
     int n = (int)p.classes, lane = threadIdx.x % S::TEAM;
+    bool wide = ((uintptr_t)x | (uintptr_t)dlogits) % 16 == 0;
+    if (sizeof(T) == 2) wide = wide && n % S::V == 0;
     for (int64_t r = thread_index() / S::TEAM; r < p.rows; r += thread_count() / S::TEAM) {
         int label = (int)label_of(p, r);
-        T e[S::HELD];
-        read_row<S>(e, x + r * n, n, wide, identity_max<T>());
-        T top = largest_of_row<S>(e), sum = T(0), all = T(0);
+        C e[S::HELD];
+        read_row<S>(e, x + r * n, n, wide, identity_max<C>());
+        C top = largest_of_row<S>(e), sum = C(0), all = C(0);
         if (p.smoothing > 0) all = sum_above<S>(e, top, n);
 #pragma unroll
         for (int k = 0; k < S::HELD; k++) sum += e[k] = exp_(e[k] - top);
         sum = team_join<op_sum, S::TEAM>(sum);
         if (lane == 0) {
-            T score = label >= 0 ? x[r * n + label] - top : T(0);
-            ((T *)p.row_loss)[r] = loss_of(p, sum, score, all, label);
+            C score = label >= 0 ? (C)x[r * n + label] - top : C(0);
+            ((C *)p.row_loss)[r] = loss_of(p, sum, score, all, label);
         }
         if (!dlogits) continue;
         // made here, not before the loop: they would not fit the registers
-        T share = T(1) / (T)p.rows, own = share * (T)(1 - p.smoothing);
-        T each = share * (T)(p.smoothing / (double)n);
-        T scale = label < 0 ? not_a_number<T>() : share / sum;
+        C share = C(1) / (C)p.rows, own = share * (C)(1 - p.smoothing);
+        C each = share * (C)(p.smoothing / (double)n);
+        C scale = label < 0 ? not_a_number<C>() : share / sum;
 #pragma unroll
         for (int k = 0; k < S::HELD; k++)
-            e[k] = e[k] * scale - each - (element_of_row<S>(k) == label ? own : T(0));
+            e[k] = e[k] * scale - each - (element_of_row<S>(k) == label ? own : C(0));
         write_row<S>(dlogits + r * n, e, n, wide);
     }
 }
@@ -79,28 +81,29 @@ __device__ void cross_entropy_rows(const kn__loss &p) {
 // A block a row, which is too long to be held and read again for each pass.
 template <class S, class T>
 __device__ void cross_entropy_long_rows(const kn__loss &p) {
-    T *dlogits = (T *)p.dlogits;
+    using C = computed<T>;
+    C *dlogits = (C *)p.dlogits;
     int64_t n = p.classes;
-    T share = T(1) / (T)p.rows, own = share * (T)(1 - p.smoothing);
-    T each = share * (T)(p.smoothing / (double)n);
+    C share = C(1) / (C)p.rows, own = share * (C)(1 - p.smoothing);
+    C each = share * (C)(p.smoothing / (double)n);
     for (int64_t r = blockIdx.x; r < p.rows; r += gridDim.x) {
         const T *in = (const T *)p.scores + r * n;
         int64_t label = label_of(p, r);
-        T score = threadIdx.x == 0 && label >= 0 ? in[label] : T(0);
-        T top = op_max::identity<T>(), sum = T(0), all = T(0);
-        for (int64_t i = threadIdx.x; i < n; i += BLOCK) top = op_max::join(top, in[i]);
+        C score = threadIdx.x == 0 && label >= 0 ? (C)in[label] : C(0);
+        C top = op_max::identity<C>(), sum = C(0), all = C(0);
+        for (int64_t i = threadIdx.x; i < n; i += BLOCK) top = op_max::join(top, (C)in[i]);
         top = team_join<op_max, BLOCK>(top);
-        for (int64_t i = threadIdx.x; i < n; i += BLOCK) sum += exp_(in[i] - top);
+        for (int64_t i = threadIdx.x; i < n; i += BLOCK) sum += exp_((C)in[i] - top);
         sum = team_join<op_sum, BLOCK>(sum);
         if (p.smoothing > 0) {
-            for (int64_t i = threadIdx.x; i < n; i += BLOCK) all += in[i] - top;
+            for (int64_t i = threadIdx.x; i < n; i += BLOCK) all += (C)in[i] - top;
             all = team_join<op_sum, BLOCK>(all);
         }
-        if (threadIdx.x == 0) ((T *)p.row_loss)[r] = loss_of(p, sum, score - top, all, label);
+        if (threadIdx.x == 0) ((C *)p.row_loss)[r] = loss_of(p, sum, score - top, all, label);
         if (!dlogits) continue;
-        T scale = label < 0 ? not_a_number<T>() : share / sum;
+        C scale = label < 0 ? not_a_number<C>() : share / sum;
         for (int64_t i = threadIdx.x; i < n; i += BLOCK)
-            dlogits[r * n + i] = exp_(in[i] - top) * scale - each - (i == label ? own : T(0));
+            dlogits[r * n + i] = exp_((C)in[i] - top) * scale - each - (i == label ? own : C(0));
     }
 }
 
@@ -152,11 +155,11 @@ __global__ void __launch_bounds__(BLOCK, 1) mean_kernel(T *out, const T *row_los
 // shape of the rows that a team holds, where it holds them.
 #define ROWS_KERNEL(name, rows_function)                                                           \
     template <class S, int THREADS, class T>                                                       \
-    __global__ void __launch_bounds__(THREADS, 1) name(kn__loss p, T *out) {                       \
+    __global__ void __launch_bounds__(THREADS, 1) name(kn__loss p, const T *, computed<T> *out) {  \
         rows_function<S, T>(p);                                                                    \
         if (THREADS != ONE_BLOCK) return;                                                          \
         __syncthreads();                                                                           \
-        mean_of_rows<THREADS>(out, (const T *)p.row_loss, p.rows);                                 \
+        mean_of_rows<THREADS>(out, (const computed<T> *)p.row_loss, p.rows);                       \
     }
 ROWS_KERNEL(cross_entropy_kernel, cross_entropy_rows)
 ROWS_KERNEL(cross_entropy_long_kernel, cross_entropy_long_rows)
@@ -173,12 +176,14 @@ __global__ void __launch_bounds__(BLOCK, 1)
     }
 }
 
+bool has_labels(const kn__loss *p) {
+    return p->label_dtype == KN_I64 || p->label_dtype == KN_I32 || p->label_dtype == KN_U8;
+}
+
 // body(T{}) for the type of the scores, if the labels' is one of three.
 template <class F>
 cudaError_t with_scores(const kn__loss *p, F body) {
-    kn_dtype l = p->label_dtype;
-    if (l != KN_I64 && l != KN_I32 && l != KN_U8) return cudaErrorInvalidValue;
-    return with_float(p->dtype, body);
+    return has_labels(p) ? with_float(p->dtype, body) : cudaErrorInvalidValue;
 }
 
 bool fits_one_block(const kn__loss *p, int team) {
@@ -191,19 +196,22 @@ template <class T>
 cudaError_t finish(const kn__loss *p, bool one_block, cudaStream_t stream) {
     cudaError_t error = cudaGetLastError();
     if (one_block || error != cudaSuccess) return error;
-    KN_LAUNCH(mean_kernel, 1, BLOCK, stream, (T *)p->out, (const T *)p->row_loss, p->rows);
+    using C = computed<T>;
+    KN_LAUNCH(mean_kernel, 1, BLOCK, stream, (C *)p->out, (const C *)p->row_loss, p->rows);
     return cudaGetLastError();
 }
 
 #define LAUNCH_ROWS(kernel, S, THREADS, blocks)                                                    \
-    KN_LAUNCH((kernel<S, THREADS>), blocks, THREADS, stream, *p, (T *)p->out)
+    KN_LAUNCH((kernel<S, THREADS>), blocks, THREADS, stream, *p, (const T *)p->scores,             \
+              (computed<T> *)p->out)
 
 }  // namespace
 
 extern "C" {
 
 cudaError_t kn__launch_cross_entropy(const kn__loss *p, cudaStream_t stream) {
-    return with_scores(p, [&](auto t) {
+    if (!has_labels(p)) return cudaErrorInvalidValue;
+    return with_stored(p->dtype, [&](auto t) {
         using T = decltype(t);
         bool one = p->classes <= SHORT_ROW && fits_one_block(p, 32);
         if (p->classes > row_max<T>(BLOCK)) {

@@ -214,6 +214,7 @@ static void forward_piece(void *ctx, int64_t i) {
 
 /* q, k, v, mask|NONE, state|NONE → y, stats */
 kn_status kn__host_attention(kn_op_call *call) {
+    if (kn__is_half(call->dtype)) return kn__widened(call, kn__host_attention);
     job j;
     job_make(&j, call, call->in[4]);
     const kn_tensor *q = call->in[0], *y = call->out[0], *stats = call->out[1];
@@ -296,6 +297,7 @@ static char *out_of(const kn_op_call *call, int r) {
 
 /* q, k, v, mask|NONE, y, stats, g, state|NONE → dq, dk, dv, dmask */
 kn_status kn__host_attention_back(kn_op_call *call) {
+    if (kn__is_half(call->dtype)) return kn__widened(call, kn__host_attention_back);
     job j;
     job_make(&j, call, call->in[7]);
     j.result = call->in[4]->data, j.stats = call->in[5]->data, j.g = call->in[6]->data;

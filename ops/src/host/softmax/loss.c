@@ -97,6 +97,7 @@ static double cross_entropy_rows(loss_work *work, int64_t first, int64_t end) {
 }
 
 kn_status kn__host_cross_entropy(kn_op_call *call) {
+    if (kn__is_half(call->dtype)) return kn__widened(call, kn__host_cross_entropy);
     loss_work work = work_of(call->in[0], call->in[1]);
     work.run = cross_entropy_rows;
     work.d = call->out[1] ? call->out[1]->data : NULL;

@@ -1,14 +1,26 @@
-/* Norms of f16 and bf16: results and gradients are those of f32, rounded once. */
+/* Ops of f16 and bf16 whose sums are f32: results and gradients are those of f32, rounded once. */
 #include <knet/norm.h>
+#include <knet/sequence.h>
 
 #include "autograd_test.h"
 
-enum { B = 3, C = 6, S = 5, N = B * C * S, KINDS = 6 };
+enum { B = 3, C = 6, S = 5, KINDS = 9, ATTENTION = 6, NORMS = ATTENTION };
 
 static const kn_batchnorm_options training = {.training = 1};
 
+static kn_tensor *head(kn_tensor *x, int64_t i) {
+    return kn_reshape(kn_slice(x, KN_SHAPE(i, 0, 0), KN_SHAPE(i + 1, C, S)), KN_SHAPE(1, 1, C, S));
+}
+
+/* Queries, keys and values are parts of x; the mask is in[1], in 16 bits. */
+static kn_tensor *attended(kn_tensor *in[], kn_dtype half) {
+    kn_tensor *x = in[0];
+    const kn_attention_options o = {.mask = kn_cast(kn_cast(in[1], half), kn_tensor_dtype(x))};
+    return kn_attention(head(x, 0), head(x, 1), head(x, 2), &o);
+}
+
 /* in: x [B,C,S], weight and bias [C], running mean and variance [C]. */
-static kn_tensor *normed(int kind, kn_tensor *in[]) {
+static kn_tensor *result(int kind, kn_tensor *in[], kn_dtype half) {
     kn_tensor *rows = kn_reshape(in[0], KN_SHAPE(B * S, C));
     switch (kind) {
         case 0:
@@ -21,9 +33,17 @@ static kn_tensor *normed(int kind, kn_tensor *in[]) {
             return kn_batchnorm(rows, KN_NONE, KN_NONE, in[1], in[2], &training);
         case 4:
             return kn_layernorm(rows, in[1], in[2], 1, 1e-3);
-        default:
+        case 5:
             return kn_rmsnorm(rows, in[1], 1, 1e-3);
+        case ATTENTION:
+            return attended(in, half);
+        default:
+            break;
     }
+    kn_tensor *labels =
+        kn_argmax(kn_reshape(kn_neg(in[0]), KN_SHAPE(B * S, C)), KN_SHAPE(1), false);
+    if (kind == 7) return kn_cross_entropy(rows, labels);
+    return kn_cross_entropy_with(rows, labels, &(kn_cross_entropy_options){.smoothing = 0.1});
 }
 
 static kn_tensor *wave(kn_shape shape, double rate, kn_dtype dtype) {
@@ -53,7 +73,7 @@ static void run(kn_tensor *out[RESULTS], int kind, bool again, kn_dtype half, kn
     kn_tensor *in[5], *d[5], *dd[2];
     inputs(in, half, dtype);
     const kn_gradients_options keep = {.keep = 1, .again = again};
-    kn_tensor *y = normed(kind, in);
+    kn_tensor *y = result(kind, in, half);
     memset(out, 0, RESULTS * sizeof *out);
     out[0] = y;
     assert_ok(kn_gradients(d, weighed(y, half, 1.1), in, 5, &keep));
@@ -77,13 +97,14 @@ static void results_and_gradients_are_rounded_once(void **state) {
     (void)state;
     for (int i = 0; i < 4 * KINDS; i++) {
         int kind = i / 4;
+        bool again = i / 2 % 2 && kind != ATTENTION;
         kn_dtype half = i % 2 ? KN_BF16 : KN_F16;
         bool ok[RESULTS];
         {
             KN_TAPE();
             kn_tensor *got[RESULTS], *want[RESULTS];
-            run(got, kind, i / 2 % 2, half, half);
-            run(want, kind, i / 2 % 2, half, KN_F32);
+            run(got, kind, again, half, half);
+            run(want, kind, again, half, KN_F32);
             for (int r = 0; r < RESULTS; r++) {
                 bool is_x = r == 0 || r == FIRST || r == SECOND;
                 ok[r] = same(got[r], want[r], is_x ? half : KN_F32);
@@ -91,7 +112,7 @@ static void results_and_gradients_are_rounded_once(void **state) {
             assert_ok(kn_check());
         }
         for (int r = 0; r < RESULTS; r++) {
-            if (!ok[r]) print_error("norm %d, case %d, result %d\n", kind, i % 4, r);
+            if (!ok[r]) print_error("op %d, case %d, result %d\n", kind, i % 4, r);
             assert_true(ok[r]);
         }
     }
@@ -100,12 +121,12 @@ static void results_and_gradients_are_rounded_once(void **state) {
 /* Weights of 16 bits get gradients of 16 bits. */
 static void weights_may_have_the_bits_of_x(void **state) {
     (void)state;
-    for (int kind = 0; kind < KINDS; kind++) {
+    for (int kind = 0; kind < NORMS; kind++) {
         KN_TAPE();
         kn_tensor *in[5], *d[2];
         inputs(in, KN_BF16, KN_BF16);
         for (int i = 1; i < 3; i++) in[i] = kn_watch(kn_cast(in[i], KN_BF16));
-        kn_tensor *y = normed(kind, in);
+        kn_tensor *y = result(kind, in, KN_BF16);
         assert_ok(kn_gradients(d, weighed(y, KN_BF16, 1.1), in, 2, NULL));
         for (int i = 0; i < 2; i++) assert_int_equal(kn_tensor_dtype(d[i]), KN_BF16);
     }
