@@ -200,12 +200,36 @@ static void bad_arguments_are_errors_with_the_values(void **state) {
                     "q is f32, k is f64");
 }
 
+/* A mask is bool or of q's dtype; in frames with .autocast of f32 too. */
+static void masks_beside_16_bits(void **state) {
+    (void)state;
+    KN_FRAME();
+    kn_tensor *f16 = made(KN_F16, 1, KN_SHAPE(1, 2, S, D)), *x = kn_cast(f16, KN_F32);
+    kn_tensor *number = made(KN_F16, 2, KN_SHAPE(S, S)), *wide = kn_cast(number, KN_F32);
+    kn_tensor *sees = kn_ge(kn_cast(kn_triu(wide, 0), KN_F32), kn_zeros(KN_SHAPE(1)));
+    kn_tensor *masks[][2] = {{number, wide}, {sees, sees}};
+    for (int i = 0; i < 2; i++) {
+        kn_tensor *y = kn_attention(f16, f16, f16, &(kn_attention_options){.mask = masks[i][0]});
+        kn_tensor *want = kn_attention(x, x, x, &(kn_attention_options){.mask = masks[i][1]});
+        want = kn_cast(want, KN_F16);
+        assert_memory_equal(kn_data(y), kn_data(want), 2 * 2 * S * D);
+        KN_FRAME(.autocast = KN_F16);
+        y = kn_attention(f16, f16, f16, &(kn_attention_options){.mask = masks[i][1]});
+        assert_int_equal(kn_tensor_dtype(y), KN_F32);
+    }
+    assert_op_fails(kn_attention(f16, f16, f16, &(kn_attention_options){.mask = wide}),
+                    KN_ERR_DTYPE, "q is f16, mask is f32; see kn_cast");
+    kn_tensor *other = kn_cast(wide, KN_BF16);
+    assert_op_fails(kn_attention(f16, f16, f16, &(kn_attention_options){.mask = other}),
+                    KN_ERR_DTYPE, "q is f16, mask is bf16; see kn_cast");
+}
+
 int main(void) {
-    return RUN_TESTS(OPS_TEST(attention_equals_that_of_pytorch),
-                     OPS_TEST(attention_equals_that_of_small_ops),
-                     OPS_TEST(any_number_of_threads_gives_the_same_bits),
-                     OPS_TEST(dropout_drops_its_share_of_the_weights),
-                     OPS_TEST(rotary_embedding_equals_that_of_pytorch),
-                     OPS_TEST(queries_that_see_no_key_give_zeros_and_nan_stays),
-                     OPS_TEST(bad_arguments_are_errors_with_the_values));
+    return RUN_TESTS(
+        OPS_TEST(attention_equals_that_of_pytorch), OPS_TEST(attention_equals_that_of_small_ops),
+        OPS_TEST(any_number_of_threads_gives_the_same_bits),
+        OPS_TEST(dropout_drops_its_share_of_the_weights),
+        OPS_TEST(rotary_embedding_equals_that_of_pytorch),
+        OPS_TEST(queries_that_see_no_key_give_zeros_and_nan_stays),
+        OPS_TEST(bad_arguments_are_errors_with_the_values), OPS_TEST(masks_beside_16_bits));
 }
