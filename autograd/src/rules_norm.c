@@ -11,7 +11,7 @@ typedef struct norm {
     bool centred;
 } norm;
 
-/* d with the shape and dtype of what it is the gradient of. */
+/* The gradient d with the shape and dtype of its input. */
 static kn_tensor *fitted(const kn__back *b, int i, kn_tensor *d) {
     if (d && !kn__back_fits(b, i, d)) d = kn_reshape(d, kn__back_shape(b, i));
     return d && kn_tensor_dtype(d) != kn__back_dtype(b, i) ? kn_cast(d, kn__back_dtype(b, i)) : d;

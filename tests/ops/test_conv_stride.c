@@ -151,8 +151,8 @@ static void the_largest_steps_are_right(void **state) {
     }
 }
 
-/* Patches, and what is nearly patches: our columns of these are made in another way, so oneDNN's
- * sums are the measure. */
+/* Windows as far apart as they are long, and others that differ in one thing. Ours copy them in two
+ * ways, so they are compared with oneDNN's. */
 static void patches_are_those_of_onednn(void **state) {
     (void)state;
     static const struct {
