@@ -9,6 +9,7 @@
 RESIZE(f_nearest, KN_SHAPE(5, 3), .mode = KN_RESIZE_NEAREST)
 RESIZE(f_enlarged, KN_SHAPE(13, 9), .mode = KN_RESIZE_NEAREST) /* up to five rows alike */
 RESIZE(f_volume, KN_SHAPE(5, 3, 4), .mode = KN_RESIZE_NEAREST)
+RESIZE(f_doubled, KN_SHAPE(5, 3, 6), .mode = KN_RESIZE_NEAREST)
 RESIZE(f_exact, KN_SHAPE(7), .mode = KN_RESIZE_EXACT)
 RESIZE(f_linear, KN_SHAPE(7, 3), .mode = KN_RESIZE_LINEAR)
 RESIZE(f_corners, KN_SHAPE(2, 3, 5), .mode = KN_RESIZE_CORNERS)
@@ -77,6 +78,7 @@ const grad_case grad_image_cases[] = {
     CASE(resize, f_nearest, -1, 1, 1, C1(2, 1, 3, 4)),
     CASE(resize, f_enlarged, -1, 1, 1, C1(1, 2, 3, 2)),
     CASE(resize, f_volume, -1, 1, 1, C1(1, 1, 2, 2, 3)),
+    CASE(resize, f_doubled, -1, 1, 1, C1(1, 1, 2, 2, 3)),
     CASE(resize, f_exact, -1, 1, 1, C1(2, 2, 3)),
     CASE(resize, f_linear, -1, 1, 1, C1(1, 2, 3, 5)),
     CASE(resize, f_corners, -1, 1, 1, C1(1, 1, 3, 2, 2)),

@@ -27,6 +27,28 @@ static void resized_images_equal_those_of_pytorch(void **state) {
     }
 }
 
+/* Element i of n takes element ⌊i·S/n⌋ of S; with a scale ⌊i/scale⌋. */
+static void nearest_elements_are_those_of_the_formula(void **state) {
+    (void)state;
+    static const int64_t sizes[][3] = {{5, 3, 4}, {4, 6, 20}, {5, 3, 20}, {3, 7, 31}, {1, 1, 5}};
+    for (int k = 0; k < 6; k++) {
+        KN_FRAME();
+        kn_tensor *x = x_of(KN_F32, KN_SHAPE(1, 1, 2, 3, 10)), *y;
+        const double scale[3] = {2, 1, 2.05};
+        const int64_t scaled[] = {4, 3, 20}, *n = k < 5 ? sizes[k] : scaled;
+        if (k < 5)
+            y = kn_resize(x, KN_SHAPE(n[0], n[1], n[2]), NULL);
+        else
+            y = RESIZED(x, KN_SCALAR, .scale = {scale[0], scale[1], scale[2]});
+        assert_shape(y, KN_SHAPE(1, 1, n[0], n[1], n[2]));
+        for (int64_t i = 0; i < n[0] * n[1] * n[2]; i++) {
+            int64_t d = i / n[2] / n[1] * 2 / n[0], h = i / n[2] % n[1] * 3 / n[1];
+            int64_t w = k < 5 ? i % n[2] * 10 / n[2] : (int64_t)((double)(i % n[2]) / scale[2]);
+            assert_true(ops_at(y, i) == ops_at(x, (d * 3 + h) * 10 + w));
+        }
+    }
+}
+
 /* Their gradients are each other: fold(1 … n) is unfold's of the sum of y·(1 … n). */
 static void windows_equal_those_of_pytorch(void **state) {
     (void)state;
@@ -199,6 +221,7 @@ static void bad_windows_and_maps_are_errors(void **state) {
 int main(void) {
     return RUN_TESTS(
         OPS_TEST(resized_images_equal_those_of_pytorch),
+        OPS_TEST(nearest_elements_are_those_of_the_formula),
         OPS_TEST(pixel_shuffles_equal_those_of_pytorch), OPS_TEST(windows_equal_those_of_pytorch),
         OPS_TEST(affine_places_equal_those_of_pytorch), OPS_TEST(samples_equal_those_of_pytorch),
         OPS_TEST(places_that_are_no_numbers_or_far_away_are_safe),

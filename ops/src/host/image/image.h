@@ -12,6 +12,7 @@ typedef struct kn__resize_work {
     const kn__taps *plane, *row;
     const int32_t *at, *next;
     const void *weight;
+    bool doubles; /* along rows: elements 2·i and 2·i + 1 are element i */
 } kn__resize_work;
 
 enum { KN_GRID_RUN = 256 }; /* most places that a loop takes at once */

@@ -16,6 +16,8 @@ typedef struct rows {
 
 static rows rows_of(const kn__resize_work *w, int64_t z, int64_t h) {
     kn__taps plane = w->plane[z], row = w->row[h];
+    if (plane.weight == 0 && row.weight == 0)
+        return (rows){1, {(plane.at * w->r.in[1] + row.at) * w->r.in[2]}, {1}};
     rows all = {.n = 0};
     for (int i = 0; i <= (plane.weight != 0); i++)
         for (int k = 0; k <= (row.weight != 0); k++) {
@@ -40,7 +42,9 @@ static void take_row(real *restrict y, const real *restrict x, const kn__resize_
     const int32_t *restrict at = w->at, *restrict next = w->next;
     const real *restrict weight = w->weight;
     int64_t n = w->r.out[2];
-    if (w->r.is_linear) {
+    if (w->doubles) {
+        for (int64_t i = 0; i < n / 2; i++) y[2 * i] = y[2 * i + 1] = x[i];
+    } else if (w->r.is_linear) {
         for (int64_t i = 0; i < n; i++) y[i] = x[at[i]] + weight[i] * (x[next[i]] - x[at[i]]);
     } else {
         for (int64_t i = 0; i < n; i++) y[i] = x[at[i]];
@@ -77,6 +81,10 @@ static void put_row(real *restrict dx, const real *restrict g, const kn__resize_
     const int32_t *restrict at = w->at, *restrict next = w->next;
     const real *restrict weight = w->weight;
     int64_t n = w->r.out[2], i = 0;
+    if (w->doubles) {
+        for (int64_t j = 0; j < n / 2; j++) dx[j] += g[2 * j] + g[2 * j + 1];
+        return;
+    }
     while (i < n && !w->r.is_linear) {
         int32_t to = at[i];
         real sum = g[i++];

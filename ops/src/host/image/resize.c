@@ -42,10 +42,12 @@ static kn_status make_columns(kn__resize_work *w, kn_op_call *call, kn_dtype dty
     void *memory = NULL;
     KN_TRY(kn__work(&memory, call, (size_t)n * (sizeof(double) + 2 * sizeof(int32_t))));
     double *weight = memory;
+    w->doubles = !w->r.is_linear && n == 2 * w->r.in[2];
     int32_t *at = (int32_t *)(void *)(weight + n), *next = at + n;
     for (int64_t i = 0; i < n; i++) {
         kn__taps s = kn__resize_source(&w->r, 2, i);
         at[i] = (int32_t)s.at, next[i] = (int32_t)s.next;
+        w->doubles &= s.at == i / 2;
         if (dtype == KN_F64)
             weight[i] = s.weight;
         else
