@@ -37,7 +37,7 @@ static inline void transpose_block(real *to, int64_t to_stride, const real *from
 }
 
 /* to[l][i] = from[i][l] for i in 0 … n-1, l in 0 … k-1; the two don't overlap. The last blocks
- * reach back over what is written already. */
+ * overlap the ones before them. */
 static inline void transpose(real *to, int64_t to_stride, const real *from, int64_t from_stride,
                              int64_t n, int64_t k) {
     if (n < SIDE || k < SIDE) {
